@@ -200,3 +200,61 @@ def test_a_seek_that_finishes_all_before_in_pieces_is_not_undone_by_a_restart(pi
     bench.sub(1, "t", "c", credit=100)
     assert seqs(bench.turn()) == []
     bench.dispose()
+
+
+def one_turn(bench: Channels) -> None:
+    lib.channel_publish(bench.channels[0])
+    lib.worker_turn(bench.worker, bench.now, bench.wall)
+    bench.supply()
+
+
+def test_what_is_compacted_while_a_channel_goes_in_pieces_is_the_job_queues_alone_after_a_restart() -> None:
+    bench = Channels(piece=8)
+    ids = [put(bench) for _ in range(10)]
+    bench.raw(lib.MSG_CHANGE, 90, pri=lib.CHANGE_MAKE, id=0, body=b"t\nc")
+    one_turn(bench)
+    for _ in range(2):
+        lib.worker_roll(bench.worker, 0)
+        bench.supply()
+    one_turn(bench)
+    bench.raw(PUBLISH, 999, flags=lib.MSG_DURABLE, topic=bench.topic("t"), id=bench.next_id, pri=1024, body=b"x")
+    one_turn(bench)
+    bench.raw(lib.MSG_CHANGE, 90, pri=lib.CHANGE_DELETE, id=0, body=b"t\nc")
+    for _ in range(20):
+        if lib.worker_compact(bench.worker, 0, 1 << 20):
+            break
+        one_turn(bench)
+    assert drop_dead(bench)
+    bench.restart()
+    assert jobs(bench) == [*ids, bench.next_id]
+    bench.dispose()
+
+
+@pytest.mark.parametrize("is_job", [False, True])
+def test_who_goes_back_to_what_an_ephemeral_channel_has_has_it_after_a_restart_too(
+    bench: Channels, is_job: bool
+) -> None:
+    if is_job:
+        id = put(bench)
+        consume_for_now(bench)
+    else:
+        consume_for_now(bench)
+        id, _ = bench.pub("t")
+    begin(bench, 2, EARLIEST)
+    assert [one for one, _ in delivered(bench.turn())] == [id]
+    bench.restart()
+    assert comes_to(bench, "c") == [id]
+    assert jobs(bench) == [id] * is_job
+
+
+def test_what_was_published_with_a_delay_and_finished_during_a_pause_does_not_come_again(bench: Channels) -> None:
+    bench.raw(WATCH, 2, topic=bench.topic("t"))
+    consume_for_now(bench)
+    pause(bench)
+    id, _ = bench.pub("t", delay=1)
+    bench.turn(2)
+    assert bench.sub(3, "t", "next", credit=100) == OK
+    assert [one for one, _ in delivered(bench.turn())] == [id]
+    bench.fin(3, id)
+    bench.restart()
+    assert comes_to(bench) == []

@@ -40,7 +40,8 @@
  *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
- *                 ADOPT_ALL: all that are in it.
+ *                 ADOPT_ALL: all that are in it. ADOPT_DELAYED: it has them as what was published with a delay,
+ *                 whether that is over or not.
  *   PENDING       topic, seq; attributes: uint64_t: a transaction's number; it is acknowledged, should that be committed;
  *                 PENDING_PARTS: all but the parts whose bits are set in the body, uint64_t[]. PENDING_UPTO: together with all
  *                 before it.
@@ -106,6 +107,7 @@ enum record_flag {
     SUBSCRIPTION_PAUSED = 1,
     SUBSCRIPTION_BY_AGE = 2, /* it keeps its topic's messages, and what it has passed is not to be there */
     ADOPT_ALL = 1,
+    ADOPT_DELAYED = 2,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
     TXN_COMMIT = 1,

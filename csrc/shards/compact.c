@@ -106,7 +106,10 @@ static bool move_if_live(struct worker *w, struct shard *s, const struct record 
 
 bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq) {
     const struct record *r = message_whole(w, topic_at(&w->topics, topic), seq);
-    return r && move(w, s, topic, r, 0, true);
+    if (!r) return false;
+    uint32_t job = job_of_message(w, r->id);
+    bool there = !job || job_at(w, job)->position == stream_position(&topic_at(&w->topics, topic)->stream, seq);
+    return there && move(w, s, topic, r, job, true);
 }
 
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {

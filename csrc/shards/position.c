@@ -57,6 +57,28 @@ void topic_retains_no_more(struct worker *w, uint32_t topic) {
     t->incarnation = t->began_seq = t->epochs = 0;
 }
 
+enum { KEPT_BYTES = 4 << 20 }; /* that are written anew in one turn */
+
+/* Of messages that can be read. */
+static uint64_t bytes_of(const struct worker *w, const struct topic *t) {
+    uint64_t bytes = 0;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        const struct record *r = message_head(w, t, seq);
+        bytes += r ? r->bytes : 0;
+    }
+    return bytes;
+}
+
+/* Read back, nobody has what ephemeral channels alone hold, and what they share with the job queue is jobs and nothing else: it is
+ * written anew, so that who begins before it has it then too. Of more than a turn may touch that is not done. */
+static void keep_ephemeral(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (w->replaying || t->handover || !t->ephemeral_count || t->ephemeral_count != t->subscription_count) return;
+    if (t->stream.live > w->piece || bytes_of(w, t) > KEPT_BYTES) return;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        (void)shard_move_message(w, shard_of_topic(w, t), topic, seq);
+}
+
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -67,6 +89,7 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
     topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
     shard_log_topic(w, s, topic);
+    keep_ephemeral(w, topic);
     return DONE;
 }
 

@@ -156,12 +156,13 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
 
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
+    uint64_t wall_ns = r->flags & ADOPT_DELAYED ? 0 : r->time_ns;
     const uint8_t *ids = record_body(r);
     for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
         uint64_t id;
         memcpy(&id, ids + at, sizeof id);
         uint32_t job = index_find(&w->ids, &w->jobs, id);
-        if (job && !has_taken(w, s, subscription, job)) subscription_adopt(w, subscription, job, r->time_ns);
+        if (job && !has_taken(w, s, subscription, job)) subscription_adopt(w, subscription, job, wall_ns);
     }
 }
 
@@ -179,6 +180,7 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     struct subscription *of = subscription_at(&w->subscriptions, subscription);
     if (reference->ahead && r->seq >= subscription_held_from(of)) {
         of->taken--;
+        of->referenced = r->seq + 1;
         return true;
     }
     /* One that is ahead of it and behind the cursor was adopted, and that was written when its job was not known any more. */
@@ -186,6 +188,17 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     if (!delivery) worker_die("more deliveries than a worker can hold");
     depart(w, delivery, &reference->redelivery);
     return true;
+}
+
+/* Who is not said to have it has passed it, though the log may not have seen that: it was being emptied or deleted, piece by piece
+ * (drain.c). What of that is still there comes again. */
+static void pass_unreferenced(struct worker *w, const struct topic *t, const struct record *r) {
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+        struct subscription *s = subscription_at(&w->subscriptions, n);
+        if (s->reader || s->referenced == r->seq + 1 || r->seq < subscription_held_from(s)) continue;
+        subscription_advance(w, n, r->seq);
+        s->cursor = s->logged_cursor = r->seq + 1;
+    }
 }
 
 static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {
@@ -208,6 +221,7 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
         memcpy(&reference, references + at, sizeof reference);
         if (take_reference(w, s, topic, r, &reference)) holds++;
     }
+    if (!delayed) pass_unreferenced(w, t, r);
     if (!holds && !t->stream.retains) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
     if (!job && holds) shard_count_in(s, position);

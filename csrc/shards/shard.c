@@ -301,8 +301,9 @@ void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, con
 }
 
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
-                       size_t count) {
+                       size_t count, uint16_t flags) {
     struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
+    head.flags = flags;
     append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 

@@ -135,7 +135,7 @@ uint64_t shard_finish_bytes(const struct subscription *of);
 void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d);
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
-                       size_t count);
+                       size_t count, uint16_t flags);
 /* All that are there. */
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */

@@ -72,7 +72,10 @@ struct subscription {
     uint32_t turn; /* of those consumers that may take a message, a ring: whose turn it is */
 
     uint32_t next_due, next_touched;
-    uint64_t still; /* the turn in which nothing is delivered, as a request is letting go of what there is */
+    union {
+        uint64_t still;      /* the turn in which nothing is delivered, as a request is letting go of what there is; */
+        uint64_t referenced; /* while the log is read back: behind the last that it was said to have ahead of it */
+    };
     uint64_t ack_base;
     int32_t *acks; /* finished, from ack_base */
     uint32_t ack_count;

@@ -234,7 +234,7 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
             ids[count++] = job_at(w, jobs->items[i])->id;
             subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
         }
-        if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count);
+        if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count, 0);
     }
     free(ids);
 }
@@ -257,19 +257,22 @@ static size_t stopped_of(const struct worker *w, const struct topic *t) {
     return count;
 }
 
-/* It has them, and the log is to know. */
-static void log_stopped(struct worker *w, uint32_t subscription) {
+/* It has them, and the log is to know: of those that were published with a delay apart, which have no place behind the pause. */
+static void log_stopped(struct worker *w, uint32_t subscription, bool delayed) {
     const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    struct shard *shard = shard_of_topic(w, t);
+    uint16_t flags = delayed ? ADOPT_DELAYED : 0;
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD), id;
     size_t count = 0;
     if (!ids) worker_die("out of memory");
     for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++) {
+        if (stream_delayed(&t->stream, seq) != delayed) continue;
         ids[count++] = id;
         if (count < ADOPTED_IN_RECORD) continue;
-        shard_log_adopted(w, shard_of_topic(w, t), at(w, subscription), ids, count);
+        shard_log_adopted(w, shard, at(w, subscription), ids, count, flags);
         count = 0;
     }
-    if (count) shard_log_adopted(w, shard_of_topic(w, t), at(w, subscription), ids, count);
+    if (count) shard_log_adopted(w, shard, at(w, subscription), ids, count, flags);
     free(ids);
 }
 
@@ -320,7 +323,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     /* Read back, it will be the first: ephemeral ones are not in the log. */
     bool only = !first && !ephemeral && t->subscription_count == t->ephemeral_count;
     size_t stopped = only && t->tube && !wish->start && t->stopped ? stopped_of(w, t) : 0;
-    uint32_t records = 3 + (uint32_t)((jobs.count + stopped) / ADOPTED_IN_RECORD + 1);
+    uint32_t records = 4 + (uint32_t)((jobs.count + stopped) / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + (jobs.count + stopped) * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
@@ -339,7 +342,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             if (number) shard_note_channel(w, s, topic);
             adopt(w, *subscription, &jobs);
-            if (stopped) log_stopped(w, *subscription);
+            if (stopped) log_stopped(w, *subscription, false);
+            if (stopped) log_stopped(w, *subscription, true);
             if (wish->start) begin(w, *subscription, wish->start);
             if (stopped) move_stopped(w, *subscription);
             catalog_changed(w);
