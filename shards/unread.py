@@ -9,18 +9,22 @@ worker.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER
 
 ROOM: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 TOPIC: Final = 1
 HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shards/shard.h
+RECORD_BEGIN: Final = struct.Struct("<IIB")  # bytes, crc, kind: struct record, csrc/log/log.h
+CRC_SEED: Final = struct.Struct("<II")
 ALL_KINDS: Final = (1 << 64) - 1
 
 
@@ -55,9 +59,27 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
                     topic = names.get(data[start : start + name_bytes])
                     if topic is not None:
                         found[topic] = max(seq[n], found.get(topic, 0))
+            if result.offset == 0 and result.stop == lib.SCAN_PART and len(data) == WINDOW_BYTES:
+                return Head(found, whole=_ends_head(file.fileno(), segment, offset))
             if result.offset == 0 or result.stop not in (lib.SCAN_FULL, lib.SCAN_PART):
                 return Head(found, whole=False)
             offset += result.offset
+
+
+def _ends_head(fd: int, segment: int, offset: int) -> bool:
+    """Of a record longer than a window: what a file held before it was a segment may look like one but for its CRC."""
+    size, right, kind = RECORD_BEGIN.unpack(os.pread(fd, RECORD_BEGIN.size, offset))
+    if kind in HEAD_KINDS:
+        return False
+    crc = crc32c(CRC_SEED.pack(size, segment))
+    at, end = offset + CRC_SEED.size, offset + size
+    while at < end:
+        data = os.pread(fd, min(WINDOW_BYTES, end - at), at)
+        if not data:
+            return False
+        crc = crc32c(data, crc)
+        at += len(data)
+    return crc == int(right)
 
 
 @dataclass(slots=True)
@@ -73,7 +95,8 @@ class UnreadSegments:
     _names: frozenset[str] = frozenset()
     _since: dict[str, int] = field(default_factory=dict)  # heads of later segments than this name it if it is there
     _heads: dict[int, Head] = field(default_factory=dict)
-    _parts: dict[int, Head] = field(default_factory=dict)  # which are good for once
+    _parts: dict[int, Head] = field(default_factory=dict)  # which are good for one `hold`
+    _looked_at: set[int] = field(default_factory=set)  # by this `hold`
     _asked: set[int] = field(default_factory=set)
 
     def set(self, unread: Mapping[str, int]) -> None:
@@ -86,6 +109,13 @@ class UnreadSegments:
 
     def hold(self, segment: int) -> bool:
         """Whether a sealed segment must be kept; also when that cannot be told now."""
+        held = self._hold(segment)
+        for looked_at in self._looked_at:
+            self._parts.pop(looked_at, None)
+        self._looked_at.clear()
+        return held
+
+    def _hold(self, segment: int) -> bool:
         if not self.unread:
             return False
         try:
@@ -124,12 +154,12 @@ class UnreadSegments:
             (self._heads if head.whole else self._parts)[segment] = head
 
     def _head(self, segment: int) -> Head | None:
-        head = self._heads.get(segment) or self._parts.pop(segment, None)
+        self._looked_at.add(segment)
+        head = self._heads.get(segment) or self._parts.get(segment)
         if head is not None:
             return head
         if self.fetch is None:
             self.heard(segment, self._names, head := read_head(self.path(segment), segment, self._names))
-            self._parts.clear()
         elif segment not in self._asked:
             self._asked.add(segment)
             self.fetch(segment, self._names)

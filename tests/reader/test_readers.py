@@ -11,9 +11,10 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards import readers
 from mq_shards.shards.readers import ReadersError, Unread
 from mq_shards.shards.retention import Decision, Retention, Segment, decide
-from mq_shards.shards.unread import Head, UnreadSegments
+from mq_shards.shards.unread import Head, UnreadSegments, read_head
 
 from tests.reader.disk import Disk, messages_in
+from tests.test_subscriptions import Channels
 
 MIB = 1 << 20
 
@@ -240,3 +241,67 @@ def test_heads_that_are_read_elsewhere_hold_their_segments_until_they_are_known(
     assert not unread.hold(1), "the reader is past it"
     assert unread.hold(1), "what was not whole may be by now, and is read again"
     assert asked.count(1) == 1
+
+
+def fresh_segment(bench: Channels) -> None:
+    lib.worker_roll(bench.worker, 0)
+    bench.supply()
+    lib.worker_roll(bench.worker, 0)
+
+
+@pytest.mark.parametrize("size", [1000, MIB])
+def test_a_segment_whose_head_ends_before_a_record_longer_than_a_window_is_given_back(size: int) -> None:
+    bench = Channels(ring_bytes=1 << 24)
+    bench.pub("a")
+    for _ in range(3):
+        fresh_segment(bench)
+        bench.pub("fill", b"x" * size)
+        bench.pub("fill")
+
+    def path(number: int) -> Path:
+        return Path(f"/proc/self/fd/{dict(bench.segments[0])[number]}")
+
+    last = int(lib.worker_active_segment(bench.worker, 0))
+    asked: list[tuple[int, frozenset[str]]] = []
+    unread = UnreadSegments(path, lambda: last, lambda topic: 2, fetch=lambda *what: asked.append(what))
+    unread.set({"a": 2})
+    first = int(lib.worker_first_segment(bench.worker, 0))
+    assert unread.hold(first)
+    for _ in range(10):
+        for number, names in [asked.pop() for _ in list(asked)]:
+            unread.heard(number, names, read_head(path(number), number, names))
+        if not unread.hold(first):
+            break
+    assert not unread.hold(first)
+    assert read_head(path(last), last, frozenset({"a"})).whole
+    bench.dispose()
+
+
+def test_a_long_record_that_is_not_of_this_segment_ends_no_head(tmp_path: Path) -> None:
+    bench = Channels(ring_bytes=1 << 24)
+    bench.pub("a")
+    fresh_segment(bench)
+    bench.pub("fill", b"x" * MIB)
+    number = int(lib.worker_active_segment(bench.worker, 0))
+    path = Path(f"/proc/self/fd/{dict(bench.segments[0])[number]}")
+    assert read_head(path, number, frozenset({"a"})).whole
+    data = bytearray(path.read_bytes())
+    at = data.index(b"x" * 4096)
+    data[at] ^= 1
+    (tmp_path / "stale").write_bytes(data)
+    assert not read_head(tmp_path / "stale", number, frozenset({"a"})).whole
+    bench.dispose()
+
+
+def test_a_head_that_is_not_whole_is_there_for_all_of_one_look(tmp_path: Path) -> None:
+    asked: list[int] = []
+    names = frozenset({"t"})
+    unread = UnreadSegments(
+        lambda number: tmp_path / str(number), lambda: 2, lambda topic: 3,
+        fetch=lambda number, names: asked.append(number),
+    )  # fmt: skip
+    unread.set({"t": 5})
+    assert unread.hold(1)
+    unread.heard(1, names, Head({"t": 0}, whole=True))
+    unread.heard(2, names, Head({}, whole=False))
+    assert not unread.hold(1), "the worker says what the head does not"
