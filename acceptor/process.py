@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor import engine
@@ -105,7 +106,7 @@ class AcceptorProcess:
         self._calls.expire()
         self._access.timers.expire()
         for protocol in self._protocols.values():
-            protocol.expire()
+            guarded(protocol, protocol.expire)
         for secure in self._secure.values():
             secure.upgrades.expire()
         until_ns = time.monotonic_ns() + TURN_NS
@@ -127,7 +128,7 @@ class AcceptorProcess:
         elif upcall.kind == engine.POKED:
             self._access.logins.settle()
             for protocol in self._protocols.values():
-                protocol.poked()
+                guarded(protocol, protocol.poked)
         else:
             self._serve(upcall)
 
@@ -260,6 +261,14 @@ class AcceptorProcess:
         finally:
             for fd in fds:
                 os.close(fd)
+
+
+def guarded(protocol: Protocol, turn: Callable[[], None]) -> None:
+    """A defect of one protocol must not cost the others their connections."""
+    try:
+        turn()
+    except Exception:
+        log.exception("%s: an unexpected error", protocol.name)
 
 
 def sooner(first_ns: int, second_ns: int) -> int:

@@ -5,6 +5,7 @@ A set of permissions is made when the first connection has it, and given up with
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ ALL_IS_ALLOWED: Final = 0
 ANY_NUMBER: Final = (1 << 64) - 1
 ROUTES_SET: Final = 1  # what may pass between servers: routing.py
 
+log = logging.getLogger(__name__)
+
 
 class Admission:
     def __init__(self, engine: Engine, protocol: int) -> None:
@@ -26,19 +29,24 @@ class Admission:
         self._references: dict[Permissions, int] = {}
         self._held: dict[int, Permissions] = {}  # by connection
         self._free: list[int] = []
+        self._unused = ROUTES_SET + 1  # the first number that no set has ever had
         self._sharing: set[str] = set()  # accounts
 
-    def admit(self, conn: int, user: User | None, most: int | None = None) -> bool:
-        """`user` None: nobody in particular, who may do everything in the global account. False if the account has
-        `most` connections already, at all acceptors."""
+    def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
+        """`user` None: nobody in particular, who may do everything in the global account. Why
+        not, or "": the account may have `most` connections, at all acceptors; a subject in a JWT may be none."""
         account = user.account if user is not None else GLOBAL_ACCOUNT
         permissions = user.permissions if user is not None else None
         self._engine.call(conn, "account", self.account(account))
         if not self._engine.call(conn, "join", ANY_NUMBER if most is None else most):
-            return False
-        number = self._take(conn, permissions)
+            return "maximum account active connections exceeded"
+        try:
+            number = self._take(conn, permissions)
+        except ValueError:
+            log.warning("%s: its permissions are not valid", self._engine.remote(conn))
+            return "Authorization Violation"
         self._engine.call(conn, "permissions", number)
-        return True
+        return ""
 
     def gone(self, conn: int) -> None:
         self._give_up(conn)
@@ -77,8 +85,13 @@ class Admission:
             self._give_up(conn)
             return ALL_IS_ALLOWED
         if permissions not in self._sets:
-            number = self._free.pop() if self._free else len(self._sets) + 1 + ROUTES_SET
+            number = self._free[-1] if self._free else self._unused
+            # It may be refused: then the number is still nobody's.
             self._engine.configure(self._protocol, "permissions", number, permissions.lines())
+            if self._free:
+                self._free.pop()
+            else:
+                self._unused += 1
             self._sets[permissions] = number
             self._references[permissions] = 0
         self._references[permissions] += 1

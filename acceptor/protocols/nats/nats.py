@@ -233,11 +233,10 @@ class Nats(Guarding):
         if isinstance(user, str):
             self._end(conn, user)
             return
-        most = self._logins.limits(user).connections
-        if user != client.user or most is not None:
+        if user != client.user or self._logins.limits(user).connections is not None:
             client.user = user
-            if not self._admission.admit(conn, user, most):
-                self._end(conn, "maximum account active connections exceeded")
+            if refusal := self._admission.admit(conn, user, self._logins.limits(user).connections):
+                self._end(conn, refusal)
                 return
         self._limit(conn)  # its account may have changed, too
 
@@ -646,8 +645,7 @@ class Nats(Guarding):
         options = client.options
         if refusal := refusal_of(options):
             raise NatsError(refusal)
-        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
-            raise NatsError("maximum account active connections exceeded")
+        self._join(conn, user)
         client.user = user
         self._expiries.set(conn, self._logins.ends_s(user))
         self._limit(conn)
@@ -657,6 +655,10 @@ class Nats(Guarding):
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
         self._say_connected(conn)
+
+    def _join(self, conn: int, user: User | None) -> None:
+        if refusal := self._admission.admit(conn, user, self._logins.limits(user).connections):
+            raise NatsError(refusal)
 
     def _asker(self, conn: int, client: Client) -> bytes:
         """What services of other accounts are told of it, where that is to be: JSON around the time to its answers."""
@@ -685,8 +687,7 @@ class Nats(Guarding):
         client.user = user
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
-        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
-            raise NatsError("maximum account active connections exceeded")
+        self._join(conn, user)
         self._engine.call(conn, "flags", flags_of(client.options))
         self._engine.resume(conn)
 
