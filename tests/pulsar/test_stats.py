@@ -48,6 +48,10 @@ def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarS
             came = [frame.body.message_id for frame in wire.messages(10, number)]
             wire.ack(*came[:4], consumer=number)
         found = stats_of(server, topic)
+        until = time.monotonic() + 30
+        while any(one["consumers"][0]["messageAckRate"] == 0 for one in found["subscriptions"].values()):
+            assert time.monotonic() < until, "what was acknowledged counts"
+            found = stats_of(server, topic)
         assert not differing(SHAPE["stats"], found)
         assert not differing(SHAPE["internal"], stats_of(server, topic, "internalStats"))
         (publisher,) = found["publishers"]

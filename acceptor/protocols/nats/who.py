@@ -44,7 +44,7 @@ class Permissions:
     responses: Responses | None = None
 
     def lines(self) -> bytes:
-        """As the codec takes them: csrc/acceptor/protocols/nats/nats_permissions.h."""
+        """As the codec takes them: csrc/acceptor/protocols/nats/nats_permissions.h. ValueError: one is several."""
         lines = [f"pa {subject}" for subject in self.publish.allow or ()]
         lines += [f"pd {subject}" for subject in self.publish.deny]
         lines += [f"sa {subject}" for subject in self.subscribe.allow or ()]
@@ -52,6 +52,8 @@ class Permissions:
         if self.responses is not None:
             lines.append(f"r {self.responses.max} {self.responses.expires_ns}")
             lines.append("p")  # nothing else, unless it is allowed
+        if any("\n" in line for line in lines):
+            raise ValueError("a subject has a line feed")
         return "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
 
 
