@@ -35,6 +35,12 @@ def stats_of(server: PulsarServer, topic: str, what: str = "stats") -> dict[str,
 
 
 def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarServer, topic: str) -> None:
+    # A rate is that since figures were kept last, which may have been a moment ago.
+    assert any(all(told_of(server, f"{topic}-{n}")) for n in range(5))
+
+
+def told_of(server: PulsarServer, topic: str) -> list[float]:
+    """The rates."""
     with Wire(server.port).connect() as wire:
         wire.producer(topic, producer_name="who", metadata=[{"key": "a", "value": "b"}])
         for number, (name, kind) in enumerate(KINDS.items(), 1):
@@ -48,17 +54,14 @@ def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarS
             came = [frame.body.message_id for frame in wire.messages(10, number)]
             wire.ack(*came[:4], consumer=number)
         found = stats_of(server, topic)
-        until = time.monotonic() + 30
-        while any(one["consumers"][0]["messageAckRate"] == 0 for one in found["subscriptions"].values()):
-            assert time.monotonic() < until, "what was acknowledged counts"
-            found = stats_of(server, topic)
         assert not differing(SHAPE["stats"], found)
         assert not differing(SHAPE["internal"], stats_of(server, topic, "internalStats"))
         (publisher,) = found["publishers"]
         assert (publisher["producerName"], publisher["metadata"]) == ("who", {"a": "b"})
-        assert publisher["msgRateIn"] == found["msgRateIn"] > 0
+        assert publisher["msgRateIn"] == found["msgRateIn"]
         assert 100 < publisher["averageMsgSize"] < 200
-        assert sum(one["msgRateOut"] for one in found["subscriptions"].values()) == found["msgRateOut"] > 0
+        assert sum(one["msgRateOut"] for one in found["subscriptions"].values()) == found["msgRateOut"]
+        rates = [found["msgRateIn"], found["msgRateOut"]]
         for name, subscription in found["subscriptions"].items():
             (consumer,) = subscription["consumers"]
             assert (consumer["consumerName"], consumer["metadata"]) == (f"c-{name}", {"x": "y"})
@@ -66,9 +69,11 @@ def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarS
             assert consumer["unackedMessages"] == subscription["unackedMessages"] == (6 if name in ("sh", "ks") else 0)
             assert before_ms <= consumer["lastConsumedFlowTimestamp"]
             assert before_ms <= consumer["lastConsumedTimestamp"] <= consumer["lastAckedTimestamp"]
-            assert consumer["messageAckRate"] > 0 == consumer["msgRateRedeliver"]
+            assert consumer["msgRateRedeliver"] == 0
+            rates.append(consumer["messageAckRate"])
             assert subscription["lastAckedTimestamp"] == consumer["lastAckedTimestamp"]
         assert found["subscriptions"]["fo"]["activeConsumerName"] == "c-fo"
+        return rates
 
 
 def test_what_one_of_several_consumers_has_is_its_own(server: PulsarServer, topic: str) -> None:
@@ -86,14 +91,17 @@ def test_what_one_of_several_consumers_has_is_its_own(server: PulsarServer, topi
         assert [consumers[name]["unackedMessages"] for name in ("c1", "c2")] == [10, 20]
         assert [consumers[name]["avgMessagesPerEntry"] for name in ("c1", "c2")] == [10, 10]
         again = next(frame for frame in frames if frame.body.consumer_id == 1).body.message_id
-        wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[again])
-        wire.flow(10, 1)
-        wire.message(1)
-        found = stats_of(server, topic)["subscriptions"]["s"]
-        rates = [one["msgRateRedeliver"] for one in found["consumers"]]
-        assert sum(rates) == found["msgRateRedeliver"] > 0
-        said = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
-        assert said.msgRateRedeliver > 0 < said.msgRateOut
+        until = time.monotonic() + 30
+        while True:
+            wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[again])
+            wire.flow(10, 1)
+            wire.message(1)
+            found = stats_of(server, topic)["subscriptions"]["s"]
+            assert sum(one["msgRateRedeliver"] for one in found["consumers"]) == found["msgRateRedeliver"]
+            said = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+            if found["msgRateRedeliver"] and said.msgRateRedeliver and said.msgRateOut:
+                break
+            assert time.monotonic() < until, (found, said)
         assert said.msgThroughputOut > said.msgRateOut
 
 
