@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.test_subscriptions import Channels, delivered, drop_oldest, roll
+from tests.subscriptions import Channels, delivered, drop_oldest, roll
 from tests.test_worker import GONE, OK, SHARDS, Answer
 
 ATTACH = struct.Struct("<IIQQ")

@@ -14,9 +14,9 @@ from mq_shards.csrc._core import lib
 from mq_shards.gateway.pulsar import superseding
 
 from tests.pulsar.wire import entry_of, message_class, metadata
+from tests.subscriptions import Channels, drop_oldest, roll
 from tests.test_positions import EARLIEST, begin, finish, publish
 from tests.test_shard_protocol import ask
-from tests.test_subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import GONE, OK, Answer
 
 VIEW = b"__compaction"

@@ -15,7 +15,7 @@ from mq_shards.shards.errands import Errands
 from mq_shards.shards.store import DataDirectory, ShardStore, segment_name
 from mq_shards.shards.worker import READ_AHEAD_BYTES, SEGMENT_BYTES, Made, ShardFiles, Worker
 
-from tests.test_subscriptions import Channels
+from tests.subscriptions import Channels
 from tests.test_worker import SHARDS
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.subscriptions import Channels, roll
 from tests.test_open_transactions import ABORT, COMMIT, acknowledge, end, open_ones, stage
 from tests.test_packed import publish as publish_batch
 from tests.test_positions import EARLIEST, LATEST, TIME, begin, finish, position, publish, read, seek, seqs
 from tests.test_shard_protocol import ask
-from tests.test_subscriptions import Channels, roll
 from tests.test_worker import (
     BURY,
     DELETE,

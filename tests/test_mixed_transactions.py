@@ -14,11 +14,11 @@ from typing import Final
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.subscriptions import SUBSCRIBE, Channels, roll
 from tests.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, open_ones
 from tests.test_packed import packed
 from tests.test_packed import publish as publish_batch
 from tests.test_positions import EARLIEST, LATEST, publish
-from tests.test_subscriptions import SUBSCRIBE, Channels, roll
 from tests.test_worker import DELETE, GONE, NOT_FOUND, OK, RESERVE, SECOND, SHARDS, WATCH
 
 TXNS: Final = range(1, 5)

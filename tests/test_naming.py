@@ -11,7 +11,7 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
-from tests.test_subscriptions import Channels, Topic, delivered, roll
+from tests.subscriptions import Channels, Topic, delivered, roll
 from tests.test_worker import OK, SHARDS
 
 MANY = 1500

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.subscriptions import Channels, roll
 from tests.test_naming import move_names
 from tests.test_packed import publish as publish_batch
 from tests.test_packed import runs
 from tests.test_positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
 from tests.test_shard_protocol import ask
-from tests.test_subscriptions import Channels, roll
 from tests.test_worker import GONE, OK, SHARDS, WATCH
 
 MSG_TXN = 8192  # csrc/ringbuf/message.h

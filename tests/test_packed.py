@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.test_subscriptions import Channels, drop_oldest, roll
+from tests.subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import GONE, OK, SHARDS, Answer
 
 HEAD = struct.Struct("<IHHII")

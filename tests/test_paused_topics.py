@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.subscriptions import Channels, delivered, roll
 from tests.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.test_positions import EARLIEST, LATEST, begin, publish, seek, seqs
 from tests.test_shard_protocol import ask
-from tests.test_subscriptions import Channels, delivered, roll
 from tests.test_worker import DELETE, GONE, OK, PUBLISH, RESERVE, SHARDS, WATCH
 
 

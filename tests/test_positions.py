@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.subscriptions import Channels, drop_oldest, roll
 from tests.test_packed import publish as publish_batch
 from tests.test_shard_protocol import HEAD, ask, deliveries, got, join, told
-from tests.test_subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
 
 POSITION = struct.Struct("<QQQQQHHIQQQQ40x")

@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 from mq_shards.csrc._core import ffi, lib
 
-from tests.test_subscriptions import Channels, drop_oldest, roll
+from tests.subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import CANCEL, CLOSE, GONE, OK, RELEASE, RESERVE, RESERVE_ID, SHARDS, USE, WATCH, Answer
 
 HEAD = struct.Struct("<IHHII")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.subscriptions import SUBSCRIBE, Channels
 from tests.test_shard_protocol import ask, join
-from tests.test_subscriptions import SUBSCRIBE, Channels
 from tests.test_worker import (
     BURY,
     CLOSE,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.test_subscriptions import Channels, delivered, drop_oldest, roll
+from tests.subscriptions import Channels, delivered, drop_oldest, roll
 from tests.test_worker import GONE, OK, SHARDS
 
 ONCE = struct.Struct("<QQII")

@@ -15,7 +15,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import SEGMENT_HEADER, SEGMENT_MAGIC
 
-from tests.test_subscriptions import Channels
+from tests.subscriptions import Channels
 from tests.test_worker import OK, SECOND, SHARDS
 
 TOPIC, FLOOR, PUBLISH, DELETE, STATE, MOVED, SUBSCRIPTION, CURSOR, FINISH = range(1, 10)

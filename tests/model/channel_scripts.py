@@ -17,7 +17,8 @@ from mq_shards.gateway.catalog import Topic as TopicFigures
 from tests.beanstalk.replies import OWN_FIELDS, Comparison, take_replies
 from tests.engine import NSQ, Engine
 from tests.model.beanstalk import SECOND
-from tests.model.channels import EPHEMERAL, MS, Broker, Channel, Client, NoChannelError, NotFoundError, State, Topic
+from tests.model.channel_state import EPHEMERAL, MS, Channel, Client, State, Topic
+from tests.model.channels import Broker, NoChannelError, NotFoundError
 from tests.model.scripts import Command
 from tests.nsq import frames
 from tests.nsq.frames import HEARTBEAT, MESSAGE, Frame, parse_message, take_frame

@@ -9,169 +9,27 @@ of each client that are no messages. Which message goes to whom is often left op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 
 from tests.model.beanstalk import SECOND, Arguments, Model
+from tests.model.channel_state import (
+    EPHEMERAL,
+    HEARTBEAT_NS,
+    MAX_MSG_TIMEOUT,
+    MAX_RDY,
+    MAX_REQ_TIMEOUT,
+    MS,
+    MSG_TIMEOUT,
+    NEVER,
+    PRIORITY,
+    Channel,
+    Client,
+    Delivery,
+    Message,
+    State,
+    Topic,
+)
 from tests.model.state import Conn, Job, Tube
 from tests.nsq.frames import HEARTBEAT, OK, RESPONSE, Frame, error
-
-MS = 1_000_000
-EPHEMERAL = b"#ephemeral"
-MSG_TIMEOUT = 60 * SECOND
-MAX_MSG_TIMEOUT = 900 * SECOND
-MAX_REQ_TIMEOUT = 3600 * SECOND
-MAX_RDY = 2500
-HEARTBEAT_NS = 30 * SECOND
-PRIORITY = 1024
-NEVER = 1 << 63
-
-
-class State(Enum):
-    NEW = "new"
-    AGAIN = "to be delivered again"
-    DEFERRED = "deferred"
-    IN_FLIGHT = "in flight"
-
-
-@dataclass(eq=False)
-class Message:
-    """`number` is the job's id too, and rises with the order of publishing."""
-
-    number: int
-    body: bytes = field(repr=False)
-    published: int
-    delay: int
-    ttr: int
-    channelled: bool = False  # channels have had it, and its topic was not emptied since
-
-    @property
-    def due(self) -> int:
-        return self.published + self.delay
-
-
-@dataclass(eq=False)
-class Delivery:
-    message: Message
-    state: State = State.NEW
-    attempts: int = 0
-    due: int = 0  # if deferred
-    holder: Client | None = field(default=None, repr=False)  # if in flight, and
-    deadline: int = NEVER
-    limit: int = NEVER  # for its deadline
-    since: int = 0  # the moment at which it was to be delivered again
-    loose: bool = False  # its place in the order is not said
-
-
-@dataclass(eq=False)
-class Channel:
-    name: bytes
-    topic: Topic = field(repr=False)
-    ephemeral: bool
-    held: dict[int, Delivery] = field(default_factory=dict, repr=False)
-    clients: list[Client] = field(default_factory=list, repr=False)
-    paused: bool = False
-    messages: int | None = 0  # None: not said
-    requeues: int = 0
-    timeouts: int = 0
-    delivered: int = 0
-    finished: int = 0
-
-    def take(self, message: Message, *, loose: bool = False) -> None:
-        state = State.DEFERRED if message.delay else State.NEW
-        delivery = Delivery(message, state, due=message.due, loose=loose)
-        self.held[message.number] = delivery
-        message.channelled = True
-        if self.messages is not None:
-            self.messages += 1
-
-    @property
-    def messages_come(self) -> int | None:
-        """Without what a pause of the topic keeps back."""
-        if self.messages is None:
-            return None
-        return self.messages - sum(self.topic.keeps(delivery.message) for delivery in self.held.values())
-
-    def can_go(self, delivery: Delivery) -> bool:
-        """What a pause of the topic keeps back cannot."""
-        if delivery.state is State.NEW:
-            return not self.topic.keeps(delivery.message)
-        return delivery.state is State.AGAIN
-
-    def waiting(self, state: State) -> list[Delivery]:
-        return [d for d in self.held.values() if d.state is state and self.can_go(d) and not self.may_be_kept(d)]
-
-    def may_be_kept(self, delivery: Delivery) -> bool:
-        """Whether a pause of the topic holds for it is not said."""
-        first = self.topic.stopped_at
-        return delivery.loose and first is not None and delivery.message.number >= first and not delivery.attempts
-
-    def count(self, state: State) -> int:
-        return sum(d.state is state for d in self.held.values())
-
-    @property
-    def oldest(self) -> int | None:
-        """When the first of what is not finished was published, but for what is to come later."""
-        states = (State.IN_FLIGHT, State.AGAIN)
-        held = [d for d in self.held.values() if d.state in states or (d.state is State.NEW and self.can_go(d))]
-        return min(held, key=lambda d: d.message.number).message.published if held else None
-
-
-@dataclass(eq=False)
-class Topic:
-    name: bytes
-    lasting: bool = False
-    wanted: bool = False
-    written: bool = False  # the log knows of it
-    put: bool = False  # ... as a tube
-    stopped_at: int | None = None  # paused: messages from this number on are kept back
-    channels: dict[bytes, Channel] = field(default_factory=dict)
-    waiting: list[Message] = field(default_factory=list)
-    messages: int | None = 0
-    message_bytes: int | None = 0
-    unlogged: bool = False  # messages went to ephemeral channels alone
-    rewritten: bool = False  # the log has forgotten messages that are gone
-
-    @property
-    def ephemeral(self) -> bool:
-        return self.name.endswith(EPHEMERAL)
-
-    def keeps(self, message: Message) -> bool:
-        return self.stopped_at is not None and message.number >= self.stopped_at and message.delay == 0
-
-
-@dataclass(eq=False, repr=False)
-class Client:
-    """An NSQ connection."""
-
-    number: int
-    heard: int
-    beat_at: int
-    heartbeat: int = HEARTBEAT_NS
-    timeout: int = MSG_TIMEOUT
-    identified: bool = False
-    open: bool = True
-    closing: bool = False  # CLS
-    channel: Channel | None = None
-    credit: int = 0
-    expected: list[Frame] = field(default_factory=list)
-    messages: int = 0
-    finishes: int = 0
-    requeues: int = 0
-    # Of the step under way.
-    most_credit: int = 0
-    before: int = 0  # in flight at its beginning
-    got: list[tuple[State, int]] = field(default_factory=list)
-    was_ready: bool = False  # and its credit is as it was
-
-    def __repr__(self) -> str:
-        return f"client {self.number}"
-
-    def in_flight(self) -> list[Delivery]:
-        return [] if self.channel is None else [d for d in self.channel.held.values() if d.holder is self]
-
-    def is_ready(self) -> bool:
-        return self.open and self.channel is not None and self.credit > len(self.in_flight())
 
 
 class NotFoundError(Exception):

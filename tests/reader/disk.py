@@ -15,7 +15,7 @@ from mq_shards.shards.reader.runs import RUN_HEAD
 from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.store import segment_name, shard_path
 
-from tests.test_subscriptions import Channels
+from tests.subscriptions import Channels
 from tests.test_worker import OK, SHARDS
 
 SEGMENT_BYTES = 160 << 10
