@@ -52,8 +52,8 @@ class EmptyReader(DataSourceReader):
 def record_batch(schema: pa.Schema, body_bytes: int) -> pa.RecordBatch:
     """As the messages of one topic that the NSQ load generator publishes look."""
     count = np.arange(BATCH, dtype=np.int64)
-    names = _repeated(pa.string(), b"priority", 2 * BATCH)
-    values = _repeated(pa.string(), b"1024", 2 * BATCH)
+    names = pa.array(["pri", "ttr_ms"] * BATCH)
+    values = pa.array(["1024", "60000"] * BATCH)
     columns = {
         "topic": _repeated(pa.string(), b"topic", BATCH),
         "shard": pa.array(np.zeros(BATCH, np.int32)),
@@ -63,6 +63,7 @@ def record_batch(schema: pa.Schema, body_bytes: int) -> pa.RecordBatch:
         "id": _repeated(pa.string(), b"0123456789abcdef-0123456789abcdef", BATCH),
         "attributes": pa.MapArray.from_arrays(pa.array(np.arange(BATCH + 1, dtype=np.int32) * 2), names, values),
         "broker": _repeated(pa.string(), b"0123456789abcdef" * 2, BATCH),
+        "batch_index": pa.array(np.full(BATCH, -1, np.int32)),
     }
     arrays = [columns[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
