@@ -185,7 +185,8 @@ class Transformer(Actor):
             entry = entry_of(metadata(sequence_id=self._sequence, **ids), payload)
             line.raw(send_frame(1, self._sequence, entry, **ids))
         for _ in frames:
-            line.expect("send_receipt")
+            place = line.expect("send_receipt").message_id
+            assert place.entryId != MAX, "nothing of it has been sent before"
         places = [{"ledgerId": f.body.message_id.ledgerId, "entryId": f.body.message_id.entryId} for f in frames]
         line.requests += 1
         line.say("ack", consumer_id=1, ack_type=0, message_id=places, request_id=line.requests, **ids)

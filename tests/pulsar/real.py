@@ -9,22 +9,28 @@ Where there is no Java 17 or no Maven, what needs it is skipped.
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from perf import pulsar_standalone
+from perf.ports import free_port
 from perf.pulsar_standalone import CLASSPATHS, VERSION, java, missing
 
 TOOLS_VERSION: Final = "4.0.8"  # the last whose tools are whole, but for what is taken from the other
 QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 FETCH_S: Final = 1800
+START_S: Final = 180
+STOP_S: Final = 60
 
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>peer</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>
@@ -64,6 +70,42 @@ def tool(main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def serve(port: int, http: int, folder: Path, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     command = ["nice", *pulsar_standalone.command(port, http, folder, options=[QUICK_START], more=more)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder)
+
+
+@contextlib.contextmanager
+def broker(
+    more: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None, start_s: float = START_S
+) -> Iterator[tuple[str, int]]:
+    """A standalone that serves: its HTTP address, and its port. `more`: lines of its configuration; `headers`: of who
+    may ask whether it serves. Raises RuntimeError when it does not come up."""
+    port, http_port = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        process = serve(port, http_port, Path(folder), more)
+        try:
+            address, deadline = f"127.0.0.1:{http_port}", time.monotonic() + start_s
+            while not _is_healthy(address, headers or {}):
+                if process.poll() is not None:
+                    raise RuntimeError(f"the real Pulsar has ended with {process.returncode} before it served")
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the real Pulsar does not serve after {start_s:g} s")
+                time.sleep(0.5)
+            yield address, port
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _is_healthy(address: str, headers: Mapping[str, str]) -> bool:
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=30)) as connection:
+        try:
+            connection.request("GET", "/admin/v2/brokers/health", headers=dict(headers))
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 # --- fetching ---------------------------------------------------------------------------------------------------------
@@ -131,12 +173,12 @@ def main() -> int:
         case ["serve", *rest]:
             http = int(rest[0]) if rest else 18080
             with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
-                broker = serve(http - 1430, http, Path(folder))
+                standalone = serve(http - 1430, http, Path(folder))
                 try:
-                    return broker.wait()
+                    return standalone.wait()
                 except KeyboardInterrupt:
-                    broker.terminate()
-                    return broker.wait()
+                    standalone.terminate()
+                    return standalone.wait()
         case ["admin", url, *command]:
             done = admin(url, "pulsar://127.0.0.1:6650", [" ".join(command)])
             print(done.stdout + done.stderr)

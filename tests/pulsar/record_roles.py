@@ -11,7 +11,6 @@ import json
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +18,12 @@ from typing import Any, Final
 from tests.pulsar import policy_scenes, real, role_scenes
 from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, Step, token
 from tests.pulsar.wire import Wire
-from tests.servers import free_port
 
 TRANSCRIPTS: Final = Path(__file__).with_name("role_transcripts.json")
 POLICY_TRANSCRIPTS: Final = TRANSCRIPTS.with_name("policy_transcripts.json")
 KEPT_TEXT: Final = 400
 FAILS: Final = 500
 KEPT_STACK: Final = 120  # of a stack of Java's
-START_S: Final = 120
 
 
 def settings(key: Path) -> dict[str, str]:
@@ -106,24 +103,12 @@ def say(port: int, role: str, original: str, *commands: Any) -> dict[str, Any]: 
 @contextlib.contextmanager
 def real_broker() -> Iterator[tuple[str, int]]:
     """Its HTTP address, and its port."""
-    port, http_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "secret"
         key.write_bytes(SECRET)
         key.with_name("htpasswd").write_text("")
-        broker = real.serve(port, http_port, Path(folder), settings(key))
-        try:
-            deadline = time.monotonic() + START_S
-            while time.monotonic() < deadline:
-                try:
-                    if request(f"127.0.0.1:{http_port}", SUPER, "", "GET", "brokers/health")["status"] == 200:
-                        break
-                except OSError:
-                    time.sleep(1)
-            yield f"127.0.0.1:{http_port}", port
-        finally:
-            broker.terminate()
-            broker.wait()
+        with real.broker(settings(key), {"Authorization": f"Bearer {token(SUPER)}"}) as found:
+            yield found
 
 
 def main() -> None:

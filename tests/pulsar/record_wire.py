@@ -5,14 +5,12 @@ python -m tests.pulsar.record_wire
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import select
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +18,8 @@ from tests.pulsar import real
 from tests.pulsar.record_admin import play as request
 from tests.pulsar.wire import Frame, Wire, entry_of, metadata, send_frame
 from tests.pulsar.wire_scenes import SCENES, Step
-from tests.servers import free_port
 
 TRANSCRIPTS: Final = Path(__file__).with_name("wire_transcripts.json")
-START_S: Final = 120
 PATIENCE_S: Final = 60  # more than it takes to find out that somebody in the way is not alive
 REST: Final = ("GET", "PUT", "POST", "DELETE")
 # Of an answer that is kept: what two brokers say alike.
@@ -170,24 +166,9 @@ class Player:
         return ADDRESS.sub("ADDRESS", NAME.sub("NAME", text))
 
 
-@contextlib.contextmanager
-def real_broker() -> Iterator[tuple[str, int]]:
+def real_broker() -> AbstractContextManager[tuple[str, int]]:
     """Its HTTP address, and its port."""
-    port, http_port = free_port(), free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        broker = real.serve(port, http_port, Path(folder), {"transactionCoordinatorEnabled": "true"})
-        try:
-            deadline = time.monotonic() + START_S
-            while time.monotonic() < deadline:
-                try:
-                    if request(f"127.0.0.1:{http_port}", ("GET", "brokers/health"))["status"] == 200:
-                        break
-                except OSError:
-                    time.sleep(1)
-            yield f"127.0.0.1:{http_port}", port
-        finally:
-            broker.terminate()
-            broker.wait()
+    return real.broker({"transactionCoordinatorEnabled": "true"})
 
 
 def played(address: str, port: int, steps: list[Step]) -> list[dict[str, Any]]:

@@ -99,6 +99,8 @@ def campaign(data_dir: Path, victims: Sequence[str], pause_s: float) -> dict[str
         actors: list[Actor] = [*producers, *transformers, tail, compactor]
         for actor in actors:
             actor.start()
+        ended = "transactions end"
+        wait_until(lambda: all(one.commits + one.aborts for one in transformers), ended, PATIENCE_S)
         for name in victims:
             time.sleep(pause_s)
             victim.kill(name)
@@ -107,13 +109,16 @@ def campaign(data_dir: Path, victims: Sequence[str], pause_s: float) -> dict[str
             actor.finish()
         expected = {str(number).encode() for number in range(source.count)}
 
-        def all_is_there() -> bool:
+        def there() -> int:
             broken = next((actor for actor in actors if actor.failure), None)
             if broken is not None:
                 raise broken.failure or AssertionError
-            return len(read_all(victim.current, "sink")) >= len(expected)
+            return len(read_all(victim.current, "sink"))
 
-        wait_until(all_is_there, "all is transformed", PATIENCE_S)
+        found = -1
+        while (before := found) < len(expected):
+            wait_until(lambda before=before: there() > before, "more is transformed", PATIENCE_S)  # type: ignore[misc]
+            found = there()
         wait_until(lambda: len(tail.found) >= len(expected), "the reader has all", PATIENCE_S)
         for actor in actors:
             actor.finish()

@@ -8,6 +8,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,29 @@ def test_it_outlives_a_crash(tmp_path: Path) -> None:
         assert wire.producer("t", producer_name="n").last_sequence_id == 4
         assert receipt(wire, 4) == (MAX, MAX)
         assert receipt(wire, 5) == (sent[0][0], 5)
+
+
+@pytest.mark.parametrize("what", ["acceptor", "broker"])
+def test_a_name_that_was_given_to_one_is_never_given_to_another(tmp_path: Path, what: str) -> None:
+    """Who has it would be refused, or what it says would be taken for what the other has said."""
+    with ExitStack() as stack:
+        server = stack.enter_context(running(data_dir=tmp_path, settings=ON))
+        wire = stack.enter_context(Wire(server.port)).connect()
+        names = {str(wire.producer("t").producer_name)}
+        sent = [receipt(wire, i) for i in range(5)]
+        if what == "broker":
+            server.kill()
+            server = stack.enter_context(running(data_dir=tmp_path, settings=ON))
+        else:
+            os.kill(server.pid_of("mq-acceptor-0"), signal.SIGKILL)
+        assert wire.is_closed()
+        other = stack.enter_context(Wire(server.port)).connect()
+        for producer in range(1, 4):
+            made = other.producer("t", producer=producer)
+            assert made.last_sequence_id == -1
+            names.add(str(made.producer_name))
+        assert len(names) == 4
+        assert [receipt(other, i) for i in range(3)] == [(sent[0][0], 5 + i) for i in range(3)]
 
 
 def post(server: PulsarServer, path: str, body: object) -> None:

@@ -54,6 +54,7 @@ def test_roles_are_answered_as_by_a_real_broker(guarded: PulsarServer) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(missing("broker") is not None, reason=str(missing("broker")))
 def test_what_is_recorded_is_what_a_real_broker_says() -> None:
     wrong = []

@@ -68,6 +68,7 @@ def test_commands_are_refused_as_by_a_real_broker(fresh: PulsarServer, scene: st
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(missing("broker") is not None, reason=str(missing("broker")))
 def test_what_is_recorded_is_what_a_real_broker_says() -> None:
     with real_broker() as (address, port):

@@ -3,6 +3,7 @@ worker decides (MSG_ATTACH, csrc/shards/attach.c), so it holds for all acceptors
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -49,7 +50,8 @@ class Producers:
         self._desk = desk
         self._liveness = liveness
         self._terms = terms
-        self._prefix = f"standalone-{broker.instance[:8]}-{broker.acceptor}"
+        # Of this process alone: what was published by a name is known for hours, and counts against whoever has it.
+        self._prefix = f"standalone-{secrets.token_hex(8)}-{broker.acceptor}"
         self._made = 0
         self._waiting: dict[Producer, Request] = {}
 
