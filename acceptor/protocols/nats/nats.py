@@ -199,6 +199,7 @@ class Nats(Guarding):
             others = partial(spread, tell) if self._broker.acceptors > 1 else None
             self._logins.operator = Operator(found, self._engine.poke, self._share, others)
             self._updates = Updates(self._logins.operator, self._server_row, tell)
+        self._engine.set("nats.learns-accounts", int(bool(found and found["url"])))
 
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)

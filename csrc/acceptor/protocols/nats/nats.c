@@ -364,6 +364,8 @@ static bool set(void *state, const char *option, uint64_t value) {
         server->ping_max = (uint32_t)value;
     else if (strcmp(option, "answers-all") == 0 && value <= 1)
         server->answers_all = value != 0;
+    else if (strcmp(option, "learns-accounts") == 0 && value <= 1)
+        server->learns_accounts = value != 0;
     else
         return false;
     return true;

@@ -178,7 +178,8 @@ struct nats_server {
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
-    bool answers_all; /* questions of every account about itself */
+    bool answers_all;     /* questions of every account about itself */
+    bool learns_accounts; /* by other servers' word: what is known of one is fetched when somebody comes from there */
 
     struct nats_account *accounts; /* by number; 0 is nobody's */
     uint32_t account_count;
@@ -449,6 +450,8 @@ void nats_tell_account(struct acceptor *a, const struct nats_server *server, uin
 uint32_t nats_account_named(const struct nats_server *server, struct text name);
 /* The same, and it is made if there is none; 0 when there can be no more. */
 uint32_t nats_open_account(struct nats_server *server, struct text name);
+/* ... of one that another server has named, and nobody here yet; 0: it is nobody's. All acceptors know of it then. */
+uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name);
 void nats_accounts_close(struct nats_server *server);
 /* A connection is a member of its account from now on, unless there are `most` of them, at all acceptors. */
 bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);

@@ -5,7 +5,7 @@
 #include "acceptor/members.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 
-enum { FIRST_ACCOUNTS = 8 };
+enum { FIRST_ACCOUNTS = 8, KEY_BYTES = 56 };
 
 /* Where the number of that name is, or would be. */
 static uint32_t *slot_of(const struct nats_server *server, struct text name) {
@@ -68,6 +68,22 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     uint32_t number = server->account_count++;
     *slot_of(server, name) = number;
     server->accounts[number] = made;
+    return number;
+}
+
+/* A public key, as far as it can be seen: A and base 32. */
+static bool is_key(struct text name) {
+    bool good = name.bytes == KEY_BYTES && name.at[0] == 'A';
+    for (size_t i = 0; good && i < name.bytes; i++)
+        good = (name.at[i] >= 'A' && name.at[i] <= 'Z') || (name.at[i] >= '2' && name.at[i] <= '7');
+    return good;
+}
+
+/* Other servers make no more than half of the accounts that there may be. */
+uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
+    bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
+    uint32_t number = may ? nats_open_account(server, name) : 0;
+    if (number != 0) nats_tell_account(a, server, number);
     return number;
 }
 

@@ -112,6 +112,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     uint32_t account = account_in(a, c, &items, &count);
     struct text subject = items[0], queue = {0};
     uint64_t weight = wanted ? 1 : 0;
+    if (account == 0 && wanted) account = nats_learn_account(a, server, items[-1]);
     if (count > 1) queue = items[1];
     if (count > 2 && (!nats_get_size(items[2], &weight) || weight == 0)) weight = 1;
     if (account == 0 || is_moving(server, r, account)) return true;

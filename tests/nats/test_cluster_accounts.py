@@ -1,0 +1,52 @@
+"""Accounts that a server of a cluster does not know yet: what others' clients want in them counts when it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nats.clusters import NEW_REAL, OURS, OURS_3, configured, mixtures
+from tests.nats.route_wire import RouteWire
+from tests.nats.test_operator import A, accounts, conf, introduce, resolver
+from tests.nats.wire import Wire
+from tests.servers import wait_until
+
+CLUSTER = """
+host: 127.0.0.1
+port: $PORT
+cluster { name: xyz, listen: "127.0.0.1:$ROUTE_PORT" }
+"""
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,), (OURS_3,)))
+def test_what_was_wanted_in_an_account_before_it_is_fetched_is_wanted_then(kinds: tuple[str]) -> None:
+    account = A.public.encode()
+    with resolver(accounts()) as (url, asked), configured(kinds[0], conf(CLUSTER, f"URL({url})", {})) as member:
+        wire = RouteWire.joined(member.route_port)
+        wire.send(b"RS+ %s news\r\nRS+ %s work q 2\r\nRS+ NOBODY news\r\n" % (account, account))
+        wire.barrier()
+        assert A.public not in asked
+        clients = [Wire(member.port) for _ in range(6)]
+        for number, client in enumerate(clients):
+            introduce(client, A.user(f"u{number}"))
+            heard: list[bytes] = []
+
+            def is_wanted(client: Wire = client, heard: list[bytes] = heard) -> bool:
+                client.send(b"PUB news 2\r\nhi\r\nPUB work 2\r\nho\r\n")
+                client.barrier()
+                heard += wire.barrier()
+                return b"RMSG %s work | q 2" % account in heard
+
+            wait_until(is_wanted, "both are wanted")
+            assert b"RMSG %s news 2" % account in heard
+        wire.send(b"RS- %s news\r\nRS- %s work q\r\n" % (account, account))
+        wire.barrier()
+        for client in clients:
+            wait_until(lambda client=client: not is_heard(client, wire), "nothing is wanted")
+            client.close()
+        wire.close()
+
+
+def is_heard(client: Wire, wire: RouteWire) -> bool:
+    client.send(b"PUB news 2\r\nhi\r\nPUB work 2\r\nho\r\n")
+    client.barrier()
+    return any(said.startswith(b"RMSG " + A.public.encode()) for said in wire.barrier())
