@@ -53,10 +53,12 @@
 #define FRAME_BYTES ((size_t)30 << 10)
 
 /* Of a compressed connection: how much of what it sends is given to its codec in a turn, how much waits to be sent before no more is
- * compressed; and of all of them, how much is taken apart in a turn before the next block waits. */
+ * compressed; and of all of them, how much is taken apart in a turn before the next block waits, and how much is compressed: that
+ * many bytes at the level that costs the least, and at others fewer, by what they cost. */
 #define COMPRESSED_GIVEN_BYTES  ((size_t)256 << 10)
 #define COMPRESSED_AHEAD_BYTES  ((size_t)64 << 10)
 #define COMPRESSED_OPENED_BYTES ((size_t)1 << 20)
+#define COMPRESSED_MADE_BYTES   ((size_t)4 << 20)
 
 /* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
  * a turn. */

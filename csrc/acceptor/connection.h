@@ -71,6 +71,7 @@ struct compression {
     bool greeted;         /* our stream has begun */
     bool unparsed;        /* there is input that the codec has not seen, or not done with */
     bool more;            /* something can be done with what has come: nothing is received until then */
+    bool put_off;         /* what is to be sent waits for a turn in which less has been compressed */
 };
 
 /* Of a connection whose codec speaks in frames, see framing.c, or in chunks. */

@@ -123,11 +123,11 @@ struct acceptor {
     struct blocks blocks;
     struct connection_list dirty;
     struct connection_list runnable;
-    struct connection_list running; /* the list that is being worked off */
-    uint64_t codecs_left;           /* bits of codecs that go on in the next turn */
-    uint8_t *scratch;               /* that all connections receive into */
-    uint32_t filter_pieces;         /* that were asked for in this turn */
-    size_t opened_bytes;            /* that were taken apart in this turn: see compression.c */
+    struct connection_list running;  /* the list that is being worked off */
+    uint64_t codecs_left;            /* bits of codecs that go on in the next turn */
+    uint8_t *scratch;                /* that all connections receive into */
+    uint32_t filter_pieces;          /* that were asked for in this turn */
+    size_t opened_bytes, made_bytes; /* that were taken apart, and made, in this turn: see compression.c */
 
     struct pending_upcall *upcalls; /* a queue in a ring */
     size_t upcall_head, upcall_count, upcall_capacity;
@@ -240,6 +240,8 @@ void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payl
 void compression_go_on(struct acceptor *a, struct connection *c);
 /* Compresses output, as far as it can leave soon. */
 void compression_pass(struct acceptor *a, struct connection *c);
+/* Whether that has to wait for the next turn: all connections have had as much compressed as is for this one. */
+bool compression_waits(const struct acceptor *a, const struct connection *c);
 /* What was wrong with what came; NULL: nothing. */
 const char *compression_damage(const struct connection *c);
 

@@ -103,12 +103,14 @@ static bool is_held(const struct connection *c) {
     return bytes > 0 && bytes <= HELD_BYTES;
 }
 
+/* Who is met again after the others has sent in this turn, and may go on as long as all together have not sent much. */
 static void flush_dirty(struct acceptor *a) {
-    size_t held = 0;
+    size_t held = 0, others = a->dirty.count;
     for (size_t i = 0; i < a->dirty.count; i++) {
         struct connection *c = connection_find(a, a->dirty.items[i]);
         if (c == NULL || !c->dirty) continue;
-        if (a->held_turns > 0 && is_held(c))
+        bool has_had_much = i >= others && a->sent_bytes >= SEND_BYTES_PER_TURN;
+        if (has_had_much || compression_waits(a, c) || (a->held_turns > 0 && is_held(c)))
             a->dirty.items[held++] = c->number;
         else
             socket_flush(a, c);
@@ -188,7 +190,7 @@ static void publish_all(struct acceptor *a) {
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
-    a->sent_bytes = a->opened_bytes = 0;
+    a->sent_bytes = a->opened_bytes = a->made_bytes = 0;
     bool heard = peers_hear(a);
     a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
     heard |= mesh_hear(a);
@@ -204,6 +206,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     flush_dirty(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
     bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
+    is_left |= a->dirty.count > 0; /* what is sent in the next turn */
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
     if (timeout_ms != 0) {
