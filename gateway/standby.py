@@ -2,7 +2,7 @@
 
 Most brokers are never asked over HTTP, and what it takes to answer is a third of a small broker's memory. What the
 supervisor says meanwhile is kept; the first connection ends the wait. One that has work of its own (nsqlookupd, statsd,
-what a writer decided and a gateway before it did not carry out) does not wait.
+what a writer decided and a gateway before it did not carry out, what Pulsar's clients have made) does not wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from mq_shards.gateway import services
 from mq_shards.gateway.pipeline import leftovers
+from mq_shards.gateway.pulsar import leftovers as pulsar_leftovers
 from mq_shards.ringbuf.control import Control, Message
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
@@ -90,7 +91,9 @@ class Standby:
         start = self.told[0][0]
         listening = {address["protocol"] for address in start["addresses"]}
         tells = services.tells_somebody(listening, start["settings"])
-        return tells or bool(start["again"]) or leftovers.are_in(start["data_dir"])
+        if tells or start["again"] or leftovers.are_in(start["data_dir"]):
+            return True
+        return any(name in listening for name in services.PULSAR) and pulsar_leftovers.are_in(start["data_dir"])
 
 
 def main(control: Control) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from mq_shards.gateway import standby
+from mq_shards.gateway.pulsar.store import Store
 from mq_shards.ringbuf.control import Control
 
 from tests.servers import SINGLE, free_port, running, wait_until
@@ -104,6 +106,33 @@ def test_a_gateway_with_work_of_its_own_does_not_wait(
     supervisor.send(start)
     one.wait()
     assert len(one.told) == 1
+
+
+def test_what_pulsars_clients_have_made_is_work_at_once_and_a_catalog_of_nothing_is_none(
+    waiting: tuple[standby.Standby, Control], tmp_path: Path
+) -> None:
+    async def make(*records: dict[str, object]) -> None:
+        store = Store(tmp_path)
+        await store.open()
+        await store.commit(*records)
+        await store.close()
+
+    asyncio.run(make())
+    one, supervisor = waiting
+    addresses = [{"protocol": "pulsar"}]
+    for message in ({**START, "data_dir": str(tmp_path), "addresses": addresses}, {"do": "stop"}):
+        supervisor.send(message)
+    one.wait()
+    assert one.stopped, "it has waited"
+    asyncio.run(make({"do": "transactions-from", "id": 1}))
+    for listening, waits in ((addresses, False), ([{"protocol": "nats"}], True)):
+        ours, theirs = Control.pair()
+        another = standby.Standby(theirs)
+        ours.send({**START, "data_dir": str(tmp_path), "addresses": listening})
+        if waits:
+            ours.send({"do": "stop"})
+        another.wait()
+        assert another.stopped == waits
 
 
 def test_a_waiting_gateway_is_ready_and_stops_when_told(waiting: tuple[standby.Standby, Control]) -> None:

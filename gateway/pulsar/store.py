@@ -16,8 +16,8 @@ from typing import Final
 
 from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, Record, decode, encode
 from mq_shards.gateway.pulsar.journal import Journal, JournalError
+from mq_shards.gateway.pulsar.leftovers import FILE
 
-FILE: Final = Path("pulsar") / "catalog"
 # The log is written anew when it is larger than this, and than so many times what it would be then.
 REWRITE_BYTES: Final = 4 << 20
 REWRITE_FACTOR: Final = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,8 @@ from tests.pulsar.test_transactions import (
     send,
 )
 from tests.pulsar.wire import Wire
+from tests.servers import SINGLE, free_port
+from tests.servers import running as broker_of
 
 HOUR_MS = 3_600_000
 COORDINATOR_NOT_FOUND = 20
@@ -144,3 +147,29 @@ def test_who_was_not_answered_in_time_asks_again(broker: Restarting, topic: str,
         assert end(wire, txn, action) == 0
         assert end(wire, txn, action) == NOT_FOUND, "it has been told"
     assert left(broker.server, topic, 2) == ([b"1", b"new"] if action == COMMIT else [b"0", b"1"])
+
+
+def test_what_waits_for_an_open_transaction_comes_though_nobody_of_pulsars_comes_after_a_crash(tmp_path: Path) -> None:
+    with running(data_dir=tmp_path) as server, connected(server) as wire:
+        subscribed(server.other_port).close()
+        wire.producer("t")
+        txn = begin(wire, 1000)
+        join(wire, txn, "t")
+        send(wire, b"never", txn)
+        send(wire, b"behind")
+        server.kill()
+    ports = [free_port() for _ in range(2)]
+    options = ["--listen", f"pulsar://127.0.0.1:{ports[0]}", "--listen", f"nsq://127.0.0.1:{ports[1]}"]
+    with broker_of(SINGLE, data_dir=tmp_path, options=options), subscribed(ports[1]) as sock:
+        found = b""
+        while b"behind" not in found:
+            found += sock.recv(1 << 16)
+        assert b"never" not in found
+
+
+def subscribed(port: int) -> socket.socket:
+    """A consumer of NSQ's, of the channel c of t."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+    sock.sendall(b"  V2SUB t c\nRDY 10\n")
+    assert b"OK" in sock.recv(6)[4:] + sock.recv(4)
+    return sock

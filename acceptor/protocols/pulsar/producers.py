@@ -3,7 +3,7 @@ worker decides (MSG_ATTACH, csrc/shards/attach.c), so it holds for all acceptors
 
 from __future__ import annotations
 
-import secrets
+import os
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -51,7 +51,7 @@ class Producers:
         self._liveness = liveness
         self._terms = terms
         # Of this process alone: what was published by a name is known for hours, and counts against whoever has it.
-        self._prefix = f"standalone-{secrets.token_hex(8)}-{broker.acceptor}"
+        self._prefix = f"standalone-{os.urandom(8).hex()}-{broker.acceptor}"
         self._made = 0
         self._waiting: dict[Producer, Request] = {}
 
