@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,7 @@ def running(
     data_dir: Path | None = None,
     settings: Sequence[str] = (),
     listen: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
@@ -77,8 +78,9 @@ def running(
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
     with stderr.open("wb") as sink:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True,
+            env={**os.environ, **(env or {})},
+        )  # fmt: skip
     server = PulsarServer(port, process, stderr, other_port, http_port, beanstalk_port)
     try:
         # One after the other, as they are given.

@@ -3,9 +3,9 @@ decides (gateway/pulsar/roles.py)."""
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -22,12 +22,15 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Request,
 )
 from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Credentials, CredentialsError
+from mq_shards.acceptor.protocols.pulsar.expiries import Expiries
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
 NOBODY: Final = (1 << 64) - 1  # the number of a request that was none
 SECOND_NS: Final = 1_000_000_000
 # How long a client has to come with a new token.
-REFRESH_S: Final = 60.0
+REFRESH_NS: Final = 60 * SECOND_NS
+# How late it is seen that the wall clock has been set forward.
+LOOK_S: Final = 5.0
 REFRESH: Final = b"PulsarAuthRefresh"
 
 log = logging.getLogger(__name__)
@@ -49,7 +52,8 @@ class Authentication:
         self._server_version = server_version
         self._certificate = certificate
         self._access = access
-        self._due: list[tuple[float, int]] = []  # wall clock, connection: to be looked at then
+        self._expiries = Expiries()
+        self._challenged: deque[tuple[int, int]] = deque()  # until when, connection
 
     def admit(self, client: Client, body: Message, done: Callable[[PulsarError | None], None]) -> None:
         """At its CONNECT; `done` now or later."""
@@ -108,10 +112,12 @@ class Authentication:
         except CredentialsError as error:
             log.debug("%s: %s", self._desk.engine.remote(client.conn), error)
             raise PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate") from None
-        client.role, client.expires_s = found.role, found.expires_s
-        client.challenged = False
-        if client.expires_s is not None:
-            heapq.heappush(self._due, (client.expires_s, client.conn))
+        client.role = found.role
+        client.challenged_until_ns = 0
+        if found.expires_s is not None:
+            self._expiries.note(client.conn, found.expires_s)
+        else:
+            self._expiries.forget(client.conn)
 
     def refresh(self, request: Request, end: Callable[[Client], None]) -> None:
         """AUTH_RESPONSE. Another role than before ends the connection, as what proves nothing does."""
@@ -130,21 +136,34 @@ class Authentication:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
-        return max(int((self._due[0][0] - time.time()) * SECOND_NS), 0) + 1 if self._due else FOREVER
+        waits = []
+        if (soonest_s := self._expiries.soonest_s()) is not None:
+            waits.append(int(min(max(soonest_s - time.time(), 0.0), LOOK_S) * SECOND_NS) + 1)
+        if self._challenged:
+            waits.append(max(self._challenged[0][0] - time.monotonic_ns(), 0) + 1)
+        return min(waits, default=FOREVER)
+
+    def closed(self, conn: int) -> None:
+        self._expiries.forget(conn)
 
     def expire(self, end: Callable[[Client], None]) -> None:
-        now = time.time()
-        while self._due and self._due[0][0] <= now:
-            client = self._desk.clients.get(heapq.heappop(self._due)[1])
-            if client is None or client.expires_s is None or client.expires_s > now:
+        now_ns = time.monotonic_ns()
+        for conn in self._expiries.over(time.time()):
+            client = self._desk.clients.get(conn)
+            if client is None:
                 continue
-            if client.challenged or not client.refreshes:
+            if not client.refreshes:
                 end(client)
                 continue
-            client.challenged = True
-            heapq.heappush(self._due, (now + REFRESH_S, client.conn))
+            client.challenged_until_ns = now_ns + REFRESH_NS
+            self._challenged.append((client.challenged_until_ns, conn))
             self._desk.say(
                 client, "authChallenge", server_version=self._server_version,
                 protocol_version=client.protocol_version,
                 challenge={"auth_method_name": TOKEN, "auth_data": REFRESH},
             )  # fmt: skip
+        while self._challenged and self._challenged[0][0] <= now_ns:
+            until_ns, conn = self._challenged.popleft()
+            client = self._desk.clients.get(conn)
+            if client is not None and client.challenged_until_ns == until_ns:
+                end(client)

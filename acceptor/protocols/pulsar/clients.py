@@ -104,9 +104,8 @@ class Client:
     original: str = ""  # for whom a proxy speaks
     login: Login | None = None  # of a user that all protocols have in common
     is_open: bool = False  # nobody is asked who he is
-    expires_s: float | None = None  # its token, by the wall clock
-    refreshes: bool = False  # it can be asked for another
-    challenged: bool = False  # and has been
+    refreshes: bool = False  # its token having expired, it can be asked for another
+    challenged_until_ns: int = 0  # and has been: it has until then
     since_s: float = 0.0  # wall clock
     connected: bool = False
     producers: dict[int, Producer] = field(default_factory=dict)

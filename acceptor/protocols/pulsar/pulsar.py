@@ -214,6 +214,7 @@ class Pulsar(Protocol):
             self._producers.client_gone(client)
             self._consumers.client_gone(client)
             self._topics.client_gone(client)
+        self._authentication.closed(conn)
         self._liveness.closed(conn)
         self._upgrades.closed(conn)
 
