@@ -247,14 +247,17 @@ def test_who_goes_back_to_what_an_ephemeral_channel_has_has_it_after_a_restart_t
     assert jobs(bench) == [id] * is_job
 
 
-def test_what_was_published_with_a_delay_and_finished_during_a_pause_does_not_come_again(bench: Channels) -> None:
+def test_what_was_published_with_a_delay_during_a_pause_and_finished_does_not_come_again(bench: Channels) -> None:
     bench.raw(WATCH, 2, topic=bench.topic("t"))
     consume_for_now(bench)
     pause(bench)
     id, _ = bench.pub("t", delay=1)
     bench.turn(2)
     assert bench.sub(3, "t", "next", credit=100) == OK
-    assert [one for one, _ in delivered(bench.turn())] == [id]
+    assert delivered(bench.turn()) == []
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert [one for one, _ in delivered(bench.pushed + bench.turn())] == [id]
     bench.fin(3, id)
+    bench.raw(GONE, 3)
     bench.restart()
     assert comes_to(bench) == []

@@ -3,7 +3,8 @@
  * The records (see log.h for their frame):
  *
  *   TOPIC    topic: a number new to this shard; seq: its next_seq; flags: TOPIC_*; attributes, if TOPIC_STOPPED: uint64_t
- *            from which seq; if TOPIC_RETAINS struct topic_attributes; body: its name. A segment has those of the topics of which it has
+ *            from which seq it keeps what is published itself: what it kept before, the channels that there are have by now, or, if
+ *            there is none, it waits for the first; if TOPIC_RETAINS struct topic_attributes; body: its name. A segment has those of the topics of which it has
  *            messages, before them, and each followed by the SUBSCRIPTIONs of the topic; and begins with those of topics
  *            that readers of the log name. What a segment that is to go has alone is written anew before. Written twice:
  *            without it nobody would know whose the messages are that bear the number.
@@ -35,13 +36,12 @@
  *                 uint64_t[].
  *   REDELIVERY     topic, seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
- *                 the topic's first subscription, or for the end of its pause, and comes before seq, is held by nobody any
- *                 more.
+ *                 the topic's first subscription, or is kept by the topic itself, and comes before seq, is held by neither any more.
  *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
- *                 ADOPT_ALL: all that are in it. ADOPT_DELAYED: it has them as what was published with a delay,
- *                 whether that is over or not.
+ *                 ADOPT_ALL: all that are in it. ADOPT_DELAYED: those that a pause kept, published with a delay;
+ *                 not written any more, as no channel has what a pause keeps.
  *   PENDING       topic, seq; attributes: uint64_t: a transaction's number; it is acknowledged, should that be committed;
  *                 PENDING_PARTS: all but the parts whose bits are set in the body, uint64_t[]. PENDING_UPTO: together with all
  *                 before it.
@@ -97,6 +97,7 @@ enum record_flag {
     PRODUCER_NAMED = 2,
     TOPIC_RETAINS = 16,
     TOPIC_TERMINATED = 32,
+    TOPIC_RELEASES = 64,    /* with TOPIC_STOPPED: it is paused no more, and gives away what it has kept */
     PUBLISH_FLEETING = 2,   /* it does not outlive the process */
     PUBLISH_UNAWAITED = 4,  /* it waits for no first subscription */
     MESSAGE_HEADERS = 8,    /* of a PUBLISH or MOVED */
@@ -159,7 +160,7 @@ struct redelivery {
 };
 
 struct reference {
-    uint32_t subscription; /* 0: the message waits for the topic's first */
+    uint32_t subscription; /* 0: the message waits for the topic's first, or the topic keeps it */
     uint32_t ahead;        /* 1: of its cursor */
     struct redelivery redelivery;
 };

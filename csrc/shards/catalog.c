@@ -41,9 +41,9 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
     put(sheet, c->description, c->description_bytes);
 }
 
-/* What was published while the topic was paused has not come to it yet. */
+/* What the topic keeps has not come to it yet. */
 static uint64_t channel_messages(const struct topic *t, const struct subscription *s) {
-    uint64_t count = t->messages - s->joined, held = t->stopped ? t->ahead - t->stopped_ahead : 0;
+    uint64_t count = t->messages - s->joined, held = t->kept_messages + t->kept_delayed;
     return count > held ? count - held : 0;
 }
 
@@ -73,8 +73,10 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
 
 /* What no subscription has been given yet. */
 static uint64_t depth(const struct topic *t) {
-    if (!t->subscription_count) return t->waiting_messages + t->waiting_delayed + (t->tube ? topic_jobs(t) : 0);
-    return t->stopped ? t->ahead - t->stopped_ahead : 0;
+    uint64_t kept = t->kept_messages + t->kept_delayed, jobs = t->tube ? topic_jobs(t) : 0;
+    if (t->subscription_count) return kept;
+    /* What it keeps beside its tube is, or was, jobs too. */
+    return t->waiting_messages + t->waiting_delayed + (jobs > kept ? jobs : kept);
 }
 
 static void put_topic(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {

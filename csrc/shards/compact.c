@@ -14,11 +14,12 @@ struct references {
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
                           const struct record *r, bool delayed) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    uint64_t given = topic_given_until(topic_at(&w->topics, s->topic));
     struct reference reference = {.subscription = s->number};
     uint32_t delivery = delivery_find(w, subscription, r->id);
     if (delivery)
         reference.redelivery = shard_redelivery_of(w, delivery_at(&w->subscriptions, delivery));
-    else if (r->seq >= subscription_held_from(s) && !delayed)
+    else if (r->seq >= subscription_held_from(s) && r->seq < given && !delayed)
         reference.ahead = 1;
     else
         return;
@@ -27,14 +28,31 @@ static void add_reference(const struct worker *w, struct references *references,
     references->in_parts += delivery && delivery_parts(w, delivery);
 }
 
+/* To a release in which it is the subscriptions that have what a pause keeps, it says that they do. This one goes by that it is the
+ * topic's, too. */
+static void add_kept(const struct worker *w, struct references *references, uint32_t subscription,
+                     const struct record *r, bool delayed) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    struct reference reference = {.subscription = s->number, .ahead = !delayed};
+    if (!s->number || r->seq < subscription_held_from(s)) return;
+    uint64_t delay_ns = publish_attributes_of(r).delay_ns;
+    if (delayed)
+        reference.redelivery.deferred_until_wall_ns =
+            delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
+    references->items[references->count++] = reference;
+}
+
 static void find_references(const struct worker *w, const struct topic *t, const struct record *r, bool job,
                             struct references *references) {
     bool delayed = stream_delayed(&t->stream, r->seq);
     references->count = references->in_parts = 0;
+    bool kept = stream_kept(&t->stream, r->seq), waits = !t->subscription_count && !job;
+    if (kept || waits) references->items[references->count++] = (struct reference){0};
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        add_reference(w, references, n, r, delayed);
-    bool waits = !t->subscription_count || (topic_keeps_for_next(t) && r->seq >= t->stopped_seq);
-    if (waits && !job) references->items[references->count++] = (struct reference){0};
+        if (kept)
+            add_kept(w, references, n, r, delayed);
+        else
+            add_reference(w, references, n, r, delayed);
 }
 
 static void log_parts(struct worker *w, struct shard *s, const struct topic *t, const struct record *r) {

@@ -59,8 +59,9 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
     return waits || (dropped && c->upto && departed_of(w, first, all) > left) ? MORE : DONE;
 }
 
-/* Its consumers get nothing meanwhile. */
+/* Its consumers get nothing meanwhile, and it nothing of what its topic has kept. */
 static enum outcome goes_on(struct worker *w, uint32_t subscription) {
+    release_wait(w, at(w, subscription)->topic);
     at(w, subscription)->still = w->turns;
     return MORE;
 }

@@ -19,11 +19,12 @@ struct handover {
     struct handover *next;
     uint32_t topic, subscription; /* 0: to the job queue */
     uint32_t job, jobs_end;       /* of the worker's: the next to be looked at */
-    uint64_t seq, end;            /* what came from here on it has; the next to become a job */
+    uint64_t end;                 /* what came from here on it has */
+    uint64_t seq;                 /* the next to become a job */
     uint32_t
         leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
-    bool then_to_queue;
-    bool written; /* and there until those who wait have joined */
+    bool to_queue; /* once all have left */
+    bool written;  /* and there until those who wait have joined */
     bool to_join;
 };
 
@@ -63,9 +64,9 @@ static bool write_channel(struct worker *w, struct handover *h) {
         return true;
     }
     shard->subscriptions[s->number] = h->subscription;
-    /* Read back, it begins behind all, and then has what there is. */
+    /* Read back, it begins behind all, but what its topic keeps, and then has what there is. */
     uint64_t cursor = s->cursor;
-    s->cursor = t->next_seq;
+    s->cursor = t->keeps ? t->stopped_seq : t->next_seq;
     shard_log_subscription(w, shard, s);
     shard_note_channel(w, shard, s->topic);
     s->cursor = s->logged_cursor = cursor;
@@ -114,12 +115,12 @@ static void end(struct worker *w, struct handover *h) {
     free(h);
 }
 
-bool handover_leaves(const struct topic *t) {
-    return t->handover && t->handover->leaving;
+bool handover_adopts(const struct topic *t) {
+    return t->handover && t->handover->subscription;
 }
 
-void handover_then_to_queue(const struct topic *t) {
-    t->handover->then_to_queue = true;
+bool handover_leaves(const struct topic *t) {
+    return t->handover && t->handover->leaving;
 }
 
 static struct handover *begin(struct worker *w, uint32_t topic) {
@@ -141,11 +142,13 @@ void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription
     h->jobs_end = w->jobs.end;
 }
 
-void handover_to_queue(struct worker *w, uint32_t topic) {
-    struct handover *h = begin(w, topic);
-    const struct topic *t = topic_at(&w->topics, topic);
-    if (t->subscription_count) h->seq = t->stopped_seq;
-    if (queue_some(w, h, w->steps + w->piece)) end(w, h);
+void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from) {
+    struct handover *h = topic_at(&w->topics, topic)->handover;
+    if (!h) h = begin(w, topic);
+    h->to_queue = true;
+    h->seq = from;
+    h->end = topic_at(&w->topics, topic)->next_seq;
+    if (!h->leaving && queue_some(w, h, w->steps + w->piece)) end(w, h);
 }
 
 void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription) {
@@ -153,7 +156,7 @@ void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscripti
     struct subscription *s = subscription_at(&w->subscriptions, subscription);
     if (!h) h = begin(w, topic);
     s->cursor = subscription_held_from(s);
-    s->cold = topic_at(&w->topics, topic)->stream.end;
+    s->cold = topic_given_until(topic_at(&w->topics, topic));
     s->next = h->leaving;
     h->leaving = subscription;
 }
@@ -173,14 +176,10 @@ void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
 }
 
 static void has_left(struct worker *w, struct handover *h) {
-    uint32_t topic = h->topic, left = h->leaving;
-    const struct topic *t = topic_at(&w->topics, topic);
-    bool to_queue = h->then_to_queue && (!t->subscription_count || t->stopped);
+    uint32_t left = h->leaving;
     h->leaving = subscription_at(&w->subscriptions, left)->next;
     subscription_free(w, left);
-    if (h->leaving) return;
-    end(w, h);
-    if (to_queue) handover_to_queue(w, topic);
+    if (!h->leaving && !h->to_queue) end(w, h);
 }
 
 /* All of them touch no more than one does. */

@@ -27,10 +27,8 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     uint32_t topic = s->topic;
     struct topic *t = topic_at(&w->topics, topic);
-    bool busy = t->handover && !handover_leaves(t) && !t->ending;
+    bool busy = handover_adopts(t) && !t->ending;
     if (w->replaying || busy || burden(t, s) <= w->piece) return false;
-    /* What a pause keeps for the next channel is told apart at once: jobs that end meanwhile, and delays, would change it. */
-    if (!t->ending && subscription_leaves_waiting(t, s)) return false;
     bool buries = !t->ending && subscription_owns_stream(w, s, t->stream.end);
     subscription_unlink(w, subscription);
     s->gone = true;

@@ -32,7 +32,9 @@ static void forget_stray(struct worker *w, uint32_t subscription, uint32_t first
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static bool holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
-    return delivery_find(w, subscription, id) || (seq >= subscription_held_from(at(w, subscription)) && !delayed);
+    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    bool ahead = seq >= subscription_held_from(at(w, subscription)) && seq < topic_given_until(t) && !delayed;
+    return ahead || delivery_find(w, subscription, id);
 }
 
 static void give_again(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
@@ -52,8 +54,14 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
     uint32_t job = index_find(&w->ids, &w->jobs, id);
     if (job) queue_moved(w, job, stream_position(&t->stream, seq));
     uint32_t count = job ? 1 : 0;
+    bool kept = stream_kept(&t->stream, seq) && t->keeps && seq >= t->stopped_seq;
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += holds(w, n, seq, id, delayed);
-    if (!count) {
+    if (!count && t->keeps && seq >= t->stopped_seq) kept = true;
+    if (kept != stream_kept(&t->stream, seq)) stream_keep(&t->stream, seq, kept);
+    if (kept) {
+        count++;
+        *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
+    } else if (!count) {
         for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) give_again(w, n, seq, id, delayed);
         count = t->subscription_count;
     }
@@ -63,8 +71,7 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
     }
     *stream_page_holds(stream_page(&t->stream, seq), seq) =
         (uint16_t)(count | (delayed ? STREAM_MAX_REFERENCES + 1 : 0));
-    if (!delayed) t->ahead++;
-    if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
+    if (!delayed && !kept) t->ahead++;
     if (!job) shard_count_in(shard_of_topic(w, t), stream_position(&t->stream, seq));
 }
 
@@ -72,7 +79,8 @@ static void count_taken(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     s->taken = t->ahead;
-    for (uint64_t seq = stream_next(&t->stream, subscription_held_from(s)); seq < t->stream.end;
+    uint64_t end = topic_given_until(t);
+    for (uint64_t seq = stream_next(&t->stream, subscription_held_from(s)); seq < end;
          seq = stream_next(&t->stream, seq + 1))
         if (!stream_delayed(&t->stream, seq)) s->taken--;
 }
@@ -81,13 +89,13 @@ static void mend_topic(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     /* What comes from now on lies ahead of all that was. */
     if (t->stream.end > t->next_seq) t->next_seq = t->stream.end;
-    if (t->stopped && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
+    if (t->keeps && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         if (at(w, n)->cursor > t->next_seq) t->next_seq = at(w, n)->cursor;
         forget_stray(w, n, at(w, n)->again_first);
         forget_stray(w, n, at(w, n)->deferred_first);
     }
-    t->waiting_messages = t->waiting_delayed = t->ahead = t->stopped_ahead = 0;
+    t->waiting_messages = t->waiting_delayed = t->kept_messages = t->kept_delayed = t->ahead = 0;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         mend_message(w, topic, seq);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count_taken(w, n);

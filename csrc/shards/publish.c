@@ -32,8 +32,12 @@ static void trim_ephemeral(struct worker *w, const struct topic *t) {
 static void trim_waiting(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     if (handover_goes_on(t)) return; /* a channel that goes still holds what is first */
-    while (t->waiting_messages > EPHEMERAL_BACKLOG) {
+    while (t->waiting_messages + t->kept_messages > EPHEMERAL_BACKLOG) {
         uint64_t seq = stream_next(&t->stream, 0);
+        if (stream_kept(&t->stream, seq)) {
+            topic_drop_kept(w, topic, seq);
+            continue;
+        }
         if (stream_delayed(&t->stream, seq))
             t->waiting_delayed--;
         else
@@ -47,10 +51,23 @@ static void defer_for_all(struct worker *w, const struct topic *t, uint64_t seq,
         if (!subscription_at(&w->subscriptions, n)->reader) subscription_defer(w, n, seq, id);
 }
 
+/* It is its topic's own, beside being the job queue's. */
+static void keep(struct worker *w, uint32_t topic, uint64_t seq, log_position position, bool delayed) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!stream_put(&t->stream, seq, position, goes_to_queue(t) ? 2 : 1, delayed)) worker_die("out of memory");
+    stream_keep(&t->stream, seq, true);
+    *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
+    if (t->ephemeral && !t->subscription_count) trim_waiting(w, topic);
+}
+
 void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
                   enum stream_entry how) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!goes_to_stream(t)) return;
+    if (topic_keeps(t, seq, (how & ENTER_UNAWAITED) != 0)) {
+        keep(w, topic, seq, position, (how & ENTER_DELAYED) != 0);
+        return;
+    }
     bool delayed = (how & ENTER_DELAYED) != 0, queued = goes_to_queue(t);
     /* If the log has lost that its topic retains, it waits too, rather than being nobody's. */
     bool awaited = !(how & ENTER_UNAWAITED) || !t->stream.retains;
@@ -91,13 +108,13 @@ static bool split_headers(const struct message *m, struct arrival *one) {
 
 /* Only ephemeral subscriptions get it, and nobody after a restart, ... */
 static bool is_fleeting(const struct topic *t) {
-    return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
+    return only_ephemeral(t) && !goes_to_queue(t) && !t->keeps;
 }
 
-/* ... unless it is retained: then it waits for nobody. What a pause keeps from ephemeral ones waits for the next. */
+/* ... unless it is retained: then it waits for nobody. */
 static uint32_t who_waits(const struct topic *t, const struct message *m) {
     if (is_fleeting(t)) return t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
-    return m->flags & MSG_RETAIN && !topic_keeps_for_next(t) ? PUBLISH_UNAWAITED : 0;
+    return m->flags & MSG_RETAIN && !topic_keeps(t, UINT64_MAX, true) ? PUBLISH_UNAWAITED : 0;
 }
 
 /* There is room for it in all the tables that have limits. */

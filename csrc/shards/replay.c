@@ -83,10 +83,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     if (r->flags & TOPIC_RETAINS) topic_retains(w, topic, a.incarnation, a.began_seq);
     t->terminated = (r->flags & TOPIC_TERMINATED) != 0;
     t->epochs = a.epochs;
-    if (!(r->flags & TOPIC_STOPPED))
-        t->stopped = false;
-    else if (!t->stopped)
-        topic_stop(t, a.stopped_seq);
+    replay_pause(w, topic, r->flags, a.stopped_seq);
     if (r->flags & TOPIC_TUBE) topic_want_tube(w, topic);
 }
 
@@ -205,7 +202,8 @@ static void replay_delete(struct worker *w, struct shard *s, const struct record
     log_position held = t ? stream_position(&t->stream, r->seq) : 0;
     if (job) {
         jobs_done(w, job, r->seq);
-    } else if (held && t->waiting_messages && !t->subscription_count && log_read(s->log, held)->id == r->id) {
+    } else if (held && t->waiting_messages && !t->subscription_count && !stream_kept(&t->stream, r->seq) &&
+               log_read(s->log, held)->id == r->id) {
         /* That its tube was wanted there was no room to write. */
         t->waiting_messages--;
         message_release(w, topic, r->seq);

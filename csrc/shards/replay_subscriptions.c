@@ -27,14 +27,13 @@ static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns)
 }
 
 /* A message that it comes to have ahead of it. */
-static void take_ahead(struct topic *t, struct subscription *made, uint64_t seq) {
+static void take_ahead(struct topic *t, struct subscription *made) {
     /* Of a first one only what it has is ahead; of another what all have. */
     if (t->subscription_count > 1) {
         made->taken--;
         return;
     }
     t->ahead++;
-    if (t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
 }
 
 /* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs
@@ -48,13 +47,13 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
     if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
     if (held_from < r->seq) held_from = r->seq;
     if (r->seq >= made->cursor && held_from == r->seq) return;
-    uint64_t end = made->cursor < t->stream.end ? made->cursor : t->stream.end;
+    uint64_t given = topic_given_until(t), end = made->cursor < given ? made->cursor : given;
     for (uint64_t seq = stream_next(&t->stream, held_from); seq < end; seq = stream_next(&t->stream, seq + 1)) {
         stream_hold(&t->stream, seq);
         if (stream_delayed(&t->stream, seq))
             subscription_defer(w, subscription, seq, log_read(s->log, stream_position(&t->stream, seq))->id);
         else
-            take_ahead(t, made, seq);
+            take_ahead(t, made);
     }
     s->took_by = subscription;
     s->took_from = held_from;
@@ -82,8 +81,10 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
     subscription_at(&w->subscriptions, subscription)->passed_by_age = (r->flags & SUBSCRIPTION_BY_AGE) != 0;
 }
 
-static uint32_t delivery_of_seq(const struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
-    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, subscription)->topic);
+static uint32_t delivery_of_seq(struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
+    uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
+    const struct topic *t = topic_at(&w->topics, topic);
+    replay_release(w, topic, seq);
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = position ? log_read(s->log, position) : NULL;
     return r ? delivery_find(w, subscription, r->id) : 0;
@@ -155,6 +156,11 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
 }
 
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
+    struct subscription *of = subscription_at(&w->subscriptions, subscription);
+    const struct topic *t = topic_at(&w->topics, of->topic);
+    /* An earlier release has it begin behind all that is there. */
+    if ((r->flags & ADOPT_ALL) && t->keeps && of->cursor > t->stopped_seq)
+        of->cursor = of->logged_cursor = t->stopped_seq;
     if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
     uint64_t wall_ns = r->flags & ADOPT_DELAYED ? 0 : r->time_ns;
     const uint8_t *ids = record_body(r);
@@ -201,29 +207,43 @@ static void pass_unreferenced(struct worker *w, const struct topic *t, const str
     }
 }
 
+/* A release in which it is the subscriptions that have what a pause keeps says that it lies ahead of them. */
+static bool is_kept(const struct topic *t, const struct record *r) {
+    const uint8_t *references = record_body(r);
+    if (!t->keeps || r->seq < t->stopped_seq) return false;
+    for (size_t at = 0; at + sizeof(struct reference) <= record_body_bytes(r); at += sizeof(struct reference)) {
+        struct reference reference;
+        memcpy(&reference, references + at, sizeof reference);
+        if (!reference.subscription || reference.ahead) return true;
+    }
+    return false;
+}
+
 static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = topic_of(s, r);
     log_position position = s->moved;
     s->moved = 0;
     if (!topic || !position) return;
     struct topic *t = topic_at(&w->topics, topic);
-    bool job = index_find(&w->ids, &w->jobs, r->id) != 0;
-    uint32_t holds = job ? 1 : 0;
-    bool delayed = (r->flags & REFERENCES_DELAYED) != 0;
+    bool job = index_find(&w->ids, &w->jobs, r->id) != 0, kept = is_kept(t, r);
+    uint32_t holds = (job ? 1u : 0u) + (kept ? 1u : 0u);
+    bool delayed = (r->flags & REFERENCES_DELAYED) != 0, given = !delayed && !kept;
     /* It counts as passed by all but those that say otherwise. */
-    if (!delayed) t->ahead++;
-    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
+    if (given) t->ahead++;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        if (!delayed) subscription_at(&w->subscriptions, n)->taken++;
+        if (given) subscription_at(&w->subscriptions, n)->taken++;
     const uint8_t *references = record_body(r);
-    for (size_t at = 0; at + sizeof(struct reference) <= record_body_bytes(r); at += sizeof(struct reference)) {
+    size_t bytes = kept ? 0 : record_body_bytes(r);
+    for (size_t at = 0; at + sizeof(struct reference) <= bytes; at += sizeof(struct reference)) {
         struct reference reference;
         memcpy(&reference, references + at, sizeof reference);
         if (take_reference(w, s, topic, r, &reference)) holds++;
     }
-    if (!delayed) pass_unreferenced(w, t, r);
+    if (given) pass_unreferenced(w, t, r);
     if (!holds && !t->stream.retains) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
+    if (kept) stream_keep(&t->stream, r->seq, true);
+    if (kept) *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
     if (!job && holds) shard_count_in(s, position);
 }
 
@@ -242,7 +262,7 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) worker_die("out of memory");
     if (!job) shard_count_in(s, position);
     if (!t->subscription_count && !job) t->waiting_messages++;
-    /* mend_counts sees that nobody is about to get it, and gives it to all. */
+    /* mend_counts sees that nobody is about to get it, and gives it to all, or has the topic keep it. */
 }
 
 void replay_place_deferred(struct worker *w) {

@@ -69,12 +69,17 @@ static inline bool goes_to_queue(const struct topic *t) {
 /* ... and its job queue, if it goes there: there is room for its jobs. */
 void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri, uint64_t delay_ns,
                  log_position position);
-/* What a pause keeps is no ephemeral subscription's yet: should all go, it waits for the next; a job queue has had it all. */
-static inline bool topic_keeps_for_next(const struct topic *t) {
-    return t->stopped && !t->tube && t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count;
-}
 static inline bool goes_to_stream(const struct topic *t) {
-    return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains);
+    return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains || t->keeps);
+}
+/* It keeps what is published there itself; what waits for no first subscription only for those that it has, or for whom its jobs come
+ * to. */
+static inline bool topic_keeps(const struct topic *t, uint64_t seq, bool unawaited) {
+    return t->keeps && seq >= t->stopped_seq && (t->subscription_count || t->tube || !unawaited);
+}
+/* Those that there are the log does not know. */
+static inline bool only_ephemeral(const struct topic *t) {
+    return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count;
 }
 
 /* --- drain.c: what an EMPTY, a SEEK or a DELETE would have to let go of in one turn --- */
@@ -90,13 +95,12 @@ enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
 
 /* The subscription is made, and its number is nobody's else's. */
 void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join);
-void handover_to_queue(struct worker *w, uint32_t topic);
+/* What is there from a seq on; when channels that go have let go of what they had. */
+void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from);
 /* What asks for the topic's channels, or changes them or it, has to wait (MORE). */
 bool handover_goes_on(const struct topic *t);
 /* Of a channel that is unlinked: what it had is let go of. */
 void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription);
-/* Then the topic becomes a tube. */
-void handover_then_to_queue(const struct topic *t);
 /* Its topic is gone; or the channel that this is, if it is to that one. */
 void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription);
 /* In each turn, after those who wait have been asked again. True if there is more. */
@@ -105,10 +109,12 @@ void handovers_free(struct worker *w);
 
 /* --- topic_life.c --- */
 
-/* A message that waited for a first channel is the job queue's now. */
+/* A message that waited for a first channel is the job queue's now; one that its topic keeps is that too. */
 void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
+/* Room for its record, which is to be written anew. */
+enum outcome topic_reserve(struct worker *w, uint32_t topic, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. */
 void topic_want_tube(struct worker *w, uint32_t topic);
 /* A channel that is asked for; `start` NULL: it begins as a channel does. */
@@ -126,10 +132,9 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
 void subscription_idle(struct worker *w, uint32_t subscription);
 /* All that it holds, its jobs and its subscriptions go. */
 void topic_end(struct worker *w, uint32_t topic);
-/* What waits for the first subscription, or for the end of the topic's pause, goes: from *from, which is moved on, and before
+/* What waits for the first subscription, or is kept by the topic itself, goes: from *from, which is moved on, and before
  * `until`, so many at most. False: there is more. */
 bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most);
-void topic_stop(struct topic *t, uint64_t seq);
 /* A message of the job queue that the topic's first subscription, made at `wall_ns`, gets too. */
 void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
 /* Job gone (out of every state), and the message with it unless a subscription holds it. */
@@ -137,6 +142,24 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq);
 /* While the log is read back: a message is, and with it all that is left of its jobs. */
 void jobs_done(struct worker *w, uint32_t job, uint64_t seq);
 enum outcome change(struct worker *w, uint32_t client, const struct message *m);
+
+/* --- pause.c --- */
+
+/* One of the topic's own is so no more, and no subscription's. The job queue may have it, which needs no stream for it. */
+void topic_drop_kept(struct worker *w, uint32_t topic, uint64_t seq);
+/* What it keeps is given to who is there now; or it is paused. */
+enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *status);
+/* In each turn. True if there is more. */
+bool releases_go_on(struct worker *w);
+/* Not in this turn: what it would give is being let go of. */
+void release_wait(struct worker *w, uint32_t topic);
+/* Its topic is gone. */
+void release_forget(struct worker *w, uint32_t topic);
+void releases_free(struct worker *w);
+/* While the log is read back: what a TOPIC says. */
+void replay_pause(struct worker *w, uint32_t topic, uint16_t flags, uint64_t stopped_seq);
+/* A record is about a delivery of a message that the topic keeps: who wrote it gave that at once. */
+void replay_release(struct worker *w, uint32_t topic, uint64_t seq);
 
 /* --- position.c --- */
 

@@ -104,10 +104,11 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
-                            (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0) |
-                            (t->stream.retains ? TOPIC_RETAINS : 0) | (t->terminated ? TOPIC_TERMINATED : 0));
-    struct topic_attributes a = {t->stopped ? t->stopped_seq : 0, t->incarnation, t->began_seq, t->epochs};
-    if (t->stopped) head.attribute_bytes = sizeof a.stopped_seq;
+                            (t->keeps ? TOPIC_STOPPED : 0) | (t->keeps && !t->stopped ? TOPIC_RELEASES : 0) |
+                            (t->ephemeral ? TOPIC_EPHEMERAL : 0) | (t->stream.retains ? TOPIC_RETAINS : 0) |
+                            (t->terminated ? TOPIC_TERMINATED : 0));
+    struct topic_attributes a = {t->keeps ? t->stopped_seq : 0, t->incarnation, t->began_seq, t->epochs};
+    if (t->keeps) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;
     append_twice(w, s, &head, &a, t->name, t->name_bytes);
     if (!t->durable) t->end_unwritten = false; /* this says it */

@@ -19,7 +19,7 @@ bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *conte
         struct stream_page *page = s->pages[s->begin];
         for (uint32_t i = 0; page && page->live && i < page->room; i++) {
             uint64_t position = page->positions[i];
-            if (position && !(position & STREAM_RETAINED)) held(context, position);
+            if (position && !(position & STREAM_RETAINED)) held(context, position & ~STREAM_KEPT);
         }
         free(page);
     }
@@ -121,6 +121,7 @@ static struct stream_page *fit(const struct stream *s, struct stream_page **plac
 /* Nobody holds a message of the page any more. */
 static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
     uint64_t *position = &page->positions[stream_index(page, seq)];
+    *position &= ~STREAM_KEPT;
     if (!page->retained || *position < page->lowest) page->lowest = *position;
     *position |= STREAM_RETAINED;
     page->retained++;
@@ -185,15 +186,26 @@ uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked) {
 void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq) && position);
-    page->positions[stream_index(page, seq)] = position;
+    uint64_t *at = &page->positions[stream_index(page, seq)];
+    *at = position | (*at & STREAM_KEPT);
 }
 
-void stream_hold(struct stream *s, uint64_t seq) {
+void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq));
     uint16_t *holds = stream_page_holds(page, seq);
-    assert((*holds & STREAM_MAX_REFERENCES) < STREAM_MAX_REFERENCES);
-    ++*holds;
+    assert((*holds & STREAM_MAX_REFERENCES) + more <= STREAM_MAX_REFERENCES);
+    *holds = (uint16_t)(*holds + more);
+}
+
+void stream_hold(struct stream *s, uint64_t seq) {
+    stream_hold_by(s, seq, 1);
+}
+
+void stream_keep(struct stream *s, uint64_t seq, bool kept) {
+    struct stream_page *page = stream_page(s, seq);
+    assert(stream_position(s, seq) && stream_kept(s, seq) != kept);
+    page->positions[stream_index(page, seq)] ^= STREAM_KEPT;
 }
 
 /* Empty pages at the front leave the list. */
@@ -243,7 +255,7 @@ uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest
             continue;
         }
         uint64_t position = stream_page_position(page, seq);
-        if (position && (position & ~STREAM_RETAINED) >= oldest) return seq;
+        if (position && (position & ~(STREAM_RETAINED | STREAM_KEPT)) >= oldest) return seq;
         seq = next_in(page, seq);
     }
     return s->end;
@@ -253,7 +265,7 @@ uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t ol
     if (seq > s->end) seq = s->end;
     while (seq > s->first_page * STREAM_PAGE) {
         const struct stream_page *page = stream_page(s, --seq);
-        uint64_t position = stream_page_position(page, seq) & ~STREAM_RETAINED;
+        uint64_t position = stream_page_position(page, seq) & ~(STREAM_RETAINED | STREAM_KEPT);
         if (position && position >= oldest) return seq;
         if (!page) seq -= seq % STREAM_PAGE;
     }

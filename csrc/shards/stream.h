@@ -5,8 +5,8 @@
  * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it. The first page
  * that a stream ever has begins small, and grows: many topics have few messages, once.
  *
- * Knows nothing of who holds a message or what a position is, but that 0 is none, that the high bit is free, and that older
- * messages have as a rule lower ones.
+ * Knows nothing of who holds a message, but whether its topic does, or what a position is, but that 0 is none, that the two high
+ * bits are free, and that older messages have as a rule lower ones.
  */
 #ifndef MQ_STREAM_H
 #define MQ_STREAM_H
@@ -17,8 +17,9 @@
 
 enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 
-/* Of a position: nobody holds the message, it is only retained. */
+/* Of a position: nobody holds the message, it is only retained; or one of those who hold it is its topic. */
 #define STREAM_RETAINED ((uint64_t)1 << 63)
+#define STREAM_KEPT     ((uint64_t)1 << 62)
 
 struct stream_page {
     uint32_t live;        /* messages held, ... */
@@ -63,13 +64,17 @@ static inline uint16_t *stream_page_holds(struct stream_page *page, uint64_t seq
 
 /* 0: it is neither held nor retained. */
 static inline uint64_t stream_place(const struct stream *s, uint64_t seq) {
-    return stream_page_position(stream_page(s, seq), seq) & ~STREAM_RETAINED;
+    return stream_page_position(stream_page(s, seq), seq) & ~(STREAM_RETAINED | STREAM_KEPT);
 }
 
 /* 0: it is not held. */
 static inline uint64_t stream_position(const struct stream *s, uint64_t seq) {
     uint64_t position = stream_page_position(stream_page(s, seq), seq);
-    return position & STREAM_RETAINED ? 0 : position;
+    return position & STREAM_RETAINED ? 0 : position & ~STREAM_KEPT;
+}
+
+static inline bool stream_kept(const struct stream *s, uint64_t seq) {
+    return (stream_page_position(stream_page(s, seq), seq) & STREAM_KEPT) != 0;
 }
 
 static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
@@ -88,9 +93,12 @@ uint64_t stream_next(const struct stream *s, uint64_t seq);
  * where they do not (messages were moved), all are looked at: *walked. */
 uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked);
 
-/* The next two are of a message that is held. */
+/* The next four are of a message that is held. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
 void stream_hold(struct stream *s, uint64_t seq);
+void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more);
+/* One of its holds is its topic's from now on, or is so no more. */
+void stream_keep(struct stream *s, uint64_t seq, bool kept);
 /* One hold less: true if it was the last. The message is forgotten then, or retained. */
 bool stream_release(struct stream *s, uint64_t seq);
 

@@ -127,7 +127,7 @@ void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq)
 }
 
 uint64_t subscription_horizon(const struct topic *t) {
-    uint64_t horizon = t->stopped && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
+    uint64_t horizon = topic_given_until(t);
     return t->blocked && t->blocked_seq < horizon ? t->blocked_seq : horizon;
 }
 
@@ -164,8 +164,8 @@ void subscription_pass(struct worker *w, uint32_t subscription) {
 
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = topic_of(w, s);
-    uint64_t upto = t->stopped ? t->stopped_ahead : t->ahead;
-    return (upto > s->taken ? upto - s->taken : 0) + s->again + (s->cursor < s->cold ? position_depth(w, s) : 0);
+    return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->again +
+           (s->cursor < s->cold ? position_depth(w, s) : 0);
 }
 
 /* --- subscriptions ------------------------------------------------------------------------------------------------ */
@@ -188,29 +188,14 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
 }
 
 /* A message published with a delay is no cursor's: it waits for its time as a delivery. */
-static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bool hold) {
-    struct topic *t = topic_of(w, at(w, subscription));
-    struct stream *stream = &t->stream;
-    for (uint64_t seq = stream_next(stream, from); seq < stream->end; seq = stream_next(stream, seq + 1)) {
+static void defer_all(struct worker *w, uint32_t subscription, uint64_t from) {
+    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct stream *stream = &t->stream;
+    uint64_t end = topic_given_until(t);
+    for (uint64_t seq = stream_next(stream, from); seq < end; seq = stream_next(stream, seq + 1)) {
         const struct record *r = stream_delayed(stream, seq) ? message_head(w, t, seq) : NULL;
-        if (hold) stream_hold(stream, seq);
         if (r) subscription_defer(w, subscription, seq, r->id);
     }
-}
-
-/* The job queue has it. */
-static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
-    const struct record *r = message_head(w, t, seq);
-    return r && index_find(&w->ids, &w->jobs, r->id) != 0;
-}
-
-/* How many that wait for a first subscription came before its topic was stopped. */
-static uint64_t waiting_before_stop(const struct worker *w, const struct topic *t) {
-    uint64_t count = 0, end = t->stopped ? subscription_horizon(t) : 0;
-    if (!t->waiting_messages) return 0;
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < end; seq = stream_next(&t->stream, seq + 1))
-        if (!stream_delayed(&t->stream, seq) && !is_job(w, t, seq)) count++;
-    return count;
 }
 
 /* In the topic's list, and nothing more. */
@@ -230,7 +215,7 @@ static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t n
                                                  .next = t->subscriptions,
                                                  .name = copy,
                                                  .name_bytes = (uint32_t)name_bytes,
-                                                 .joined = t->messages,
+                                                 .joined = t->messages - t->kept_messages - t->kept_delayed,
                                                  .mix = subscriptions_random(all)};
     t->subscriptions = subscription;
     if (compacted_is_name(name, name_bytes)) t->compacted = subscription;
@@ -256,23 +241,19 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     if (!subscription) return 0;
     struct subscription *s = at(w, subscription);
     bool first = t->subscription_count == 0;
+    uint64_t end = t->keeps ? t->stopped_seq : t->next_seq; /* what its topic keeps is to come */
     s->number = number;
     t->subscription_count++;
     if (!number) t->ephemeral_count++;
     if (first) {
-        s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : t->next_seq;
+        s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : end;
         /* Nobody has passed anything yet: only what is there counts. */
         t->ahead = t->waiting_messages;
-        t->stopped_ahead = waiting_before_stop(w, t);
         s->joined -= t->waiting_messages + t->waiting_delayed;
-        if (t->waiting_delayed) defer_all(w, subscription, s->cursor, false);
+        if (t->waiting_delayed) defer_all(w, subscription, s->cursor);
         t->waiting_messages = t->waiting_delayed = 0;
-    } else if (t->stopped) {
-        s->cursor = t->stopped_seq;
-        s->taken = t->stopped_ahead;
-        defer_all(w, subscription, s->cursor, true);
     } else {
-        s->cursor = t->next_seq;
+        s->cursor = end;
         s->taken = t->ahead;
     }
     s->logged_cursor = s->cursor;
@@ -298,7 +279,7 @@ void delivery_drop(struct worker *w, uint32_t delivery) {
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
     const struct stream *stream = &topic_of(w, s)->stream;
-    uint64_t end = until < stream->end ? until : stream->end;
+    uint64_t given = topic_given_until(topic_of(w, s)), end = until < given ? until : given;
     for (uint64_t seq = stream_next(stream, subscription_held_from(s)); seq < end; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
         message_release(w, s->topic, seq);
@@ -310,7 +291,8 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
 bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most) {
     struct subscription *s = at(w, subscription);
     const struct stream *stream = &topic_of(w, s)->stream;
-    uint64_t end = until < stream->end ? until : stream->end, seq = stream_next(stream, subscription_held_from(s));
+    uint64_t given = topic_given_until(topic_of(w, s)), end = until < given ? until : given;
+    uint64_t seq = stream_next(stream, subscription_held_from(s));
     for (; seq < end; seq = stream_next(stream, seq + 1)) {
         if (!most--) break;
         /* What it does not hold it passes at once. */
@@ -324,7 +306,7 @@ bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, 
 
 bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until) {
     const struct topic *t = topic_of(w, s);
-    return t->subscription_count == 1 && !s->reader && !t->tube && !t->stopped && !t->stream.retains &&
+    return t->subscription_count == 1 && !s->reader && !t->tube && !t->keeps && !t->stream.retains &&
            !handover_leaves(t) && until >= t->stream.end && t->stream.live > STREAM_PAGE;
 }
 
@@ -367,52 +349,13 @@ uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint6
     return most - left;
 }
 
-/* A delivery of what was published with a delay while the topic was paused waits, whole: whether it has been delivered nobody can
- * say who reads the log back. The next to look at. */
-static uint32_t leave_delayed(struct worker *w, uint32_t delivery) {
-    const struct delivery *d = delivery_of(w, delivery);
-    const struct subscription *s = at(w, d->subscription);
-    struct topic *t = topic_of(w, s);
-    bool was_again = d->state == DELIVERY_AGAIN, in_part = d->part != 0;
-    uint32_t next = d->following;
-    if (d->seq < t->stopped_seq || !stream_delayed(&t->stream, d->seq)) return next;
-    t->waiting_delayed++;
-    if (in_part) {
-        split_over(w, split_of(w, delivery));
-        return was_again ? s->again_first : s->deferred_first; /* others of it may have been next */
-    }
-    delivery_take(w, delivery);
-    delivery_forget(w, delivery);
-    return next;
-}
-
-/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits. Where there is a job
- * queue that has had it all. */
-bool subscription_leaves_waiting(const struct topic *t, const struct subscription *s) {
-    return t->subscription_count == 1 && t->stopped && !t->tube && !s->reader;
-}
-
-static void leave_waiting(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    struct topic *t = topic_of(w, s);
-    for (uint32_t n = s->again_first; n;) n = leave_delayed(w, n);
-    for (uint32_t n = s->deferred_first; n;) n = leave_delayed(w, n);
-    uint64_t from = subscription_held_from(s);
-    if (from < t->stopped_seq) from = t->stopped_seq;
-    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
-        if (!stream_delayed(&t->stream, seq)) t->waiting_messages++;
-}
-
 void subscription_remove(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
     consumers_have_left(w, subscription);
-    bool leaves = subscription_leaves_waiting(t, s);
-    if (leaves) leave_waiting(w, subscription);
-    /* All that came before the pause goes with it, what an open transaction keeps from it too. */
-    subscription_empty(w, subscription, leaves ? t->stopped_seq : subscription_horizon(t));
-    if (!leaves) subscription_release_ahead(w, subscription, t->stream.end);
+    /* What an open transaction keeps from it goes with it too. */
+    subscription_empty(w, subscription, topic_given_until(t));
     subscription_unlink(w, subscription);
     subscription_free(w, subscription);
 }
@@ -454,7 +397,7 @@ void subscription_advance(struct worker *w, uint32_t subscription, uint64_t curs
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_of(w, s);
     const struct stream *stream = &t->stream;
-    uint64_t until = cursor < stream->end ? cursor : stream->end;
+    uint64_t given = topic_given_until(t), until = cursor < given ? cursor : given;
     for (uint64_t seq; position_front(w, subscription, until, &seq); s->cursor++) {
         position_pass(w, subscription);
         come_again(w, subscription, seq);

@@ -12,7 +12,8 @@
  *   consume.c        what a consumer's requests ask for
  *   compacted.c      the view in which only the last message of each key is
  *   position.c       where a subscription begins and goes on: what its topic retains
- *   topic_life.c     durable topics: how they and their subscriptions are made, paused, emptied and deleted
+ *   topic_life.c     durable topics: how they and their subscriptions are made, emptied and deleted
+ *   pause.c          what a topic that is paused keeps, and how that comes to its subscriptions
  *   catalog.c        the figures of all that
  */
 #ifndef MQ_SUBSCRIPTION_H
@@ -216,8 +217,6 @@ uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *
 void subscription_remove(struct worker *w, uint32_t subscription);
 /* Nobody finds it any more; what it holds it still does. */
 void subscription_unlink(struct worker *w, uint32_t subscription);
-/* It is the last of a topic that is paused: should it go, it leaves what that keeps to the next. */
-bool subscription_leaves_waiting(const struct topic *t, const struct subscription *s);
 /* Releases all that it holds before this seq; what is in flight too. */
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until);
 /* Passes over everything before `cursor`: each message becomes a delivery with one attempt made. For recovery. */
@@ -377,6 +376,8 @@ void subscription_free(struct worker *w, uint32_t subscription);
 
 /* Channels that are unlinked let go of what they had: nobody can say of a message whether it is held or waits. */
 bool handover_leaves(const struct topic *t);
+/* A channel comes to have the topic's jobs. */
+bool handover_adopts(const struct topic *t);
 
 /* --- tomb.c --- */
 

@@ -6,7 +6,7 @@
  *
  * Where its messages go: into the job queue; but those of a durable topic, which stays until it is deleted, only if
  * somebody wants its tube, and otherwise into the stream, where each subscription holds them, or, as long as there is
- * none, they wait for the first.
+ * none, they wait for the first. While it is paused it keeps them itself, once, whoever comes and goes.
  */
 #ifndef MQ_TOPIC_H
 #define MQ_TOPIC_H
@@ -54,15 +54,17 @@ struct topic {
     log_position gone_until; /* what came to the log before was deleted with the topic */
 
     struct handover *handover; /* of its backlog, under way; or NULL */
+    struct release *release;   /* of what it keeps, under way; or NULL */
 
     bool nameless; /* recovery has not found its name: it goes by one that was made up */
     bool asleep;   /* see names.c */
     bool durable;
-    bool ephemeral;              /* durable, and gone with its last subscription */
-    bool tube;                   /* somebody put into, used, watched or reserved from its job queue */
-    bool end_unwritten;          /* it is durable no more, but the log does not say so yet */
-    bool stopped;                /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
-    bool ending;                 /* its stream is buried already */
+    bool ephemeral;     /* durable, and gone with its last subscription */
+    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten; /* it is durable no more, but the log does not say so yet */
+    bool stopped;       /* what NSQ calls a paused topic: it keeps what is published */
+    bool keeps;  /* what is there from stopped_seq on is its own: it is stopped, or was, and releases that (pause.c) */
+    bool ending; /* its stream is buried already */
     bool terminated;             /* nothing is published to it any more */
     bool blocked;                /* by a transaction: nothing is delivered from blocked_seq on */
     uint32_t subscriptions;      /* first of the list */
@@ -82,8 +84,9 @@ struct topic {
     struct stream stream;
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */
     uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */
-    uint64_t stopped_seq, stopped_ahead;
-    uint64_t messages, message_bytes; /* ever, in this process, ... */
+    uint64_t stopped_seq;
+    uint64_t kept_messages, kept_delayed; /* in the stream from there on, of the topic's own */
+    uint64_t messages, message_bytes;     /* ever, in this process, ... */
     union {
         uint64_t read_back;     /* ... of which it has read back so many; */
         uint64_t replayed_jobs; /* while it does: how many jobs it has */
@@ -118,6 +121,10 @@ void topics_remove(struct topics *topics, uint32_t topic);
 
 static inline uint64_t topic_jobs(const struct topic *t) {
     return (uint64_t)ready_count(&t->ready) + t->delayed.count + t->buried + t->reserved;
+}
+/* Subscriptions hold nothing from here on. */
+static inline uint64_t topic_given_until(const struct topic *t) {
+    return t->keeps && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
 }
 static inline bool topic_seen(const struct topic *t) {
     return t->held > 0 || topic_jobs(t) > 0 || t->durable;

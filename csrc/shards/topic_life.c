@@ -1,4 +1,4 @@
-/* The life of durable topics and their subscriptions: made, wanted by beanstalkd's clients too, paused, emptied, deleted. */
+/* The life of durable topics and their subscriptions: made, wanted by beanstalkd's clients too, emptied, deleted. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool ends_ephemeral(const struct topic *t) {
 }
 
 /* Its record is written anew: the log has the latest. */
-static enum outcome log_topic(struct worker *w, uint32_t topic, uint8_t *status) {
+enum outcome topic_reserve(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (requests_reserve(w, s, 3, shard_topic_bytes(t), true, status) == LATER) return LATER;
@@ -33,7 +33,7 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
     struct topic *t = topic_at(&w->topics, topic);
     *status = STATUS_OK;
     if (t->durable) return DONE;
-    if (log_topic(w, topic, status) == LATER) return LATER;
+    if (topic_reserve(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     bool was_seen = topic_seen(t);
     t->tube |= topic_jobs(t) > 0;
@@ -64,7 +64,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
     if (!whole) return; /* it waits on, for a subscription */
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-    if (t->subscription_count)
+    if (t->subscription_count || stream_kept(&t->stream, seq))
         stream_hold(&t->stream, seq);
     else
         waits_no_more(t, seq);
@@ -90,17 +90,13 @@ void topic_want_tube(struct worker *w, uint32_t topic) {
     /* Should there be no room for this now, the next segment's head says it. */
     struct shard *s = shard_of_topic(w, t);
     if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
-    /* Who comes during a pause gets what that keeps, the job queue like a channel. */
-    if (t->subscription_count && !t->stopped) return;
-    if (handover_leaves(t)) {
-        handover_then_to_queue(t);
-        return;
-    }
-    if (!w->replaying && t->stream.live > w->piece) {
-        handover_to_queue(w, topic);
-        return;
-    }
+    /* Beside channels it has, as they do, what its topic keeps. */
+    if (t->subscription_count && !t->keeps) return;
     uint64_t from = t->subscription_count ? t->stopped_seq : 0;
+    if (handover_leaves(t) || (!w->replaying && t->stream.live > w->piece)) {
+        handover_to_queue(w, topic, from);
+        return;
+    }
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         waiting_becomes_job(w, topic, seq);
     if (!w->replaying) queue_serve(w, topic);
@@ -204,7 +200,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     struct topic *t = topic_at(&w->topics, s->topic);
     const struct job *j = job_at(w, job);
     const struct record *r = job_head(w, j);
-    if (!r) return;
+    if (!r || (t->keeps && r->seq >= t->stopped_seq)) return; /* that the topic keeps, if it is to come to channels */
     struct publish_attributes a = publish_attributes_of(r);
     if (delivery_find(w, subscription, r->id)) return;
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
@@ -217,7 +213,6 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     }
     if (delayed) subscription_defer(w, subscription, r->seq, r->id);
     if (!delayed) t->ahead++;
-    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
     s->joined--;
     if (r->seq < s->cursor) s->cursor = s->logged_cursor = r->seq;
 }
@@ -237,52 +232,6 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
         if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count, 0);
     }
     free(ids);
-}
-
-static bool is_stopped(const struct worker *w, const struct topic *t, uint64_t *seq, uint64_t *id) {
-    for (*seq = stream_next(&t->stream, *seq); *seq < t->stream.end; *seq = stream_next(&t->stream, *seq + 1)) {
-        const struct record *r = message_head(w, t, *seq);
-        if (!r) continue;
-        *id = r->id;
-        return true;
-    }
-    return false;
-}
-
-/* All that the pause of their topic keeps. */
-static size_t stopped_of(const struct worker *w, const struct topic *t) {
-    size_t count = 0;
-    uint64_t id;
-    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++) count++;
-    return count;
-}
-
-/* It has them, and the log is to know: of those that were published with a delay apart, which have no place behind the pause. */
-static void log_stopped(struct worker *w, uint32_t subscription, bool delayed) {
-    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
-    struct shard *shard = shard_of_topic(w, t);
-    uint16_t flags = delayed ? ADOPT_DELAYED : 0;
-    uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD), id;
-    size_t count = 0;
-    if (!ids) worker_die("out of memory");
-    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++) {
-        if (stream_delayed(&t->stream, seq) != delayed) continue;
-        ids[count++] = id;
-        if (count < ADOPTED_IN_RECORD) continue;
-        shard_log_adopted(w, shard, at(w, subscription), ids, count, flags);
-        count = 0;
-    }
-    if (count) shard_log_adopted(w, shard, at(w, subscription), ids, count, flags);
-    free(ids);
-}
-
-/* What is no job any more the log says is gone: of what it has it is written anew, if there is room. */
-static void move_stopped(struct worker *w, uint32_t subscription) {
-    uint32_t topic = at(w, subscription)->topic;
-    const struct topic *t = topic_at(&w->topics, topic);
-    uint64_t id;
-    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++)
-        if (!index_find(&w->ids, &w->jobs, id)) (void)shard_move_message(w, shard_of_topic(w, t), topic, seq);
 }
 
 /* It comes to stand where it was asked to begin. */
@@ -320,16 +269,13 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     struct numbers jobs = {0};
     bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = topic_jobs(t) > w->piece;
     if (adopts && !many) jobs = jobs_of(w, topic);
-    /* Read back, it will be the first: ephemeral ones are not in the log. */
-    bool only = !first && !ephemeral && t->subscription_count == t->ephemeral_count;
-    size_t stopped = only && t->tube && !wish->start && t->stopped ? stopped_of(w, t) : 0;
-    uint32_t records = 4 + (uint32_t)((jobs.count + stopped) / ADOPTED_IN_RECORD + 1);
-    uint64_t bytes = 2 * name_bytes + (jobs.count + stopped) * sizeof(uint64_t);
+    uint32_t records = 4 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
+    uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
-        /* What waited is an ephemeral one's now, and so nobody's after a restart; but not what a pause keeps. */
+        /* What waited is an ephemeral one's now, and so nobody's after a restart; but not what the topic keeps. */
         if (ephemeral && t->waiting_messages + t->waiting_delayed)
-            shard_log_emptied(w, s, topic, t->stopped ? t->stopped_seq : t->next_seq);
+            shard_log_emptied(w, s, topic, t->keeps ? t->stopped_seq : t->next_seq);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
         *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, adopts && many ? 0 : *subscription, number))) {
@@ -342,10 +288,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             if (number) shard_note_channel(w, s, topic);
             adopt(w, *subscription, &jobs);
-            if (stopped) log_stopped(w, *subscription, false);
-            if (stopped) log_stopped(w, *subscription, true);
             if (wish->start) begin(w, *subscription, wish->start);
-            if (stopped) move_stopped(w, *subscription);
             catalog_changed(w);
         }
     }
@@ -369,45 +312,35 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
     catalog_changed(w);
 }
 
-/* One that was ahead of some is so no more: those that were not ahead of it have it among what they have taken. */
-static void uncount_ahead(struct worker *w, struct topic *t, uint64_t seq) {
-    t->ahead--;
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
-        if (!at(w, n)->reader && seq < subscription_held_from(at(w, n))) at(w, n)->taken--;
-}
-
-/* No subscription holds it any more; the job queue may, which needs no stream for it. */
-static void drop_message(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
+static bool empty_some(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most) {
     struct topic *t = topic_at(&w->topics, topic);
-    bool delayed = stream_delayed(&t->stream, seq), ahead = false;
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
-        uint32_t delivery = delivery_find(w, n, id);
-        if (delivery) delivery_drop(w, delivery);
-        if (delivery || delayed || seq < subscription_held_from(at(w, n))) continue;
-        message_release(w, topic, seq);
-        ahead = true;
-    }
-    if (ahead) uncount_ahead(w, t, seq);
-    if (!t->subscription_count) message_release(w, topic, seq);
-    if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
-}
-
-bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most) {
-    struct topic *t = topic_at(&w->topics, topic);
-    if (t->subscription_count && !t->stopped) return true;
     if (t->subscription_count && *from < t->stopped_seq) *from = t->stopped_seq;
     uint64_t end = until < t->stream.end ? until : t->stream.end;
     for (uint64_t seq = stream_next(&t->stream, *from); seq < end; seq = stream_next(&t->stream, seq + 1)) {
         *from = seq;
         if (!most--) return false;
-        bool delayed = stream_delayed(&t->stream, seq);
-        const struct record *r = message_head(w, t, seq);
+        if (stream_kept(&t->stream, seq)) {
+            topic_drop_kept(w, topic, seq);
+            continue;
+        }
+        const struct record *r = t->subscription_count ? NULL : message_head(w, t, seq);
         /* What the job queue has is not waiting for anybody; and who has what cannot be read nobody knows. */
-        if (!r || (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id))) continue;
-        drop_message(w, topic, seq, r->id);
-        if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
+        if (!r || index_find(&w->ids, &w->jobs, r->id)) continue;
+        *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
+        message_release(w, topic, seq);
     }
     return true;
+}
+
+bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (t->subscription_count && !t->keeps) return true;
+    uint64_t before = t->kept_messages + t->kept_delayed;
+    bool all = empty_some(w, topic, from, until, most);
+    /* What the topic kept comes to no channel any more. */
+    uint64_t gone = before - t->kept_messages - t->kept_delayed;
+    for (uint32_t n = t->subscriptions; n && gone; n = at(w, n)->next) at(w, n)->joined += gone;
+    return all;
 }
 
 /* While the log is read back jobs have no place to be taken out of. */
@@ -426,7 +359,8 @@ void topic_end(struct worker *w, uint32_t topic) {
     bool was_seen = topic_seen(t);
     handover_forget(w, topic, 0);
     transactions_forget(w, topic);
-    t->stopped = false;
+    release_forget(w, topic);
+    t->stopped = t->keeps = false;
     if (w->replaying)
         end_at_once(w, topic);
     else
@@ -436,6 +370,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     t->ending = false;
     topic_retains_no_more(w, topic);
     t->durable = t->ephemeral = t->tube = t->terminated = false;
+    t->kept_messages = t->kept_delayed = 0;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
     t->read_back = t->read_back_bytes = 0;
     stream_free(&t->stream);
@@ -466,35 +401,11 @@ void subscription_idle(struct worker *w, uint32_t subscription) {
 
 /* --- CHANGE ------------------------------------------------------------------------------------------------------- */
 
-void topic_stop(struct topic *t, uint64_t seq) {
-    t->stopped = true;
-    t->stopped_seq = seq;
-    t->stopped_ahead = t->ahead;
-}
-
-static enum outcome pause_topic(struct worker *w, uint32_t topic, bool stop, uint8_t *status) {
-    struct topic *t = topic_at(&w->topics, topic);
-    *status = STATUS_OK;
-    if (t->stopped == stop) return DONE;
-    if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
-    if (log_topic(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
-    /* What the pause kept is the ephemeral ones' now. */
-    if (!stop && t->subscription_count && t->subscription_count == t->ephemeral_count)
-        shard_log_end(w, shard_of_topic(w, t), RECORD_EMPTY, topic, NULL);
-    if (stop) topic_stop(t, t->next_seq);
-    t->stopped = stop;
-    shard_log_topic(w, shard_of_topic(w, t), topic);
-    topic_due(w, topic);
-    return DONE;
-}
-
 static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->terminated) return DONE;
-    if (log_topic(w, topic, status) == LATER) return LATER;
+    if (topic_reserve(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     t->terminated = true;
     shard_log_topic(w, shard_of_topic(w, t), topic);
@@ -505,12 +416,14 @@ static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status)
 static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t topic) {
     struct client *c = client_at(&w->clients, client);
     if (!c->upto) c->upto = topic_at(&w->topics, topic)->stream.end;
-    return topic_empty(w, topic, &c->done, c->upto, w->piece) ? DONE : MORE;
+    if (topic_empty(w, topic, &c->done, c->upto, w->piece)) return DONE;
+    release_wait(w, topic);
+    return MORE;
 }
 
 static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t topic, uint32_t what, uint8_t *status) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    if (what == CHANGE_PAUSE || what == CHANGE_UNPAUSE) return pause_topic(w, topic, what == CHANGE_PAUSE, status);
+    if (what == CHANGE_PAUSE || what == CHANGE_UNPAUSE) return topic_pause(w, topic, what == CHANGE_PAUSE, status);
     if (what == CHANGE_TERMINATE) return terminate(w, topic, status);
     *status = STATUS_INVALID;
     if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
@@ -534,9 +447,7 @@ static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscripti
     const struct topic *t = topic_at(&w->topics, s->topic);
     if (what == CHANGE_EMPTY) return subscription_drain(w, client, subscription, subscription_horizon(t), UINT64_MAX);
     if (what != CHANGE_DELETE) return DONE;
-    /* The last leaves to a topic that is paused what the pause keeps. */
-    bool leaves = subscription_leaves_waiting(t, s);
-    return leaves ? DONE : subscription_drain(w, client, subscription, t->stream.end, UINT64_MAX);
+    return subscription_drain(w, client, subscription, t->stream.end, UINT64_MAX);
 }
 
 static enum outcome change_subscription(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what,

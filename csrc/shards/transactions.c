@@ -210,10 +210,10 @@ bool transactions_clear(struct worker *w) {
 
 /* --- what is staged comes into the topic -------------------------------------------------------------------------- */
 
-/* Nobody who stands behind it gets it; and it may have its place before that from which its topic is paused. */
+/* Nobody who stands behind it gets it. What its topic keeps nobody has yet. */
 static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
-    struct topic *t = topic_at(&w->topics, topic);
-    if (t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (stream_kept(&t->stream, seq)) return;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         struct subscription *s = subscription_at(&w->subscriptions, n);
         if (s->reader || seq >= subscription_held_from(s)) continue;
@@ -239,7 +239,7 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) w->wanting = s;
     if (result != LOG_OK) return false;
     r = log_read(s->log, item->position);
-    bool kept = topic_keeps_for_next(t) && item->seq >= t->stopped_seq;
+    bool kept = topic_keeps(t, item->seq, true);
     uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
     uint64_t id = r->id;
     log_position position = shard_log_publish(w, s, topic, item->seq, id, a.publish, record_body(r), body_bytes, flags);
@@ -287,7 +287,7 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
     uint32_t transaction = topic ? transaction_find(w, topic, m->id) : 0;
     uint8_t status = STATUS_OK;
     bool room = true;
-    if (topic && handover_leaves(topic_at(&w->topics, topic))) return MORE;
+    if (topic && handover_goes_on(topic_at(&w->topics, topic))) return MORE;
     if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
         struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
         if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;

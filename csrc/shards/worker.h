@@ -132,6 +132,7 @@ struct worker {
     struct tomb *tombs; /* what is to be freed piece by piece */
     uint32_t orphans;   /* subscriptions of which only deliveries are left */
     struct handover *handovers;
+    struct release *releases;
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];

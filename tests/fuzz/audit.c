@@ -92,13 +92,15 @@ static uint32_t audit_subscription(const struct worker *w, uint32_t subscription
     return s->again + s->deferred + s->inflight;
 }
 
-/* Who holds one message: the job queue, subscriptions with a delivery or a cursor before it; the rest of its holds. */
+/* Who holds one message: the job queue, its topic, subscriptions with a delivery or a cursor before it; the rest of its holds. */
 static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct stream_page *page = stream_page(&t->stream, seq);
     uint32_t holds = *stream_page_holds(page, seq) & STREAM_MAX_REFERENCES, references = 0;
-    bool delayed = stream_delayed(&t->stream, seq);
+    bool delayed = stream_delayed(&t->stream, seq), kept = stream_kept(&t->stream, seq);
     const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
+    assert(!kept || (t->keeps && seq >= t->stopped_seq));
+    references += kept;
     assert(r->seq == seq && r->topic == t->number && "its place in the log is its own");
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
     if (job) {
@@ -109,7 +111,7 @@ static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t s
         uint32_t delivery = delivery_find(w, n, r->id);
         const struct delivery *d = delivery_at(&w->subscriptions, delivery);
         if (delivery) assert(d->seq == seq && d->state && (delayed || seq < at(w, n)->cursor));
-        references += delivery || (seq >= at(w, n)->cursor && !delayed);
+        references += delivery || (seq >= at(w, n)->cursor && seq < topic_given_until(t) && !delayed);
     }
     assert(holds >= references && "a message is let go while somebody needs it");
     return holds - references;
@@ -117,22 +119,24 @@ static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t s
 
 static void audit_stream(const struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
-    uint64_t live = 0, waiting = 0, waiting_delayed = 0;
+    uint64_t live = 0, waiting = 0, waiting_delayed = 0, kept = 0, kept_delayed = 0;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         uint32_t more = audit_message(w, topic, seq);
         assert(more <= (t->subscription_count ? 0u : 1u) && "a message is held by nobody who knows of it");
         *(stream_delayed(&t->stream, seq) ? &waiting_delayed : &waiting) += more;
+        *(stream_delayed(&t->stream, seq) ? &kept_delayed : &kept) += stream_kept(&t->stream, seq);
         live++;
     }
     assert(live == t->stream.live && t->stream.end <= t->next_seq);
     assert(waiting == t->waiting_messages && waiting_delayed == t->waiting_delayed);
+    assert(kept == t->kept_messages && kept_delayed == t->kept_delayed);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         /* What lies behind an open transaction is its depth too. */
-        uint64_t ahead = 0, deliverable = at(w, n)->again, horizon = t->stopped ? t->stopped_seq : UINT64_MAX;
-        for (uint64_t seq = stream_next(&t->stream, at(w, n)->cursor); seq < t->stream.end;
+        uint64_t ahead = 0, deliverable = at(w, n)->again, end = topic_given_until(t);
+        for (uint64_t seq = stream_next(&t->stream, at(w, n)->cursor); seq < end;
              seq = stream_next(&t->stream, seq + 1)) {
             ahead += !stream_delayed(&t->stream, seq);
-            deliverable += !stream_delayed(&t->stream, seq) && seq < horizon;
+            deliverable += !stream_delayed(&t->stream, seq);
         }
         if (t->ahead - at(w, n)->taken != ahead || subscription_depth(w, at(w, n)) != deliverable)
             fprintf(stderr, "%.*s %.*s: %llu are ahead (%llu), depth %llu (%llu)\n", (int)t->name_bytes, t->name,
@@ -269,7 +273,7 @@ void audit_at_rest(const struct worker *w) {
 
 /* --- what must survive -------------------------------------------------------------------------------------------- */
 
-enum what { A_TOPIC, A_CHANNEL, A_MESSAGE_OF_CHANNEL, A_MESSAGE_OF_TOPIC };
+enum what { A_TOPIC, A_CHANNEL, A_MESSAGE_OF_CHANNEL, A_MESSAGE_OF_TOPIC, A_KEPT_MESSAGE };
 
 /* The state of a message that was passed and held back, and counts as delivered once when the log is read back; and of one that was
  * adopted from the job queue, which lay ahead of the cursor until the record of that was gone. */
@@ -331,7 +335,7 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
         else if (delivery)
             state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + attempts * 2048u +
                     (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
-        else if (seq < s->cursor || stream_delayed(&t->stream, seq))
+        else if (seq < s->cursor || seq >= topic_given_until(t) || stream_delayed(&t->stream, seq))
             continue;
         add(all, (struct holding){A_MESSAGE_OF_CHANNEL, place, id, state, ""}, s->name, s->name_bytes);
     }
@@ -345,11 +349,11 @@ static void add_topic(const struct worker *w, struct holdings *all, uint32_t top
     add(all, (struct holding){A_TOPIC, place, 0, state, ""}, t->name, t->name_bytes);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
         if (at(w, n)->number) add_channel(w, all, at(w, n), place, n);
-    if (t->subscription_count) return;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
-        if (!index_find(&w->ids, &w->jobs, id))
-            add(all, (struct holding){A_MESSAGE_OF_TOPIC, place, id, 0, ""}, t->name, t->name_bytes);
+        bool kept = stream_kept(&t->stream, seq), waits = !t->subscription_count && !index_find(&w->ids, &w->jobs, id);
+        enum what what = kept ? A_KEPT_MESSAGE : A_MESSAGE_OF_TOPIC;
+        if (kept || waits) add(all, (struct holding){what, place, id, 0, ""}, t->name, t->name_bytes);
     }
 }
 
@@ -399,7 +403,7 @@ void holdings_without(struct holdings *all, uint64_t id) {
 }
 
 _Noreturn static void differ(const char *how, const struct holding *one, const struct holding *other) {
-    static const char *const words[] = {"topic", "channel", "message of channel", "message of topic"};
+    static const char *const words[] = {"topic", "channel", "message of channel", "message of topic", "kept message"};
     fprintf(stderr, "after a restart %s: %s %s, id %llu, state %u", how, words[one->what], one->name,
             (unsigned long long)one->id, one->state);
     if (other) fprintf(stderr, " (and then %u)", other->state);

@@ -165,17 +165,15 @@ class Stage:
         flags = lib.FIGURES_PAUSED if topic.stopped_at is not None else 0
         flags |= lib.FIGURES_DURABLE if topic.lasting else 0
         flags |= lib.FIGURES_EPHEMERAL if topic.lasting and topic.ephemeral else 0
-        depth = len(topic.waiting) + (jobs if topic.wanted else 0)
-        if topic.channels:
-            held = [d.message for c in topic.channels.values() for d in c.held.values()]
-            depth = len({message.number for message in held if topic.keeps(message)})
-        unsaid = any(c.may_be_kept(d) for c in topic.channels.values() for d in c.held.values())
+        depth = len(topic.kept)
+        if not topic.channels:
+            depth = len(topic.waiting) + max(depth, jobs if topic.wanted else 0)
         expected = {
-            "flags": flags, "depth": None if unsaid else depth, "jobs": jobs, "channels": sorted(topic.channels),
+            "flags": flags, "depth": depth, "jobs": jobs, "channels": sorted(topic.channels),
             "messages": topic.messages, "message_bytes": topic.message_bytes,
         }  # fmt: skip
         got = {
-            "flags": found.flags, "depth": None if unsaid else found.depth, "jobs": found.jobs,
+            "flags": found.flags, "depth": found.depth, "jobs": found.jobs,
             "channels": sorted(c.name.encode() for c in found.channels),
             "messages": None if topic.messages is None else found.messages,
             "message_bytes": None if topic.message_bytes is None else found.message_bytes,
@@ -186,19 +184,17 @@ class Stage:
 
     def _compare_channel(self, channel: Channel, found: ChannelFigures) -> None:
         flags = (lib.FIGURES_PAUSED if channel.paused else 0) | (lib.FIGURES_EPHEMERAL if channel.ephemeral else 0)
-        depth: int | None = len(channel.waiting(State.NEW)) + channel.count(State.AGAIN)
-        if any(channel.may_be_kept(d) for d in channel.held.values()):
-            depth = None
+        depth = channel.count(State.NEW) + channel.count(State.AGAIN)
         expected = (
             flags, len(channel.clients), depth, channel.count(State.IN_FLIGHT), channel.count(State.DEFERRED),
-            channel.messages_come, channel.requeues, channel.timeouts, channel.delivered, channel.finished,
-            None if depth is None or channel.oldest is None else channel.oldest + self.epoch_ns,
+            channel.messages, channel.requeues, channel.timeouts, channel.delivered, channel.finished,
+            None if channel.oldest is None else channel.oldest + self.epoch_ns,
         )  # fmt: skip
         got = (
-            found.flags, found.consumer_count, None if depth is None else found.depth, found.in_flight, found.deferred,
+            found.flags, found.consumer_count, found.depth, found.in_flight, found.deferred,
             None if channel.messages is None else found.messages, found.requeues, found.timeouts,
             found.delivered, found.finished,
-            None if depth is None else self.engine.oldest(channel.topic.name, channel.name),
+            self.engine.oldest(channel.topic.name, channel.name),
         )  # fmt: skip
         where = f"{channel.topic.name!r} {channel.name!r}"
         assert got == expected, f"{where}: {got} where {expected} belongs (flags, consumers, depth, in flight, ...)"
@@ -503,8 +499,6 @@ class Scene:
         what = self.rng.choices(kinds, [3, 1, 3, 3, 2])[0]
         if what == lib.CHANGE_PAUSE and not channel and not self.model.topic(topic).lasting:
             what = lib.CHANGE_MAKE  # whether the pause of a tube alone outlasts its worker is not said
-        if what == lib.CHANGE_EMPTY and not channel and self.keeps_jobs(topic):
-            return
         self.stage.transcript.append(f"{CHANGES[what]} {topic!r} {channel!r}")
         self.stage.change(what, topic, channel)
         self.stage.check()
@@ -601,13 +595,6 @@ class Scene:
         """Not when messages went to ephemeral channels alone: it is not said what becomes of them."""
         names = set(TOPICS) if worker is None else self.names_of(worker)
         return not any(topic.unlogged for name, topic in self.model.topics.items() if name in names)
-
-    def keeps_jobs(self, name: bytes) -> bool:
-        """Its pause keeps messages back that are jobs too. Whether channels made after it was emptied have those is not
-        said."""
-        topic = self.model.topic(name)
-        first = topic.stopped_at
-        return first is not None and bool(topic.channels) and any(job.id >= first for job in self.model.jobs_of(name))
 
     # --- what is chosen ---------------------------------------------------------------------------------------------
 

@@ -35,7 +35,6 @@ class Message:
     published: int
     delay: int
     ttr: int
-    channelled: bool = False  # channels have had it, and its topic was not emptied since
 
     @property
     def due(self) -> int:
@@ -73,30 +72,11 @@ class Channel:
         state = State.DEFERRED if message.delay else State.NEW
         delivery = Delivery(message, state, due=message.due, loose=loose)
         self.held[message.number] = delivery
-        message.channelled = True
         if self.messages is not None:
             self.messages += 1
 
-    @property
-    def messages_come(self) -> int | None:
-        """Without what a pause of the topic keeps back."""
-        if self.messages is None:
-            return None
-        return self.messages - sum(self.topic.keeps(delivery.message) for delivery in self.held.values())
-
-    def can_go(self, delivery: Delivery) -> bool:
-        """What a pause of the topic keeps back cannot."""
-        if delivery.state is State.NEW:
-            return not self.topic.keeps(delivery.message)
-        return delivery.state is State.AGAIN
-
     def waiting(self, state: State) -> list[Delivery]:
-        return [d for d in self.held.values() if d.state is state and self.can_go(d) and not self.may_be_kept(d)]
-
-    def may_be_kept(self, delivery: Delivery) -> bool:
-        """Whether a pause of the topic holds for it is not said."""
-        first = self.topic.stopped_at
-        return delivery.loose and first is not None and delivery.message.number >= first and not delivery.attempts
+        return [d for d in self.held.values() if d.state is state]
 
     def count(self, state: State) -> int:
         return sum(d.state is state for d in self.held.values())
@@ -104,8 +84,7 @@ class Channel:
     @property
     def oldest(self) -> int | None:
         """When the first of what is not finished was published, but for what is to come later."""
-        states = (State.IN_FLIGHT, State.AGAIN)
-        held = [d for d in self.held.values() if d.state in states or (d.state is State.NEW and self.can_go(d))]
+        held = [d for d in self.held.values() if d.state in (State.NEW, State.IN_FLIGHT, State.AGAIN)]
         return min(held, key=lambda d: d.message.number).message.published if held else None
 
 
@@ -116,7 +95,8 @@ class Topic:
     wanted: bool = False
     written: bool = False  # the log knows of it
     put: bool = False  # ... as a tube
-    stopped_at: int | None = None  # paused: messages from this number on are kept back
+    stopped_at: int | None = None  # paused: messages from this number on it keeps itself, ...
+    kept: list[Message] = field(default_factory=list)  # ... these
     channels: dict[bytes, Channel] = field(default_factory=dict)
     waiting: list[Message] = field(default_factory=list)
     messages: int | None = 0
@@ -127,9 +107,6 @@ class Topic:
     @property
     def ephemeral(self) -> bool:
         return self.name.endswith(EPHEMERAL)
-
-    def keeps(self, message: Message) -> bool:
-        return self.stopped_at is not None and message.number >= self.stopped_at and message.delay == 0
 
 
 @dataclass(eq=False, repr=False)

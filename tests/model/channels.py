@@ -204,7 +204,7 @@ class Broker(Model):
         where = f"{channel.topic.name!r} {channel.name!r}, client {client.number}"
         assert delivery is not None, f"{where}: {body[:40]!r} is not, or no longer, this channel's"
         what = f"{where}: {delivery}"
-        assert channel.can_go(delivery), f"came too early, or twice: {what}"
+        assert delivery.state in (State.NEW, State.AGAIN), f"came too early, or twice: {what}"
         assert not channel.paused, f"came in spite of a pause: {what}"
         assert attempts == delivery.attempts + 1, f"came with {attempts} attempts: {what}"
         assert published == delivery.message.published, f"came with the time {published}: {what}"
@@ -274,41 +274,35 @@ class Broker(Model):
         if topic.messages is not None and topic.message_bytes is not None:
             topic.messages += 1
             topic.message_bytes += len(message.body)
+        if topic.stopped_at is not None:
+            topic.kept.append(message)
+        elif topic.lasting:
+            self._give(topic, message)
+
+    def _give(self, topic: Topic, message: Message) -> None:
         for channel in topic.channels.values():
             channel.take(message)
-        if not topic.lasting:
-            return
         if not topic.channels and not topic.wanted:
             topic.waiting.append(message)
         unlogged = topic.channels and all(channel.ephemeral for channel in topic.channels.values())
-        alone = not topic.wanted or topic.stopped_at is not None  # whose jobs may go before it is unpaused
-        topic.unlogged |= bool(unlogged) and alone and not topic.ephemeral
+        topic.unlogged |= bool(unlogged) and not topic.wanted and not topic.ephemeral
 
     def _channel(self, topic: Topic, name: bytes) -> Channel:
         if name in topic.channels:
             return topic.channels[name]
         channel = Channel(name, topic, topic.ephemeral or name.endswith(EPHEMERAL))
+        messages: list[Message] = []
         if not topic.channels:
-            # The first gets all there is.
+            # The first gets all there is, but what a pause keeps.
             topic.unlogged |= channel.ephemeral and bool(topic.waiting) and not topic.ephemeral
-            messages = topic.waiting + [self.messages[job.id] for job in self.jobs_of(topic.name)]
+            first = NEVER if topic.stopped_at is None else topic.stopped_at
+            messages = topic.waiting + [self.messages[job.id] for job in self.jobs_of(topic.name) if job.id < first]
             topic.waiting = []
-        else:
-            # Of the others only what a pause keeps back.
-            others = [d.message for c in topic.channels.values() for d in c.held.values()]
-            others += [self.messages[job.id] for job in self.jobs_of(topic.name)]
-            first = topic.stopped_at
-            messages = [m for m in others if first is not None and m.number >= first]
-            messages = [m for m in messages if m.channelled]
-            unlogged = any(channel.ephemeral for channel in topic.channels.values())
-            topic.unlogged |= unlogged and bool(messages) and not topic.ephemeral
         for message in sorted({m.number: m for m in messages}.values(), key=lambda m: m.number):
             # A job whose delay is over may have its place in the order, or come when it is due: now.
             is_over = 0 < message.delay <= self.now - message.published
             channel.take(message, loose=message.number in self.jobs and is_over)
         self._channel_tick(channel)
-        if topic.stopped_at is not None:
-            channel.messages = None  # when a message that is kept back begins to count is not said
         topic.channels[name] = channel
         return channel
 
@@ -318,17 +312,6 @@ class Broker(Model):
             client.channel = None
             client.open = False
         del topic.channels[channel.name]
-        if not topic.channels:
-            # What the pause keeps back is the topic's, and what was published since with a delay, delivered or not.
-            first = NEVER if topic.stopped_at is None else topic.stopped_at
-            kept = [
-                d.message for n, d in channel.held.items()
-                if n >= first and (d.message.delay or (not d.attempts and d.state is State.NEW))
-            ]  # fmt: skip
-            topic.waiting = [m for m in kept if m.number not in self.jobs]
-        elif topic.stopped_at is not None:
-            # What one that the log does not know has finished since, it does not know either.
-            topic.unlogged |= all(one.ephemeral for one in topic.channels.values())
 
     def want(self, name: bytes) -> None:
         """Somebody wants its job queue."""
@@ -337,15 +320,9 @@ class Broker(Model):
             return
         topic.wanted = True
         waiting, topic.waiting = topic.waiting, []
-        for message in waiting or self._kept(topic):
+        for message in waiting + topic.kept:
             self._make_job(message, topic)
         self._serve()
-
-    def _kept(self, topic: Topic) -> list[Message]:
-        """By a pause, for the channels: it is whose tube is wanted meanwhile, too."""
-        first = NEVER if topic.stopped_at is None else topic.stopped_at
-        held = {n: d.message for c in topic.channels.values() for n, d in c.held.items() if n >= first}
-        return [message for n, message in sorted(held.items()) if message.channelled and n not in self.jobs]
 
     def _make_job(self, message: Message, topic: Topic) -> None:
         tube = self._find_or_make(topic.name)
@@ -405,16 +382,10 @@ class Broker(Model):
         """What waits for a channel goes, and what a pause keeps back. Jobs are the job queue's."""
         topic = self._known(name)
         topic.waiting = []
-        for channel in topic.channels.values():
-            first = topic.stopped_at
-            gone = [n for n in channel.held if first is not None and n >= first]
-            for number in gone:
-                channel.held.pop(number).message.channelled = False
+        topic.kept = []
 
     def empty_channel(self, name: bytes, channel_name: bytes) -> None:
-        channel = self._existing(name, channel_name)
-        kept = {n: d for n, d in channel.held.items() if d.state is State.NEW and channel.topic.keeps(d.message)}
-        channel.held = kept
+        self._existing(name, channel_name).held = {}
 
     def pause_topic(self, name: bytes, pause: bool) -> None:
         topic = self._known(name)
@@ -422,6 +393,11 @@ class Broker(Model):
             topic.stopped_at = self.next_id
         elif not pause:
             topic.stopped_at = None
+            kept, topic.kept = topic.kept, []
+            for message in kept:
+                self._give(topic, message)
+            for channel in topic.channels.values():
+                self._channel_tick(channel)
 
     def pause_channel(self, name: bytes, channel_name: bytes, pause: bool) -> None:
         self._existing(name, channel_name).paused = pause

@@ -1,0 +1,258 @@
+/* What NSQ calls a paused topic: it keeps what is published itself, once, whatever channels and tube it has or comes to have; they
+ * hold nothing of it. When the pause ends, that is given to who is there then, the oldest first, a piece a turn: in between,
+ * what lies before stopped_seq has been given, and the rest is kept. So nobody has to wait for that, and whoever comes or goes
+ * meanwhile has its share by where it stands.
+ *
+ * Each piece is in the log as a TOPIC, and whoever reads that back gives the same. Where only ephemeral channels are there, an
+ * EMPTY before it says that it is theirs, and nobody's after a restart.
+ */
+#include <stdlib.h>
+
+#include "shards/lost.h"
+#include "shards/requests.h"
+
+/* Steps. */
+#define ALL (UINT64_MAX / 2)
+
+struct release {
+    struct release *next;
+    uint32_t topic;
+    uint64_t end;   /* the topic's next_seq at the piece before */
+    uint64_t still; /* the turn in which nothing is given, as a request is letting go of what there is */
+};
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+/* --- one message -------------------------------------------------------------------------------------------------- */
+
+static void unkeep(struct topic *t, uint64_t seq) {
+    stream_keep(&t->stream, seq, false);
+    *(stream_delayed(&t->stream, seq) ? &t->kept_delayed : &t->kept_messages) -= 1;
+}
+
+void topic_drop_kept(struct worker *w, uint32_t topic, uint64_t seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    unkeep(t, seq);
+    message_release(w, topic, seq);
+    if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
+}
+
+/* Those that have not been moved past it hold it from now on. */
+static void give(struct worker *w, struct topic *t, uint64_t seq) {
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        if (at(w, n)->reader) continue;
+        worker_step(w);
+        if (seq >= subscription_held_from(at(w, n)))
+            stream_hold(&t->stream, seq);
+        else
+            at(w, n)->taken++;
+    }
+}
+
+/* What was published with a delay waits for its time with each of them. */
+static void give_delayed(struct worker *w, struct topic *t, uint64_t seq) {
+    const struct record *r = message_head(w, t, seq);
+    for (uint32_t n = r ? t->subscriptions : 0; n; n = at(w, n)->next) {
+        if (at(w, n)->reader || seq < subscription_held_from(at(w, n))) continue;
+        worker_step(w);
+        stream_hold(&t->stream, seq);
+        subscription_defer(w, n, seq, r->id);
+    }
+}
+
+/* `all_alike`: no subscription stands behind it. */
+static void release_one(struct worker *w, uint32_t topic, uint64_t seq, bool all_alike) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool delayed = stream_delayed(&t->stream, seq);
+    if (!delayed) t->ahead++;
+    if (!t->subscription_count && t->tube) {
+        topic_drop_kept(w, topic, seq);
+        return;
+    }
+    unkeep(t, seq);
+    if (!t->subscription_count) {
+        worker_step(w);
+        *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
+        return;
+    }
+    if (delayed)
+        give_delayed(w, t, seq);
+    else if (all_alike)
+        stream_hold_by(&t->stream, seq, t->subscription_count);
+    else
+        give(w, t, seq);
+    message_release(w, topic, seq);
+}
+
+/* --- a piece ------------------------------------------------------------------------------------------------------ */
+
+static bool all_stand_before(const struct worker *w, const struct topic *t) {
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
+        if (!at(w, n)->reader && subscription_held_from(at(w, n)) > t->stopped_seq) return false;
+    return true;
+}
+
+/* As deliveries, should it have been published with a delay. */
+static bool fits(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return w->replaying || !stream_delayed(&t->stream, seq) ||
+           w->subscriptions.deliveries.live + t->subscription_count < WORKER_MAX_DELIVERIES;
+}
+
+/* What it has before `until` is given, with so many steps at most. */
+static void release_some(struct worker *w, uint32_t topic, uint64_t until, uint64_t most) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool all_alike = all_stand_before(w, t);
+    uint64_t end = until < t->stream.end ? until : t->stream.end, last = w->steps + most, seq = t->stopped_seq;
+    for (; (seq = stream_next(&t->stream, seq)) < end && w->steps < last; seq++) {
+        if (!fits(w, t, seq)) break;
+        if (stream_kept(&t->stream, seq))
+            release_one(w, topic, seq, all_alike);
+        else
+            worker_step(w);
+    }
+    t->stopped_seq = seq < end ? seq : until;
+}
+
+static void append_release(struct worker *w, struct release *r) {
+    struct release **link = &w->releases;
+    while (*link) link = &(*link)->next;
+    r->next = NULL;
+    *link = r;
+}
+
+static void end(struct worker *w, struct release *r) {
+    struct release **link = &w->releases;
+    while (*link != r) link = &(*link)->next;
+    *link = r->next;
+    topic_at(&w->topics, r->topic)->release = NULL;
+    free(r);
+}
+
+static void begin(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct release *r = calloc(1, sizeof *r);
+    if (!r) worker_die("out of memory");
+    r->topic = topic;
+    r->end = t->next_seq;
+    t->release = r;
+    append_release(w, r);
+}
+
+/* The log has room for it. More than has been published since the piece before, so that it comes to an end. False: there is no place
+ * for more deliveries. */
+static bool release_piece(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    uint64_t before = t->stopped_seq, published = t->next_seq - t->release->end;
+    t->release->end = t->next_seq;
+    release_some(w, topic, t->next_seq, w->piece + 2 * published);
+    if (t->stopped_seq == before && before < t->next_seq) return false;
+    if (only_ephemeral(t)) shard_log_emptied(w, s, topic, t->stopped_seq);
+    if (t->stopped_seq == t->next_seq) {
+        t->keeps = false;
+        end(w, t->release);
+    }
+    shard_log_topic(w, s, topic);
+    topic_due(w, topic);
+    return true;
+}
+
+void release_wait(struct worker *w, uint32_t topic) {
+    struct release *r = topic_at(&w->topics, topic)->release;
+    if (r) r->still = w->turns;
+}
+
+/* --- all ---------------------------------------------------------------------------------------------------------- */
+
+/* False: it waits for what is under way in the topic, or for room. */
+static bool go_on(struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (handover_goes_on(t) || t->release->still == w->turns) return false;
+    enum log_result result = shard_reserve(w, s, 2, shard_topic_bytes(t), false);
+    if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) w->wanting = s;
+    if (result != LOG_OK) return false;
+    return release_piece(w, topic);
+}
+
+bool releases_go_on(struct worker *w) {
+    uint64_t most = w->steps + w->piece;
+    bool more = false;
+    uint32_t last = 0;
+    /* One after the other, so that all have their turn. */
+    for (struct release *r; (r = w->releases) != NULL && r->topic != last && w->steps < most;) {
+        uint32_t topic = r->topic;
+        more |= go_on(w, topic);
+        r = topic_at(&w->topics, topic)->release;
+        if (!r) continue;
+        if (!last) last = topic;
+        w->releases = r->next;
+        append_release(w, r);
+    }
+    return more;
+}
+
+void release_forget(struct worker *w, uint32_t topic) {
+    if (topic_at(&w->topics, topic)->release) end(w, topic_at(&w->topics, topic)->release);
+}
+
+void releases_free(struct worker *w) {
+    for (struct release *r = w->releases, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+    w->releases = NULL;
+}
+
+static void keep_from(struct topic *t, uint64_t seq) {
+    if (!t->keeps) t->stopped_seq = seq;
+    t->keeps = t->stopped = true;
+}
+
+enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    *status = STATUS_OK;
+    if (t->stopped == stop) return DONE;
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    if (topic_reserve(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    t->stopped = stop;
+    if (stop) {
+        /* What it has not given away since the pause before it goes on keeping. */
+        release_forget(w, topic);
+        keep_from(t, t->next_seq);
+        shard_log_topic(w, shard_of_topic(w, t), topic);
+    } else {
+        begin(w, topic);
+        if (!release_piece(w, topic)) shard_log_topic(w, shard_of_topic(w, t), topic);
+    }
+    return DONE;
+}
+
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
+
+void replay_pause(struct worker *w, uint32_t topic, uint16_t flags, uint64_t stopped_seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!(flags & TOPIC_STOPPED)) {
+        if (t->keeps) release_some(w, topic, UINT64_MAX, ALL);
+        t->keeps = t->stopped = false;
+        release_forget(w, topic);
+        return;
+    }
+    if (t->keeps && stopped_seq > t->stopped_seq) release_some(w, topic, stopped_seq, ALL);
+    keep_from(t, stopped_seq);
+    t->stopped = !(flags & TOPIC_RELEASES);
+    if (t->stopped)
+        release_forget(w, topic);
+    else if (!t->release)
+        begin(w, topic);
+}
+
+void replay_release(struct worker *w, uint32_t topic, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (!stream_kept(&t->stream, seq) || !stream_delayed(&t->stream, seq)) return;
+    release_one(w, topic, seq, false);
+}
