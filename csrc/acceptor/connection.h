@@ -137,6 +137,7 @@ struct connection {
     uint32_t moved_bytes;  /* received and sent, modulo 2^32; */
     uint32_t moved_before; /* ... when it was looked at last; */
     uint32_t idle_sweeps;  /* ... and how often in a row that had been next to nothing: see room.c */
+    uint32_t wanted_bytes; /* of room, when it was stalled for that */
 
     struct connection *next_closed;
 };

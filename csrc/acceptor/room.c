@@ -54,6 +54,7 @@ bool room_for_input(struct acceptor *a, struct connection *c, const struct buffe
     size_t growth = buffer_growth(buffer, bytes);
     if (growth == 0 || buffer->capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
         return true;
+    c->wanted_bytes = growth < UINT32_MAX ? (uint32_t)growth : UINT32_MAX;
     connection_list_add(&a->roomless, c->number);
     return stalled_by(a, c, STALL_ROOM, WAITS_ROOM);
 }
@@ -71,11 +72,10 @@ static void let_go_on(struct acceptor *a) {
     for (; gone < list->count; gone++) {
         struct connection *c = connection_find(a, list->items[gone]);
         if (c == NULL || c->stall != STALL_ROOM) continue;
-        size_t growth = buffer_growth(&c->in, c->in.capacity);
         if (a->overdraft == 0)
             a->overdraft = c->number;
-        else if (has_room(a, promised + growth))
-            promised += growth;
+        else if (has_room(a, promised + c->wanted_bytes))
+            promised += c->wanted_bytes;
         else
             break;
         socket_wake(a, c);

@@ -1,8 +1,8 @@
 /* What is to be delivered again: a list, oldest first. Where the policy keeps an order that is the order of their seqs, and
- * a treap over the list finds a place in it, whatever order they are given back in.
+ * a treap over the list finds a place in it, whatever order they are given back in. What was given back before the policy kept
+ * one stands behind those in order, from again_unsorted on, until it has been given its place, piece by piece.
  */
 #include <assert.h>
-#include <stdlib.h>
 
 #include "shards/subscription.h"
 #include "shards/worker.h"
@@ -23,6 +23,18 @@ static uint32_t next_of(const struct worker *w, const struct subscription *s, ui
     return before ? delivery_of(w, before)->following : s->again_first;
 }
 
+/* --- in order ----------------------------------------------------------------------------------------------------- */
+
+/* The next of those in order. */
+static uint32_t next_in_order(const struct worker *w, const struct subscription *s, uint32_t before) {
+    uint32_t next = next_of(w, s, before);
+    return next == s->again_unsorted ? 0 : next;
+}
+
+static uint32_t last_in_order(const struct worker *w, const struct subscription *s) {
+    return s->again_unsorted ? delivery_of(w, s->again_unsorted)->previous : s->again_last;
+}
+
 static bool stands_between(const struct worker *w, uint32_t before, uint32_t after, uint64_t seq) {
     return (!before || delivery_of(w, before)->seq <= seq) && (!after || delivery_of(w, after)->seq > seq);
 }
@@ -40,82 +52,67 @@ static uint32_t look_up(const struct worker *w, const struct subscription *s, ui
 
 /* Behind which one a message stands; those of the same seq stay in the order in which they come. */
 static uint32_t place(const struct worker *w, const struct subscription *s, uint64_t seq) {
-    if (!s->again || delivery_of(w, s->again_last)->seq <= seq) return s->again_last;
+    uint32_t last = last_in_order(w, s);
+    if (!last || delivery_of(w, last)->seq <= seq) return last;
     uint32_t before = s->again_near;
     for (uint32_t steps = NEAR_STEPS; steps; steps--) {
-        uint32_t after = next_of(w, s, before);
+        uint32_t after = next_in_order(w, s, before);
         if (stands_between(w, before, after, seq)) return before;
         before = !before || delivery_of(w, before)->seq <= seq ? after : delivery_of(w, before)->previous;
     }
     return look_up(w, s, seq);
 }
 
-static void enter(struct worker *w, struct subscription *s, uint32_t delivery, uint32_t before) {
-    uint32_t priority = (uint32_t)(subscriptions_random(&w->subscriptions) >> 32);
-    treap_insert(nodes_of(w), &s->again_root, delivery, priority, before, next_of(w, s, before));
-}
+/* --- the list ----------------------------------------------------------------------------------------------------- */
 
-void again_put(struct worker *w, struct subscription *s, uint32_t delivery) {
+static void link_behind(struct worker *w, struct subscription *s, uint32_t delivery, uint32_t before) {
     struct delivery *d = delivery_of(w, delivery);
-    bool ordered = subscription_is_ordered(s);
-    uint32_t before = ordered ? place(w, s, d->seq) : s->again_last;
-    if (ordered) enter(w, s, delivery, before);
     d->previous = before;
     d->following = next_of(w, s, before);
     *(before ? &delivery_of(w, before)->following : &s->again_first) = delivery;
     *(d->following ? &delivery_of(w, d->following)->previous : &s->again_last) = delivery;
-    s->again_near = delivery;
     s->again++;
 }
 
+static void put_in_order(struct worker *w, struct subscription *s, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    uint32_t before = place(w, s, d->seq), priority = (uint32_t)(subscriptions_random(&w->subscriptions) >> 32);
+    treap_insert(nodes_of(w), &s->again_root, delivery, priority, before, next_in_order(w, s, before));
+    link_behind(w, s, delivery, before);
+    d->sorted = true;
+    s->again_near = delivery;
+    s->again_looked = 0;
+}
+
+void again_put(struct worker *w, struct subscription *s, uint32_t delivery) {
+    if (subscription_is_ordered(s)) {
+        put_in_order(w, s, delivery);
+        return;
+    }
+    link_behind(w, s, delivery, s->again_last);
+    if (!s->again_unsorted) s->again_unsorted = delivery;
+}
+
 void again_take(struct worker *w, struct subscription *s, uint32_t delivery) {
-    const struct delivery *d = delivery_of(w, delivery);
-    if (subscription_is_ordered(s)) treap_remove(nodes_of(w), &s->again_root, delivery);
-    if (s->again_near == delivery) s->again_near = d->previous ? d->previous : d->following;
+    struct delivery *d = delivery_of(w, delivery);
+    if (d->sorted) {
+        treap_remove(nodes_of(w), &s->again_root, delivery);
+        if (s->again_near == delivery) s->again_near = d->previous ? d->previous : next_in_order(w, s, delivery);
+        d->sorted = false;
+    }
+    if (s->again_unsorted == delivery) s->again_unsorted = d->following;
+    if (s->again_looked == delivery) s->again_looked = d->following;
     *(d->previous ? &delivery_of(w, d->previous)->following : &s->again_first) = d->following;
     *(d->following ? &delivery_of(w, d->following)->previous : &s->again_last) = d->previous;
     s->again--;
 }
 
-/* --- when the policy changes -------------------------------------------------------------------------------------- */
-
-struct place {
-    uint64_t seq;
-    uint32_t delivery;
-};
-
-static int by_seq(const void *a, const void *b) {
-    const struct place *x = a, *y = b;
-    return x->seq < y->seq ? -1 : x->seq > y->seq;
-}
-
-static struct place *sorted(const struct worker *w, const struct subscription *s) {
-    struct place *all = malloc(s->again * sizeof *all);
-    if (!all) return NULL;
-    uint32_t count = 0;
-    for (uint32_t n = s->again_first; n; n = delivery_of(w, n)->following)
-        all[count++] = (struct place){delivery_of(w, n)->seq, n};
-    assert(count == s->again);
-    qsort(all, count, sizeof *all, by_seq);
-    return all;
-}
-
-bool again_order(struct worker *w, struct subscription *s, bool ordered) {
-    if (ordered == subscription_is_ordered(s)) return true;
-    s->again_root = 0;
-    if (!ordered || !s->again) return true;
-    struct place *all = sorted(w, s);
-    if (!all) return false;
-    const uint32_t count = s->again;
-    s->again_first = s->again_last = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t delivery = all[i].delivery, before = s->again_last;
-        enter(w, s, delivery, before);
-        delivery_of(w, delivery)->previous = before;
-        delivery_of(w, delivery)->following = 0;
-        *(before ? &delivery_of(w, before)->following : &s->again_first) = delivery;
-        s->again_last = delivery;
+bool again_order(struct worker *w, struct subscription *s, uint32_t most) {
+    for (; s->again_unsorted && most; most--) {
+        uint32_t delivery = s->again_unsorted;
+        again_take(w, s, delivery);
+        put_in_order(w, s, delivery);
+        worker_step(w);
     }
-    free(all);
-    return true;
+    return !s->again_unsorted;
 }

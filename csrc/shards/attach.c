@@ -46,22 +46,22 @@ static bool is_whole(const struct message *m, struct wish *out) {
     return out->attach.access <= ACCESS_FENCE;
 }
 
-static uint32_t numbered(const struct worker *w, uint32_t client, uint32_t number) {
+static uint32_t numbered(struct worker *w, uint32_t client, uint32_t number) {
     uint32_t n = client_at(&w->clients, client)->producer;
-    while (n && at(w, n)->number != number) n = at(w, n)->next_of_client;
+    for (; n && at(w, n)->number != number; worker_walk(w, 1)) n = at(w, n)->next_of_client;
     return n;
 }
 
 /* Not those that wait. */
-static uint32_t somebody(const struct worker *w, const struct topic *t) {
+static uint32_t somebody(struct worker *w, const struct topic *t) {
     uint32_t n = t->exclusive ? t->exclusive : t->producers;
-    while (n && at(w, n)->waits) n = at(w, n)->next;
+    for (; n && at(w, n)->waits; worker_walk(w, 1)) n = at(w, n)->next;
     return n;
 }
 
-static uint32_t first_waiting(const struct worker *w, const struct topic *t) {
+static uint32_t first_waiting(struct worker *w, const struct topic *t) {
     uint32_t first = 0;
-    for (uint32_t n = t->producers; n; n = at(w, n)->next)
+    for (uint32_t n = t->producers; n; n = at(w, n)->next, worker_walk(w, 1))
         if (at(w, n)->waits && (!first || at(w, n)->arrival < at(w, first)->arrival)) first = n;
     return first;
 }
@@ -72,7 +72,7 @@ static bool takes_place_of(const struct worker *w, uint32_t client, const struct
 }
 
 /* Why not; `in_the_way` is who is there instead. */
-static uint32_t refusal(const struct worker *w, uint32_t client, uint32_t topic, const struct wish *wish,
+static uint32_t refusal(struct worker *w, uint32_t client, uint32_t topic, const struct wish *wish,
                         uint32_t *in_the_way) {
     const struct topic *t = topic_at(&w->topics, topic);
     const struct attach *a = &wish->attach;
@@ -105,7 +105,7 @@ static void leave(struct worker *w, uint32_t attached) {
     struct attached *a = at(w, attached);
     struct topic *t = topic_at(&w->topics, a->topic);
     uint32_t *link = &client_at(&w->clients, a->client)->producer;
-    while (*link != attached) link = &at(w, *link)->next_of_client;
+    for (; *link != attached; worker_walk(w, 1)) link = &at(w, *link)->next_of_client;
     *link = a->next_of_client;
     *(a->previous ? &at(w, a->previous)->next : &t->producers) = a->next;
     if (a->next) at(w, a->next)->previous = a->previous;

@@ -71,6 +71,7 @@ uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t top
     struct client *c = client_at(clients, client);
     *watch_at(clients, number) = (struct watch){.topic = topic, .client = client, .next = c->watches};
     c->watches = number;
+    c->watch_count++;
     return number;
 }
 
@@ -79,6 +80,7 @@ void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topi
     while (watch_at(clients, *link)->topic != topic) link = &watch_at(clients, *link)->next;
     uint32_t number = *link;
     *link = watch_at(clients, number)->next;
+    client_at(clients, client)->watch_count--;
     arena_give(&clients->watches, number);
 }
 

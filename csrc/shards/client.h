@@ -34,7 +34,7 @@ struct client {
     uint32_t consumer; /* first of the list; 0: it is none */
     uint32_t consumers;
     uint32_t producer;                      /* attached: the first of the list */
-    uint32_t watches;                       /* first of its list */
+    uint32_t watches, watch_count;          /* the first of a list */
     uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
     uint32_t soon; /* of them: their last second has begun */

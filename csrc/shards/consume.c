@@ -109,8 +109,10 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
                                              .to_join = true,
                                              .ephemeral = (s->flags & SUBSCRIBE_EPHEMERAL) != 0,
                                              .start = s->flags & SUBSCRIBE_START ? &wish.start : NULL};
+        worker_walk(w, topic_at(&w->topics, topic)->subscription_count);
         enum outcome outcome = topic_subscription(w, topic, &channel, &subscription, &status);
         if (outcome != DONE) return outcome;
+        if (status == STATUS_OK && !policy_prepare(w, subscription, &wish.policy)) return MORE;
         if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK)
             subscription_idle(w, subscription);
     }

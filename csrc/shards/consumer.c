@@ -79,13 +79,14 @@ void consumer_settle(struct worker *w, uint32_t consumer) {
         return;
     }
     join_turns(w, c, consumer);
+    at(w, c->subscription)->again_looked = 0;
     subscription_due(w, c->subscription);
 }
 
 static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
     struct client *of = client_at(&w->clients, c->client);
     uint32_t *link = &of->consumer;
-    while (*link != consumer) link = &consumer_of(w, *link)->next_of_client;
+    for (; *link != consumer; worker_walk(w, 1)) link = &consumer_of(w, *link)->next_of_client;
     *link = c->next_of_client;
     of->consumers--;
     map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));

@@ -9,7 +9,7 @@
 
 /* Of one subscription in one turn, so that the others, and what comes in, have theirs; and so that acceptors send what
  * one turn has delivered while the next one delivers more. */
-enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512 };
+enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512, DISPATCH_LOOKED = 4 /* of a piece */ };
 
 enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
 
@@ -367,15 +367,19 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
 
 /* Messages that their consumer cannot take now, while others go on. With more, nothing passes them. */
 enum { KEY_HELD_BACK = 1024 };
+/* Which consumer has one is found by a look at each of them; what that costs beside. */
+enum { LOOKED_FOR_ONE = 8 };
 
 /* Of one turn: what one message finds, those behind it with the same key find too. */
 struct keyed {
     uint16_t slot;
     uint32_t consumer;
-    bool full; /* some acceptor takes no more */
+    uint32_t looked; /* at messages, and for each at all consumers */
+    bool full;       /* some acceptor takes no more */
 };
 
 static bool may_go(const struct worker *w, uint32_t subscription, const struct record *r, struct keyed *k) {
+    k->looked += at(w, subscription)->consumers;
     k->slot = policy_slot(r);
     k->consumer = policy_owner(w, at(w, subscription), k->slot);
     const struct consumer *c = consumer_at(&w->subscriptions, k->consumer);
@@ -410,9 +414,17 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     uint64_t seq;
     int left = DISPATCH_MOST;
     if (s->paused || !s->turn) return NOTHING;
-    for (uint32_t n = s->again_first, next; n && left && s->turn && !s->blocked; n = next) {
+    uint32_t first = s->again_looked ? s->again_looked : s->again_first;
+    s->again_looked = 0;
+    for (uint32_t n = first, next; n && left && s->turn && !s->blocked; n = next) {
+        if (k.looked >= DISPATCH_LOOKED * w->piece) {
+            /* What was passed because an acceptor takes no more may go as soon as it does. */
+            s->again_looked = k.full ? 0 : n;
+            return k.full ? STUCK : ONE;
+        }
         const struct delivery *d = delivery_at(&w->subscriptions, n);
         next = d->following;
+        k.looked += LOOKED_FOR_ONE;
         const struct record *r = message_of(w, t, d->seq);
         if (!r) delivery_drop(w, n);
         if (r && !message_readable(w, t, r)) {
@@ -425,6 +437,8 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         left--;
     }
     while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
+        if (k.looked >= DISPATCH_LOOKED * w->piece) return ONE;
+        k.looked += LOOKED_FOR_ONE;
         const struct record *r = message_of(w, t, seq);
         if (!message_readable(w, t, r)) {
             if (leave_out(w, subscription, seq, 0) != ONE) return STUCK;
@@ -444,6 +458,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
 static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {
     enum dispatched outcome = ONE;
     if (at(w, subscription)->still == w->turns) return STUCK;
+    policy_choose(w, subscription);
     if (at(w, subscription)->policy == POLICY_KEY) return dispatch_by_key(w, subscription);
     for (int i = 0, hidden = 0; i < DISPATCH_MOST && (outcome == ONE || outcome == HIDDEN); i++) {
         outcome = dispatch_one(w, subscription);

@@ -82,6 +82,7 @@ void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_fo
 
 void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
     if (topic && asked_for) topic_want_tube(w, topic);
+    worker_walk(w, client_at(&w->clients, client)->watch_count);
     if (!topic || client_watch(&w->clients, client, topic)) return;
     if (!client_add_watch(&w->clients, client, topic)) return;
     topic_at(&w->topics, topic)->watching++;
@@ -89,6 +90,7 @@ void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_
 }
 
 void opened_ignore(struct worker *w, uint32_t client, uint32_t topic) {
+    worker_walk(w, client_at(&w->clients, client)->watch_count);
     if (!topic || !client_watch(&w->clients, client, topic)) return;
     client_remove_watch(&w->clients, client, topic);
     topic_at(&w->topics, topic)->watching--;

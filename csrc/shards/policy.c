@@ -52,13 +52,17 @@ static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t mos
     if (!s->blocked && s->turn) subscription_due(w, subscription);
 }
 
+bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
+    struct subscription *s = at(w, subscription);
+    return s->consumers || wish->policy.policy == POLICY_TURNS || again_order(w, s, w->piece / 2 + 1);
+}
+
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
     struct subscription *s = at(w, subscription);
     if (s->consumers && (s->policy != wish->policy.policy || s->policy == POLICY_EXCLUSIVE)) return STATUS_FULL;
     uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
     if (status == STATUS_OK) limit_inflight(w, subscription, wish->policy.most_in_flight);
     if (status != STATUS_OK || s->consumers) return status;
-    if (!again_order(w, s, wish->policy.policy != POLICY_TURNS)) return STATUS_NO_SPACE;
     s->policy = (uint8_t)wish->policy.policy;
     s->active = 0;
     return STATUS_OK;
@@ -90,37 +94,82 @@ static void stand_by(struct worker *w, uint32_t consumer) {
     consumer_settle(w, consumer);
 }
 
+static void swap(uint32_t *a, uint32_t *b) {
+    uint32_t one = *a;
+    *a = *b;
+    *b = one;
+}
+
+/* The one of them with so many before it. Each round leaves those on one side of one that nobody can foresee. */
+static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n) {
+    while (count > 1) {
+        swap(&all[subscriptions_random(&w->subscriptions) % count], &all[count - 1]);
+        uint32_t lower = 0;
+        for (uint32_t i = 0; i + 1 < count; i++)
+            if (is_before(consumer_of(w, all[i]), consumer_of(w, all[count - 1]))) swap(&all[i], &all[lower++]);
+        swap(&all[lower], &all[count - 1]);
+        worker_walk(w, count);
+        if (n == lower) return all[lower];
+        if (n < lower) {
+            count = lower;
+        } else {
+            all += lower + 1;
+            n -= lower + 1;
+            count -= lower + 1;
+        }
+    }
+    return all[0];
+}
+
 /* Of those before which none has another priority, the one with so many before it; asked for by whoever came last. */
-static uint32_t first_by(const struct worker *w, const struct subscription *s, uint32_t pick) {
+static uint32_t first_by(struct worker *w, const struct subscription *s, uint32_t pick) {
     uint32_t first = s->consumer_first, equals = 0;
     for (uint32_t c = first; c; c = consumer_of(w, c)->next)
         if (is_before(consumer_of(w, c), consumer_of(w, first))) first = c;
+    worker_walk(w, s->consumers);
     if (!first || !pick) return first;
     uint32_t priority = consumer_of(w, first)->rank->priority;
+    uint32_t *all = malloc(s->consumers * sizeof *all);
+    if (!all) worker_die("out of memory");
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-        equals += consumer_of(w, c)->rank->priority == priority;
-    for (uint32_t left = pick % equals; left; left--) {
-        uint32_t next = 0;
-        for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-            if (is_before(consumer_of(w, first), consumer_of(w, c)) &&
-                (!next || is_before(consumer_of(w, c), consumer_of(w, next))))
-                next = c;
-        first = next;
-    }
+        if (consumer_of(w, c)->rank->priority == priority) all[equals++] = c;
+    first = nth(w, all, equals, pick % equals);
+    free(all);
     return first;
 }
 
-static void choose_first(struct worker *w, uint32_t subscription, uint32_t joined) {
+static uint32_t pick_of(const struct worker *w, const struct subscription *s) {
+    return s->consumer_first ? consumer_of(w, s->consumer_first)->rank->pick : 0;
+}
+
+static void make_first(struct worker *w, uint32_t subscription, uint32_t first, uint32_t joined) {
     struct subscription *s = at(w, subscription);
     uint32_t before = s->active;
-    uint32_t pick = s->consumer_first ? consumer_of(w, s->consumer_first)->rank->pick : 0;
-    uint32_t first = first_by(w, s, pick);
+    s->rechoose = false;
+    s->counted = pick_of(w, s) != 0;
     s->active = first;
     if (joined && joined != first) tell(w, joined, false);
     if (first == before) return;
     if (before) stand_by(w, before);
     if (first) tell(w, first, true);
     if (first) consumer_settle(w, first);
+}
+
+/* Where none is to be counted up to, it or the one before is the first. */
+static void choose_beside(struct worker *w, uint32_t subscription, uint32_t joined) {
+    const struct subscription *s = at(w, subscription);
+    uint32_t pick = pick_of(w, s), first = joined;
+    if (pick || s->counted || s->rechoose || !s->active)
+        first = first_by(w, s, pick);
+    else if (is_before(consumer_of(w, s->active), consumer_of(w, joined)))
+        first = s->active;
+    make_first(w, subscription, first, joined);
+}
+
+void policy_choose(struct worker *w, uint32_t subscription) {
+    const struct subscription *s = at(w, subscription);
+    if (!s->rechoose || s->policy != POLICY_FAILOVER) return;
+    make_first(w, subscription, first_by(w, s, pick_of(w, s)), 0);
 }
 
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
@@ -139,7 +188,8 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
     for (uint32_t i = 0; i < wish->range_count; i++) c->rank->ranges[i] = range_of(wish, i);
     c->rank->seed = mixed((uint64_t)c->client << 32 | c->number);
     for (size_t i = 0; i < name_bytes; i++) c->rank->seed = mixed(c->rank->seed ^ (uint8_t)wish->name[i]);
-    if (s->policy == POLICY_FAILOVER) choose_first(w, c->subscription, consumer);
+    s->again_looked = 0;
+    if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
     subscription_due(w, c->subscription);
     return true;
 }
@@ -147,8 +197,9 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     if (!subscription_is_ordered(s)) return;
+    s->again_looked = 0;
+    s->rechoose = true;
     if (s->active == consumer) s->active = 0;
-    if (s->policy == POLICY_FAILOVER) choose_first(w, subscription, 0);
     subscription_due(w, subscription);
 }
 
@@ -227,6 +278,7 @@ void policy_slot_release(struct worker *w, uint32_t delivery) {
     d->keyed = false;
     assert(number && use->count);
     if (--use->count) return;
+    at(w, d->subscription)->again_looked = 0;
     map_remove(&all->slot_uses, key);
     arena_give(&all->slots, number);
     subscription_due(w, d->subscription);

@@ -76,6 +76,7 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
+    if (delayed || t->ephemeral_count) worker_walk(w, (delayed ? 64 : 1) * (uint64_t)t->subscription_count);
     if (!t->subscription_count) {
         if (t->reader_count) topic_due(w, topic);
         if (waits) *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;

@@ -302,6 +302,7 @@ static uint32_t best_of(const struct worker *w, uint32_t client) {
 uint32_t queue_best(struct worker *w, uint32_t client, bool *more) {
     uint32_t job;
     do {
+        worker_walk(w, client_at(&w->clients, client)->watch_count);
         job = best_of(w, client);
         if (job && lost_enough(w)) {
             *more = true;

@@ -204,6 +204,11 @@ static bool out_of_line(uint8_t kind) {
     return kind == MSG_OPEN || kind == MSG_CLOSE || kind == MSG_CANCEL || kind == MSG_GONE || kind == MSG_RETURN;
 }
 
+/* What was asked walked along so much that the others come first. */
+static bool is_long(const struct worker *w, uint64_t walked_before) {
+    return w->walked - walked_before >= WORKER_LONG_WALK;
+}
+
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind == MSG_OPEN) {
         opened_open(w, acceptor, m);
@@ -222,15 +227,14 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
     if (!client) worker_die("more connections than a worker can hold"); /* acceptors' limits make this impossible */
     const struct client *c = client_at(&w->clients, client);
-    if ((c->waiting || c->parked.head != c->parked.tail) && !out_of_line(m->kind)) {
+    if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && !out_of_line(m->kind)) {
         park(w, acceptor, client, m);
         return true;
     }
+    uint64_t walked = w->walked;
     enum outcome outcome = execute(w, client, opened_find(w, acceptor, m), m);
-    if (outcome == MORE) {
-        park(w, acceptor, client, m);
-        put_off(w, client);
-    }
+    if (outcome == MORE) park(w, acceptor, client, m);
+    if (outcome == MORE || (outcome == DONE && is_long(w, walked) && !c->unfinished)) put_off(w, client);
     return outcome != LATER;
 }
 
@@ -239,6 +243,7 @@ static bool run_parked(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {
         const struct parked_request *first = parked_first(&c->parked);
+        uint64_t walked = w->walked;
         enum outcome outcome = execute(w, client, first->topic, &first->message);
         if (outcome == LATER) return false;
         if (outcome == MORE) {
@@ -247,6 +252,7 @@ static bool run_parked(struct worker *w, uint32_t client) {
         }
         finished(w, client);
         drop_parked(w, &c->parked);
+        if (is_long(w, walked)) put_off(w, client);
     }
     return true;
 }
@@ -263,11 +269,20 @@ bool requests_run_parked(struct worker *w) {
     return true;
 }
 
+/* Those for whom nothing was left of this turn come before the others in the next. */
+static void put_first(struct worker *w, uint32_t clients) {
+    uint32_t last = clients;
+    if (!clients) return;
+    while (client_at(&w->clients, last)->next_unfinished) last = client_at(&w->clients, last)->next_unfinished;
+    client_at(&w->clients, last)->next_unfinished = w->unfinished;
+    w->unfinished = clients;
+}
+
 bool requests_resume(struct worker *w) {
     bool more = clients_leave(w);
     uint32_t client = w->unfinished;
     w->unfinished = 0;
-    while (client) {
+    while (client && w->walked < WORKER_TURN_WALK) {
         struct client *c = client_at(&w->clients, client);
         uint32_t next = c->next_unfinished;
         more = true;
@@ -275,5 +290,6 @@ bool requests_resume(struct worker *w) {
         if (!run_parked(w, client)) put_off(w, client);
         client = next;
     }
+    put_first(w, client);
     return more;
 }

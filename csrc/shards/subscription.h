@@ -48,6 +48,8 @@ struct subscription {
     char *name;
     uint32_t name_bytes;
     bool paused, due, touched, again_next;
+    bool rechoose;      /* of POLICY_FAILOVER: who is first is to be found out anew, ... */
+    bool counted;       /* ... and was by counting up to the one who is picked */
     bool blocked;       /* it has most_inflight, and not finished half of them yet */
     bool reader;        /* it holds nothing: neither what it has not passed nor what it has in flight */
     bool passed_by_age; /* of what keeps a topic's messages: what it has passed is not there, if nobody else holds it */
@@ -66,7 +68,9 @@ struct subscription {
 
     uint32_t again_first, again_last, again; /* deliveries to be made again, oldest first */
     uint32_t again_near;                     /* where one came to stand last: the next is seldom far from it */
-    uint32_t again_root;                     /* of the treap over them, where they stand by seq */
+    uint32_t again_root;                     /* of the treap over those that stand by seq, ... */
+    uint32_t again_unsorted;                 /* ... up to here; 0: all do */
+    uint32_t again_looked;                   /* by key: those before cannot go, as far as is known; 0: begin anew */
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
@@ -145,7 +149,8 @@ struct delivery {
     uint32_t consumer;            /* that has it in flight */
     uint32_t previous, following; /* in its consumer's or subscription's list */
     uint16_t attempts;
-    uint8_t state : 6;    /* enum delivery_state; 0: none */
+    uint8_t state : 5;    /* enum delivery_state; 0: none */
+    uint8_t sorted : 1;   /* to be delivered again, and stands in the order of seqs */
     uint8_t in_parts : 1; /* some are finished: see parts_of */
     uint8_t keyed : 1;    /* in flight, and counted for its slot */
     uint16_t slot;
@@ -284,12 +289,15 @@ struct policy_wish {
 static inline bool subscription_is_ordered(const struct subscription *s) {
     return s->policy != POLICY_TURNS;
 }
+/* Before that, piece by piece: what is to be delivered again comes to stand as the policy wants it. True: it does. */
+bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy_wish *wish);
 /* Whether such a consumer may join: a status. The subscription comes to have its policy if it is the first. */
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish);
 /* It has joined, and gets its rank: false without memory, and it must leave. */
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish);
-/* It is not among the consumers any more. */
+/* It is not among the consumers any more. Who comes to be the first is chosen before anything is delivered. */
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer);
+void policy_choose(struct worker *w, uint32_t subscription);
 /* Whether its subscription's policy lets a consumer take messages at all. */
 static inline bool policy_lets(const struct subscription *s, uint32_t consumer) {
     return s->policy != POLICY_FAILOVER || s->active == consumer;
@@ -307,9 +315,8 @@ void policy_slot_release(struct worker *w, uint32_t delivery);
 
 void again_put(struct worker *w, struct subscription *s, uint32_t delivery);
 void again_take(struct worker *w, struct subscription *s, uint32_t delivery);
-/* The policy is about to become one that keeps them in the order of their seq, or one that does not. False without memory, and
- * nothing has changed. */
-bool again_order(struct worker *w, struct subscription *s, bool ordered);
+/* So many of those that do not stand in the order of seqs yet come to do so. True: all do. */
+bool again_order(struct worker *w, struct subscription *s, uint32_t most);
 
 /* --- parts.c: deliveries of which parts are finished --- */
 

@@ -11,6 +11,7 @@ static void note_wish(struct worker *w, uint32_t client, const struct message *m
 /* True while some of that becomes jobs piece by piece. */
 static bool want_watched(struct worker *w, uint32_t client) {
     bool more = false;
+    worker_walk(w, 2 * (uint64_t)client_at(&w->clients, client)->watch_count); /* and what it waits for */
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
         topic_want_tube(w, watch_at(&w->clients, n)->topic);
         more |= handover_goes_on(topic_at(&w->topics, watch_at(&w->clients, n)->topic));

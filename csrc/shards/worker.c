@@ -371,7 +371,8 @@ static const struct message *receive(struct worker *w, struct channel *channel) 
 static bool take_in(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t done = 0;
-    while (done < WORKER_TURN_MESSAGES && !channel_backlogged(p->channel)) {
+    uint64_t walk = w->walked + WORKER_TURN_WALK / (uint32_t)__builtin_popcountll(w->peers_there);
+    while (done < WORKER_TURN_MESSAGES && w->walked < walk && !channel_backlogged(p->channel)) {
         const struct message *m = p->stalled ? p->stalled : receive(w, p->channel);
         if (!m) break;
         bool handled = request_handle(w, acceptor, m);
@@ -496,7 +497,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     durations_turn(&w->durations, w->count, now_ns);
     bool busy = false;
     if (w->steps > w->most_steps) w->most_steps = w->steps;
-    w->steps = 0;
+    w->steps = w->walked = 0;
     w->turns++;
     if (!w->failing) {
         busy = serve_now(w);

@@ -46,8 +46,11 @@ enum {
     WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
-    WORKER_LOST_IN_TURN = 64,      /* jobs that cannot be read, and so are looked at, in one turn */
-    WORKER_LOST_MOST = 16,         /* messages that could not be read and nobody has asked about yet */
+    WORKER_TURN_WALK = 1
+        << 18, /* items of lists that requests walk along in one turn before the others wait for the next; */
+    WORKER_LONG_WALK = 1 << 12, /* ... whoever has asked for so much goes on in the next */
+    WORKER_LOST_IN_TURN = 64,   /* jobs that cannot be read, and so are looked at, in one turn */
+    WORKER_LOST_MOST = 16,      /* messages that could not be read and nobody has asked about yet */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
@@ -120,6 +123,7 @@ struct worker {
     uint32_t leaving_consumers;
     uint32_t yielding_consumers;
     uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
+    uint64_t walked;            /* see WORKER_TURN_WALK */
     uint64_t turns;
     uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
 
@@ -312,6 +316,10 @@ static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
 }
 static inline void worker_step(struct worker *w) {
     w->steps++;
+}
+/* Along a list that strangers can make long. */
+static inline void worker_walk(struct worker *w, uint64_t items) {
+    w->walked += items;
 }
 
 /* requests.c. False: it cannot be done before a segment comes; ask again. */

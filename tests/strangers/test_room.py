@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
+from mq_shards.acceptor.filters.chunks import masked_checksum
 
 from tests.acceptor.bench import PUBLISH, Bench, Client
+from tests.nats.s2 import FAST, IDENTIFIER_CHUNK, uncompress
 from tests.nsq import frames
 from tests.nsq.frames import size
 from tests.nsq.process_memory import own_bytes
@@ -139,6 +142,45 @@ def test_who_takes_no_replies_is_closed_when_others_wait(bench: Bench) -> None:
         bench.turn()
     assert bench.acceptor.totals().connections == 0
     assert bench.acceptor.buffered_bytes() < MIB
+
+
+def packed_lines(mib: int) -> bytes:
+    """A stream of S2 with one block of so many MiB, of few bytes."""
+    line = b"list-tube-used\r\n"
+    plain = line * (mib * MIB // len(line))
+    rest = len(plain) - len(line)
+    size = bytes([len(plain) & 127 | 128, len(plain) >> 7 & 127 | 128, len(plain) >> 14])
+    copies = [64] * (rest // 64) + [rest % 64] * bool(rest % 64)
+    block = size + bytes([(len(line) - 1) << 2]) + line
+    block += b"".join(bytes([(count - 1) << 2 | 2, len(line), 0]) for count in copies)
+    assert uncompress(block) == plain
+    return IDENTIFIER_CHUNK + struct.pack("<II", (4 + len(block)) << 8, masked_checksum(plain)) + block
+
+
+def test_who_needs_much_room_is_not_asked_again_as_long_as_there_is_little(bench: Bench) -> None:
+    """What a block of a compressed connection needs is more than its input says."""
+    holders = [bench.client() for _ in range(17)]
+    for client in holders:
+        client.flood(COMMAND[:HALF])
+    bench.turn(10)
+    for client in holders[:3]:
+        client.socket.close()
+    bench.turn(10)
+    assert MIB < bench.acceptor.buffered_bytes() < 2 * MIB
+    packed = bench.client()
+    assert bench.acceptor.compress(packed.number, FAST)
+    packed.flood(packed_lines(1))
+    stalled = bench.acceptor.loop(0, of_worker=False).waits["room"]
+    bench.turn(50)
+    assert bench.acceptor.loop(0, of_worker=False).waits["room"] == stalled
+    assert packed.received() == b""
+    for client in holders[3:]:
+        client.socket.close()
+    heard = b""
+    for _ in range(100):
+        bench.turn(10)
+        heard += packed.received()
+    assert heard.startswith(IDENTIFIER_CHUNK)
 
 
 # --- with real processes ----------------------------------------------------------------------------------------------
