@@ -675,3 +675,25 @@ uint64_t subjects_looked(const struct subjects *s) {
 uint64_t subjects_hits(const struct subjects *s) {
     return s->hits;
 }
+
+static uint64_t fanout_of(const struct kept *k) {
+    uint64_t fanout = 0;
+    for (uint32_t i = 0; i < k->count; i++) {
+        fanout += k->patterns[i]->alone.count;
+        for (const struct subject_group *g = k->patterns[i]->groups; g != NULL; g = g->next)
+            fanout += i == 0 || !subject_group_seen(k->patterns, i, g);
+    }
+    return fanout;
+}
+
+bool subjects_kept(const struct subjects *s, struct subjects_kept *out) {
+    *out = (struct subjects_kept){0};
+    for (size_t i = 0; s->kept && i < KEPT; i++) {
+        if (s->kept[i].generation != s->generation) continue;
+        uint64_t fanout = fanout_of(&s->kept[i]);
+        out->subjects++;
+        out->fanout += fanout;
+        if (fanout > out->max_fanout) out->max_fanout = fanout;
+    }
+    return s->kept != NULL;
+}

@@ -145,6 +145,12 @@ uint64_t subjects_count(const struct subjects *subjects);
 uint64_t subjects_pattern_count(const struct subjects *subjects);
 uint64_t subjects_looked(const struct subjects *subjects);
 uint64_t subjects_hits(const struct subjects *subjects);
+/* Of what is kept: subjects, and who has a message of each (a group once), all together and of the one with most. False, and
+ * nothing is looked at, where there is no room to keep something in. */
+struct subjects_kept {
+    uint64_t subjects, fanout, max_fanout;
+};
+bool subjects_kept(const struct subjects *subjects, struct subjects_kept *out);
 
 /* The patterns that match a subject: how many, and where. Valid until an entry is added or removed. A subject with an
  * empty token matches nothing. */

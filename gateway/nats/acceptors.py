@@ -21,6 +21,9 @@ from mq_shards.gateway.calls import AcceptorCalls
 ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/nats/nats_route.h
 
 
+LARGEST: Final = ("max_fanout",)  # of figures: that of several is the largest, not the sum
+
+
 class Located(NamedTuple):
     """A connection: which acceptor has it, and its account's name."""
 
@@ -165,5 +168,5 @@ def _summed(of_acceptors: list[dict[str, dict[str, int]]]) -> dict[str, dict[str
         for account, figures in accounts.items():
             sums = found.setdefault(account, {})
             for name, value in figures.items():
-                sums[name] = sums.get(name, 0) + value
+                sums[name] = max(sums.get(name, 0), value) if name in LARGEST else sums.get(name, 0) + value
     return found

@@ -91,22 +91,22 @@ def _covers(pattern: str, subject: bytes) -> bool:
 
 
 def _stats(accounts: list[dict[str, int]]) -> Row:
-    """What is counted of subjects; an answer to a match is patterns, so how many have a message is not among it."""
+    """What is counted of subjects, and what is kept of earlier matches."""
 
     def total(name: str) -> int:
         return sum(figures[name] for figures in accounts)
 
     looked, hits = total("looked"), total("hits")
-    given, taken = total("given_messages"), total("taken_messages")
+    kept, fanout = total("kept"), total("fanout")
     return {
         "num_subscriptions": total("subscriptions"),
-        "num_cache": 0,
+        "num_cache": kept,
         "num_inserts": total("inserts"),
         "num_removes": total("removes"),
         "num_matches": looked,
         "cache_hit_rate": hits / looked if looked else 0,
-        "max_fanout": 0,
-        "avg_fanout": given / taken if taken else 0,
+        "max_fanout": max((figures["max_fanout"] for figures in accounts), default=0),
+        "avg_fanout": fanout / kept if kept else 0,
     }
 
 

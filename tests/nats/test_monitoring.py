@@ -230,6 +230,17 @@ def test_subscriptions_are_listed(monitored: Monitored) -> None:
     client.close()
 
 
+def test_what_is_kept_of_matches_is_counted(monitored: Monitored) -> None:
+    """A group has a message once; a subject that nobody wants is kept, too."""
+    before = monitored.json("/subsz")["num_cache"]
+    subscriptions = b"SUB fan.* 1\r\nSUB fan.> 2\r\nSUB fan.out 3\r\nSUB fan.out q 4\r\nSUB fan.* q 5\r\n"
+    client = monitored.client(subscriptions + b"PUB fan.out 0\r\n\r\nPUB no.body 0\r\n\r\nPING\r\n")
+    shown = monitored.json("/subsz")
+    assert shown["num_cache"] >= before + 1 and shown["max_fanout"] == 4
+    assert 0 < shown["avg_fanout"] <= 4
+    client.close()
+
+
 @pytest.mark.long
 def test_round_trips_are_measured(monitored: Monitored) -> None:
     client = monitored.client()

@@ -104,7 +104,7 @@ class AccountTerms:
         if operator is None or (name != self.account and name not in allowed and allowed != [ANY_ACCOUNT]):
             took(JwtError(f"it may let in nobody of account {name}"))
             return
-        operator.find(name, lambda account: took(_or_error(_user_of, token, account, client)))
+        operator.find(name, client.host, lambda account: took(_or_error(_user_of, token, account, client)))
 
 
 def authorization_of(account: Account) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, STANDARD, WEBS
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
+API_LEVEL: Final = 5  # of JetStream, as it says with or without that
 # As it says of itself without JetStream, whose flags these are.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
@@ -64,6 +65,7 @@ class Identity:
             "port": self.port,
             "headers": self.headers,
             "max_payload": self.max_payload,
+            "api_lvl": API_LEVEL,
         }
 
 

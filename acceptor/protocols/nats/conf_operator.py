@@ -13,6 +13,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_directory import directory
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 
@@ -23,8 +24,9 @@ SCHEMES: Final = ("http://", "https://")
 
 
 def _wanted(conf: Conf) -> dict[str, Any]:
-    empty = {
-        "trusted_keys": [], "strict": [], "pinned": [], "preload": {}, "url": "", "sentinel": "", "system_account": "",
+    empty: dict[str, Any] = {
+        "trusted_keys": [], "strict": [], "pinned": [], "preload": {}, "url": "", "directory": None, "sentinel": "",
+        "system_account": "",
     }  # fmt: skip
     found: dict[str, Any] = conf.content.setdefault("operator", empty)
     return found
@@ -73,9 +75,10 @@ def _take_trusted_keys(conf: Conf, value: Value) -> None:
 
 def _take_resolver(conf: Conf, value: Value) -> None:
     wanted = _wanted(conf)
-    if isinstance(value.content, dict):
-        raise value.error("resolver: only MEMORY and URL(...) are supported")
     conf.resolver, wanted["url"] = value, ""  # whatever the operator says
+    if isinstance(value.content, dict):
+        wanted["directory"] = directory(conf, value)
+        return
     if value.text().upper() in ("MEM", "MEMORY"):
         return
     match = URL.fullmatch(value.text().strip())
@@ -141,5 +144,7 @@ def finish_operator(conf: Conf) -> None:
             raise conf.system_account.error("system_account in config and operator JWT must be identical")
         wanted["system_account"] = _key(conf.system_account, said, nats_nkeys.ACCOUNT, "account")
         conf.system_account = None
+    if wanted["directory"] and not wanted["system_account"]:
+        raise where.error("a resolver with a directory needs a system_account, in the file or in the operator's JWT")
     if wanted["pinned"] and wanted["system_account"]:
         wanted["pinned"].append(wanted["system_account"])

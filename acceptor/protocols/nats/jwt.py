@@ -22,6 +22,7 @@ MAX_BYTES: Final = 1 << 20
 VERSION: Final = 2
 OPERATOR, ACCOUNT, USER, ACTIVATION = "operator", "account", "user", "activation"
 ANSWER = "authorization_response"  # of who is asked whether somebody may come
+GENERIC = "generic"  # whatever somebody has signed: it need not say that it is that
 # Whose keys may sign a token of a kind.
 ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     OPERATOR: (nats_nkeys.OPERATOR,),
@@ -29,6 +30,7 @@ ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     USER: (nats_nkeys.ACCOUNT,),
     ACTIVATION: (nats_nkeys.ACCOUNT, nats_nkeys.OPERATOR),
     ANSWER: (nats_nkeys.ACCOUNT,),
+    GENERIC: (nats_nkeys.OPERATOR,),
 }
 EVERYBODY: Final = "*"  # in revocations
 # What version 1 says beside "nats", and what it means by saying nothing there.
@@ -78,7 +80,7 @@ def decode(token: str, kind: str) -> Token:
         nats, signed = block(claims, "nats"), f"{parts[0]}.{parts[1]}"
         if number(nats, "version") != VERSION:
             raise JwtError("it is not of version 1 or 2")
-    if text(nats, "type") != kind:
+    if text(nats, "type") != kind and kind != GENERIC:
         raise JwtError(f"it is of {text(nats, 'type') or 'nothing'}, not of {kind}")
     issuer = text(claims, "iss")
     found = nats_nkeys.decode(issuer)

@@ -33,7 +33,7 @@ INDEX_BITS: Final = 20  # of a connection's number: its place in the table (csrc
 # struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
 FIGURES: Final = struct.Struct("<4I9Q")
 SUBSCRIPTION: Final = struct.Struct("<2Q4I")
-ACCOUNT: Final = struct.Struct("<13Q")
+ACCOUNT: Final = struct.Struct("<16Q")
 
 FIGURES_AT_ONCE: Final = 4096
 CLIENTS_AT_ONCE: Final = 256
@@ -88,6 +88,9 @@ class AccountFigures(NamedTuple):
     removes: int
     looked: int
     hits: int
+    kept: int
+    fanout: int
+    max_fanout: int
     members: int
     name_bytes: int
 

@@ -49,11 +49,12 @@ from mq_shards.acceptor.protocols.nats.client import (
     server_row,
 )
 from mq_shards.acceptor.protocols.nats.connects import Connects, refusal_of
-from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
+from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.guarding import Guarding
 from mq_shards.acceptor.protocols.nats.logins import Logins
 from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
+from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.shares import needs_info
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats.system import System
-    from mq_shards.acceptor.protocols.nats.updates import Updates
     from mq_shards.acceptor.protocols.nats.websocket import Websockets
     from mq_shards.acceptor.protocols.nats.websocket_upgrade import Upgraded
     from mq_shards.acceptor.upgrade import Upgrades
@@ -122,12 +122,14 @@ class Nats(Guarding):
         self._admission = Admission(engine, self._number)
         self._own = OwnClients(engine, self._admission)
         self._expiries = Expiries()
-        self._updates: Updates | None = None
         self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
         self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
+        self._by_jwt = OperatorMode(
+            engine, broker, self.name, self._server_row, self._share, lambda: bool(self._cluster.get("met"))
+        )
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
@@ -168,16 +170,16 @@ class Nats(Guarding):
         self._found = found.get("who", {})
         self._config_digest = found.get("digest", "")
         before = self._logins.operator
-        self._set_operator(found.get("operator"))
+        self._by_jwt.configure(found.get("operator"))
+        self._logins.operator = self._by_jwt.operator
         self._set_who()
         if self._logins.operator is None:
             self._share(self._found.get("accounts", ()))
         elif before is not None:
-            self._logins.operator.start(before.accounts)
+            self._by_jwt.start(before.accounts)
 
     def serving(self) -> None:
-        if self._logins.operator is not None:
-            self._logins.operator.start({})
+        self._by_jwt.start({})
 
     def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
         self._admission.share(accounts)
@@ -185,21 +187,6 @@ class Nats(Guarding):
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
         if self._logins.callouts is not None:
             self._logins.callouts.accounts_changed()
-
-    def _set_operator(self, found: Mapping[str, Any] | None) -> None:
-        """In its mode JWTs say who may what."""
-        before, self._logins.operator, self._updates = self._logins.operator, None, None
-        if before is not None:
-            before.close()
-        if found:
-            from mq_shards.acceptor.protocols.nats.operator import Operator
-            from mq_shards.acceptor.protocols.nats.updates import Updates, spread
-
-            tell = partial(self._broker.share, self.name)
-            others = partial(spread, tell) if self._broker.acceptors > 1 else None
-            self._logins.operator = Operator(found, self._engine.poke, self._share, others)
-            self._updates = Updates(self._logins.operator, self._server_row, tell)
-        self._engine.set("nats.learns-accounts", int(bool(found and found["url"])))
 
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)
@@ -293,7 +280,7 @@ class Nats(Guarding):
         if what == "cluster":
             self._cluster = message
             self._say_info_again()
-        elif self._updates is not None and (account := self._updates.took(what, message)):
+        elif account := self._by_jwt.took(what, message):
             for conn, client in list(self._clients.items()):
                 if client.connects and client.account == account:
                     self._look_again(conn, client)
@@ -323,7 +310,7 @@ class Nats(Guarding):
                 self._engine.call(conn, "end", reasons.SERVER_SHUTDOWN)
 
     def close(self) -> None:
-        self._set_operator(None)
+        self._by_jwt.close()
         self._secrets.close()
         if self._logins.callouts is not None:
             self._logins.callouts.close()
@@ -331,8 +318,7 @@ class Nats(Guarding):
 
     def poked(self) -> None:
         self._secrets.settle()
-        if self._logins.operator is not None:
-            self._logins.operator.settle()
+        self._by_jwt.settle()
 
     # --- the system account -----------------------------------------------------------------------------------------
 
@@ -353,8 +339,9 @@ class Nats(Guarding):
         self._system = System(
             self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
             answers=broker.acceptor == 0, account=self.system_account,
-            update=None if self._logins.operator is None else self._update_claims,
+            claims=None if self._logins.operator is None else self._by_jwt.heard,
         )  # fmt: skip
+        self._by_jwt.attach(self._system)
         self._own.add(self._system.client)
         self._engine.set("nats.answers-all", 1)
 
@@ -370,10 +357,6 @@ class Nats(Guarding):
             )
         if logins.callouts is not None:
             logins.callouts.set_file(content, logins.account_names)
-
-    def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
-        if self._updates is not None:
-            self._updates.asked(account, jwt, answer)
 
     def _say_connected(self, conn: int) -> None:
         known = self._known(conn)
@@ -499,19 +482,15 @@ class Nats(Guarding):
 
     def wait_ns(self) -> int:
         waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
-        if self._logins.operator is not None and (wait_s := self._logins.operator.wait_s()) >= 0:
-            waits.append(int(min(wait_s, LOOK_S) * 1e9))
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
-    def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | None, ...]:
-        return self._websockets, self._lame_duck, self._system, self._logins.callouts
+    def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | OperatorMode | None, ...]:
+        return self._websockets, self._lame_duck, self._system, self._logins.callouts, self._by_jwt
 
     def expire(self) -> None:
         for conn in self._expiries.over():
             self._look_again(conn, self._clients[conn])
-        if self._logins.operator is not None:
-            self._logins.operator.expire()
         self._greetings.upgrades.expire()
         for each in self._parts():
             if each is not None:

@@ -15,15 +15,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
 from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, shared
 from mq_shards.acceptor.protocols.nats.client import Client
+from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
-from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
+from mq_shards.acceptor.protocols.nats.resolver import AT_ONCE
 from mq_shards.acceptor.protocols.nats.who import AccountLimits, User
 
 USER_EXPIRED: Final = "User Authentication Expired"
@@ -39,6 +40,14 @@ Done = Callable[[User | None], None]
 Found = Callable[[Account | None], None]
 
 
+class Resolver(Protocol):
+    """Where accounts are that are not known."""
+
+    def fetch(self, account: str, found: Callable[[str], None]) -> None:
+        """`found` is given the JWT, later; "" if there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """Why one that is there has to go."""
@@ -50,19 +59,20 @@ class Operator:
     def __init__(
         self,
         content: Mapping[str, Any],
-        poke: Callable[[], None],
+        resolver: Resolver | None,
         changed: Callable[[list[dict[str, Any]]], None],
         spread: Callable[[str, str], None] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`content`: what conf_operator.py has found. `changed` is told what all accounts share; `spread` tells all
-        acceptors of an account that was fetched, and calls learned() when they obey; None: there are no others."""
+        """`content`: what conf_operator.py has found. `resolver`: None: all accounts are in that. `changed` is told
+        what all accounts share; `spread` tells all acceptors of an account that was fetched, and calls learned() when
+        they obey; None: there are no others."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
         self._pinned = frozenset(content["pinned"])
         self._sentinel: str = content["sentinel"]
-        self._resolver = UrlResolver(content["url"], poke) if content["url"] else None
+        self._fetches = Fetches(resolver.fetch, AT_ONCE) if resolver is not None else None
         self._changed = changed
         self._spread = spread
         self._now_s = now_s
@@ -76,7 +86,7 @@ class Operator:
 
     def start(self, fetched: Mapping[str, Account]) -> None:
         """What accounts share is said from then on. `fetched`: what was known before it was configured anew."""
-        if self._resolver is not None:
+        if self._fetches is not None:
             for name, account in fetched.items():
                 if account.token.issuer in self._trusted:
                     self._accounts.setdefault(name, account)
@@ -84,14 +94,6 @@ class Operator:
         self._share()
         if self.system_account:
             self._want({self.system_account})
-
-    def close(self) -> None:
-        if self._resolver is not None:
-            self._resolver.close()
-
-    def settle(self) -> None:
-        if self._resolver is not None:
-            self._resolver.settle()
 
     @property
     def accounts(self) -> Mapping[str, Account]:
@@ -146,9 +148,40 @@ class Operator:
             return str(error)
         return None
 
+    def why_not(self, name: str, jwt: str) -> str | None:
+        """Why a JWT is none that an account, known or not, can say of itself; None: it is one."""
+        try:
+            issuer = account_of(jwt, name, strict=self._strict).token.issuer
+        except JwtError as error:
+            return str(error)
+        if len(jwt) > MAX_SPREAD_BYTES:
+            return "it is too large"
+        if issuer in self._trusted:
+            return None
+        if issuer in self._strict:
+            return "operator requires issuer to be a signing key"
+        return "account jwt not signed by a trusted operator"
+
+    def trusts(self, key: str) -> bool:
+        return key in self._trusted
+
+    def says_otherwise(self, name: str, jwt: str) -> bool:
+        """Of an account that is known: something else than is known of it."""
+        return name in self._accounts and self._read(name, jwt) not in (None, self._accounts[name])
+
+    def forget(self, name: str) -> None:
+        """An account has been deleted: whoever is there has to go, and nobody comes before it is fetched again."""
+        account = self._accounts.get(name)
+        if account is not None:
+            over = replace(account.token, expires_s=1, nats={})
+            self._accounts[name] = replace(account, token=over, signing_keys={})
+            self._share()
+
     def update(self, name: str, jwt: str) -> None:
-        """Of an account that is known; nothing of another, or of a JWT that does not count."""
-        if self.refusal(name, jwt) is None and self._take(name, jwt) is not None:
+        """Of an account that is known, perhaps to others only; nothing of another, or of a JWT that does not count."""
+        refusal = self.refusal(name, jwt)
+        is_known = refusal is None or (refusal == "" and self._fetches is not None)
+        if is_known and self._take(name, jwt) is not None and self._is_serving:
             self._share()
 
     def _share(self) -> None:
@@ -159,14 +192,14 @@ class Operator:
 
     def _want(self, names: set[str]) -> None:
         """Accounts that matter though nobody has come from there."""
-        if self._resolver is None:
+        if self._fetches is None:
             return
         for name in names - self._accounts.keys() - self._wanted:
             if nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) and len(self._wanted) < MAX_ACCOUNTS:
                 self._wanted.add(name)
-                self._fetch(name, lambda account: None)
+                self._fetch(name, "", lambda account: None)
 
-    def _fetch(self, name: str, found: Found) -> None:
+    def _fetch(self, name: str, address: str, found: Found) -> None:
         def heard(jwt: str) -> None:
             if not jwt or self._read(name, jwt) is None:
                 found(None)
@@ -180,8 +213,8 @@ class Operator:
                 self._spreading[name] = [found]
                 self._spread(name, jwt)
 
-        assert self._resolver is not None
-        self._resolver.fetch(name, heard)
+        assert self._fetches is not None
+        self._fetches.fetch(name, address, heard)
 
     def learned(self, name: str, jwt: str) -> None:
         """What an acceptor has fetched, perhaps this one."""
@@ -191,12 +224,12 @@ class Operator:
         for found in self._spreading.pop(name, ()):
             found(account)
 
-    def find(self, name: str, found: Found) -> None:
-        """An account: now, or when it has been fetched; None: there is none."""
+    def find(self, name: str, address: str, found: Found) -> None:
+        """An account: now, or when it has been fetched for who comes from that address; None: there is none."""
         account = self._accounts.get(name)
         is_old = account is None or not account.token.counts_at(self._now_s())
-        if is_old and self._resolver is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):
-            self._fetch(name, found)
+        if is_old and self._fetches is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):
+            self._fetch(name, address, found)
         else:
             found(account)
 
@@ -223,9 +256,11 @@ class Operator:
             except JwtError as error:
                 self._refuse(client, error, done)
                 return
+            if self._fetches is not None:
+                self._fetches.met(client.host)
             done(user)
 
-        self.find(token.issuer_account, found)
+        self.find(token.issuer_account, client.host, found)
 
     def jwt_of(self, client: Client) -> str:
         """By which a client is known."""

@@ -35,7 +35,7 @@ class OwnClient:
         self._protocol = protocol
         self._watched = watched
         self._heard = heard
-        self._subjects: list[str] = []
+        self._subjects: list[tuple[str, str]] = []  # each with a group; "": none
         self._in = bytearray()
         self._out = bytearray()
         self._connect()
@@ -62,12 +62,15 @@ class OwnClient:
         self._connect()
         self._send(b"".join(self._line(number) for number in range(len(self._subjects))))
 
-    def subscribe(self, subject: str) -> None:
-        self._subjects.append(subject)
-        self._send(self._line(len(self._subjects) - 1))
+    def subscribe(self, subject: str, queue: str = "") -> None:
+        """Once, however often it is asked for."""
+        if (subject, queue) not in self._subjects:
+            self._subjects.append((subject, queue))
+            self._send(self._line(len(self._subjects) - 1))
 
     def _line(self, number: int) -> bytes:
-        return f"SUB {self._subjects[number]} {number + 1}\r\n".encode()
+        subject, queue = self._subjects[number]
+        return f"SUB {subject} {queue} {number + 1}\r\n".encode()
 
     def publish(self, subject: str, content: bytes, reply: str = "", header: bytes = b"") -> None:
         sizes = f"{len(header)} {len(header) + len(content)}" if header else f"{len(content)}"

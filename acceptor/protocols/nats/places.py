@@ -1,7 +1,8 @@
-"""How many requests to the services of auth callouts are under way at an acceptor, and for whom.
+"""How much that strangers can ask for is under way at an acceptor, and for whom: requests to the services of auth
+callouts, and accounts that are fetched.
 
     place = places.take(host)           None: there is none for it
-    places.give(place, was_good=...)    it has been answered, or nobody has
+    places.give(place, was_good=...)    it is over; whether somebody was let in
 
 Of those that there are a host has no more than are left for the others. Strangers share one half of them; the other is
 for hosts from which somebody has been let in before, so that it is theirs against strangers with many addresses.
@@ -27,7 +28,9 @@ class Place:
 
 
 class Places:
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._for_strangers = most // 2
         self._by_host: Counter[str] = Counter()  # only hosts that have some
         self._taken = 0
         self._strangers = 0
@@ -36,7 +39,7 @@ class Places:
     def take(self, address: str) -> Place | None:
         host = host_of(address)
         place = Place(host, is_strangers=host not in self._good)
-        left = FOR_STRANGERS - self._strangers if place.is_strangers else MOST - self._taken
+        left = (self._for_strangers - self._strangers) if place.is_strangers else self._most - self._taken
         if self._by_host.get(host, 0) >= left:
             return None
         self._by_host[host] += 1
@@ -51,10 +54,14 @@ class Places:
         self._taken -= 1
         self._strangers -= place.is_strangers
         if was_good:
-            self._good.pop(place.host, None)
-            self._good[place.host] = None
-            if len(self._good) > GOOD_HOSTS:
-                del self._good[next(iter(self._good))]
+            self.met(place.host)
+
+    def met(self, host: str) -> None:
+        """Somebody has been let in from there."""
+        self._good.pop(host, None)
+        self._good[host] = None
+        if len(self._good) > GOOD_HOSTS:
+            del self._good[next(iter(self._good))]
 
 
 def host_of(address: str) -> str:

@@ -2,8 +2,8 @@
 
     GET URL + the account's public key      200 and the JWT, or there is none
 
-Whoever makes a key can have an account asked for. So many are asked for at once, and a server that is slow or says
-nothing keeps each for so long and no longer.
+Whoever makes a key can have an account asked for: how many are at once is somebody else's (fetches.py). A server that
+is slow or says nothing keeps each for so long and no longer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from mq_shards.acceptor.protocols.nats.jwt import MAX_BYTES
 if TYPE_CHECKING:
     import aiohttp
 
-AT_ONCE: Final = 128
-MAX_WAITING: Final = 4096  # accounts; one more is not there
-TIMEOUT_S: Final = 1.9  # from when it is wanted, whatever comes
+AT_ONCE: Final = 256  # of all hosts
+TIMEOUT_S: Final = 1.9  # from when it is asked for, whatever comes
 
 Found = Callable[[str], None]
 
@@ -36,34 +35,25 @@ class UrlResolver:
     def __init__(self, url: str, poke: Callable[[], None]) -> None:
         self._url = url
         self._poke = poke
-        self._waiting: dict[str, list[Found]] = {}  # by account
-        self._found: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._found: SimpleQueue[tuple[Found, str]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
         self._fetches: set[asyncio.Task[None]] = set()  # on the loop
 
     def fetch(self, account: str, found: Found) -> None:
-        """`found` is given the JWT, from settle() or at once; "" if there is none."""
-        if account in self._waiting:
-            self._waiting[account].append(found)
-            return
-        if len(self._waiting) >= MAX_WAITING:
-            found("")
-            return
-        self._waiting[account] = [found]
+        """`found` is given the JWT, from settle(); "" if there is none."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=_run, args=(self._loop,), daemon=True).start()
-        self._loop.call_soon_threadsafe(self._begin, account)
+        self._loop.call_soon_threadsafe(self._begin, account, found)
 
     def settle(self) -> None:
         while True:
             try:
-                account, jwt = self._found.get_nowait()
+                found, jwt = self._found.get_nowait()
             except Empty:
                 return
-            for found in self._waiting.pop(account, ()):
-                found(jwt)
+            found(jwt)
 
     def close(self) -> None:
         """Who waits hears no more."""
@@ -73,19 +63,19 @@ class UrlResolver:
 
     # --- on its thread ----------------------------------------------------------------------------------------------
 
-    def _begin(self, account: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._fetch(account))
+    def _begin(self, account: str, found: Found) -> None:
+        task = asyncio.get_running_loop().create_task(self._fetch(account, found))
         self._fetches.add(task)
         task.add_done_callback(self._fetches.discard)
 
-    async def _fetch(self, account: str) -> None:
+    async def _fetch(self, account: str, found: Found) -> None:
         jwt = ""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 jwt = await self._get(account)
         except (OSError, ValueError, TimeoutError) as error:
             log.warning("cannot fetch account %s: %s", account, error or "it takes too long")
-        self._found.put((account, jwt))
+        self._found.put((found, jwt))
         self._poke()
 
     async def _get(self, account: str) -> str:

@@ -1,7 +1,7 @@
 """What the server itself says and hears in the system account: it is a client of its own there (own_client.py).
 
     $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
-    $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT, in operator mode
+    $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT: operator_mode.py
     $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
     $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               who was not let in
     $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             how many connections it has now
@@ -45,7 +45,7 @@ LONGEST_STATSZ_NS: Final = 10_000_000_000
 CLAIMS: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE")
 
 Row = dict[str, Any]
-Update = Callable[[str, str, Callable[[Row], None]], None]
+Claims = Callable[[str, str, bytes], bool]
 
 
 class System:
@@ -59,14 +59,14 @@ class System:
         *,
         answers: bool,
         account: str,
-        update: Update | None = None,
+        claims: Claims | None = None,
     ) -> None:
-        """`answers`: requests; of several acceptors one does. `update` is given an account's name and JWT, and what is
-        to be told the answer, now or later."""
+        """`answers`: requests; of several acceptors one does. `claims` is given what is heard (subject, reply, content)
+        before it is looked at here, and says whether it was about JWTs."""
         self.client: Final = OwnClient(engine, protocol, watched, account, self._heard)
         self._calls = calls
         self._server_id = server_id
-        self._update = update
+        self._claims = claims
         self._under_way = 0
         self._sequence = 0
         self._changed: dict[str, bool] = {}  # accounts whose number is asked for: whether it has changed meanwhile
@@ -74,8 +74,7 @@ class System:
         self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
         if answers:
             subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
-            claims = CLAIMS if update is not None else ()
-            for subject in (*subjects, "$SYS.REQ.ACCOUNT.*.*", *claims):
+            for subject in (*subjects, "$SYS.REQ.ACCOUNT.*.*", *(CLAIMS if claims is not None else ())):
                 self.client.subscribe(subject)
 
     def publish(self, subject: str, content: bytes) -> None:
@@ -164,15 +163,9 @@ class System:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _heard(self, subject: str, reply: str, body: bytes) -> None:
-        if subject.endswith(".CLAIMS.UPDATE") and self._update is not None:
-            account = subject.split(".")[-3]
-            self._update(account, body.decode(errors="replace"), lambda answer: self._say(reply, answer))
-        elif reply:
+        is_of_claims = self._claims is not None and self._claims(subject, reply, body)
+        if reply and not is_of_claims:
             self._asked(subject, reply, body)
-
-    def _say(self, reply: str, answer: Row) -> None:
-        if reply:
-            self.publish(reply, orjson.dumps(answer))
 
     def _asked(self, subject: str, reply: str, body: bytes) -> None:
         self.ask(subject, body, self._publish_at(reply))

@@ -8,6 +8,7 @@ When it has come back, all others obey it, and the request is answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.operator import MAX_SPREAD_BYTES, Operator
@@ -17,6 +18,7 @@ MAX_WAITING: Final = 1024
 
 Row = dict[str, Any]
 Answer = Callable[[Row], None]
+Done = Callable[[], None]
 Share = Callable[[str, Row], None]
 
 
@@ -31,19 +33,28 @@ class Updates:
         self._operator = operator
         self._server = server
         self._share = share
-        self._waiting: list[tuple[str, Answer]] = []  # for what account
+        self._waiting: list[tuple[str, Done]] = []  # for what account
 
     def asked(self, account: str, jwt: str, answer: Answer) -> None:
         refusal = self._operator.refusal(account, jwt)
-        if refusal is None and len(jwt) <= MAX_SPREAD_BYTES and len(self._waiting) < MAX_WAITING:
-            self._waiting.append((account, answer))
-            self._share(f"{WHAT}{account}", {"jwt": jwt})
-        elif refusal == "":
-            answer(self._said(account, "jwt update skipped"))
+        done = partial(self._answer, answer, account, "jwt updated")
+        if refusal is None and len(jwt) <= MAX_SPREAD_BYTES and self.tell(account, {"jwt": jwt}, done):
+            return
+        if refusal == "":
+            self._answer(answer, account, "jwt update skipped")
         else:
             doing = "jwt update resulted in error" if jwt else "jwt update error"
             why = f"{doing} - {refusal or 'it is too large, or too many are under way'}"
             answer({"server": self._server(), "error": {"account": account, "code": 500, "description": why}})
+
+    def tell(self, account: str, message: Row, done: Done | None = None) -> bool:
+        """All acceptors: `done` is called when they obey. False, and they are not told, if too many wait for that."""
+        if done is not None:
+            if len(self._waiting) >= MAX_WAITING:
+                return False
+            self._waiting.append((account, done))
+        self._share(f"{WHAT}{account}", message)
+        return True
 
     def took(self, what: str, message: Mapping[str, Any]) -> str:
         """What was shared has come; which account it changes, if it does."""
@@ -51,12 +62,15 @@ class Updates:
         if message.get("fetched"):
             self._operator.learned(account, message["jwt"])
             return ""
-        self._operator.update(account, message["jwt"])
-        for name, answer in self._waiting:
-            if name == account:
-                answer(self._said(account, "jwt updated"))
+        if message.get("deleted"):
+            self._operator.forget(account)
+        else:
+            self._operator.update(account, message["jwt"])
+        dones = [done for name, done in self._waiting if name == account]
         self._waiting = [one for one in self._waiting if one[0] != account]
+        for done in dones:
+            done()
         return account
 
-    def _said(self, account: str, text: str) -> Row:
-        return {"server": self._server(), "data": {"account": account, "code": 200, "message": text}}
+    def _answer(self, answer: Answer, account: str, text: str) -> None:
+        answer({"server": self._server(), "data": {"account": account, "code": 200, "message": text}})

@@ -15,7 +15,7 @@ struct nats_figures {
 struct nats_account_figures {
     uint64_t number;
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
+    uint64_t subscriptions, inserts, removes, looked, hits, kept, fanout, max_fanout, members, name_bytes;
 }; /* behind it the name */
 
 /* Of one subscription; behind it subject, queue and sid. */
@@ -126,17 +126,21 @@ static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, u
     return at;
 }
 
+enum { LOOKED_THROUGH = 64 }; /* accounts of a piece, each with all that is kept of earlier matches */
+
 /* From a number on, or the one that is named. */
 static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
-    size_t at = 0;
+    size_t at = 0, looked_through = 0;
     uint64_t first = q->value, end = server->account_count;
     if (q->bytes_count > 0) {
         first = nats_account_named(server, (struct text){q->bytes, q->bytes_count});
         end = first > 0 ? first + 1 : first;
     }
-    for (uint64_t i = first; i < end; i++) {
+    for (uint64_t i = first; i < end && looked_through < LOOKED_THROUGH; i++) {
         const struct nats_account *account = &server->accounts[i];
         if (account->subjects == NULL) continue;
+        struct subjects_kept kept;
+        looked_through += subjects_kept(account->subjects, &kept);
         struct nats_account_figures figures = {
             .number = i,
             .taken_messages = account->taken_messages,
@@ -149,6 +153,9 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
             .removes = account->removes,
             .looked = subjects_looked(account->subjects),
             .hits = subjects_hits(account->subjects),
+            .kept = kept.subjects,
+            .fanout = kept.fanout,
+            .max_fanout = kept.max_fanout,
             .members = account->members,
             .name_bytes = account->name_bytes,
         };

@@ -1,0 +1,94 @@
+"""Accounts whose JWTs are in a directory (directory.py), which a thread reads and writes: a disk may take its time.
+
+An account that is not there other servers of the cluster are asked for (claims_requests.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from mq_shards.acceptor.protocols.nats.directory import Directory, StoreError
+
+MAX_JOBS: Final = 1024  # that were asked for by others, and are not done
+DONE_AT_ONCE: Final = 64  # of a turn
+
+T = TypeVar("T")
+Found = Callable[[str], None]
+Failure = OSError | StoreError
+Lookup = Callable[[str, Found], None]
+
+log = logging.getLogger(__name__)
+
+
+class DirResolver:
+    """Not for use by several threads; `poke` is called on its own when settle() has something to do."""
+
+    def __init__(self, terms: Mapping[str, Any], poke: Callable[[], None], lookup: Lookup) -> None:
+        """`lookup`: asks other servers."""
+        self.directory: Final = Directory(terms)
+        self._poke = poke
+        self._lookup = lookup
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+
+    def fetch(self, account: str, found: Found) -> None:
+        """`found` is given the JWT, from settle(); "" if there is none."""
+
+        def loaded(jwt: str | Failure) -> None:
+            if isinstance(jwt, str) and jwt:
+                found(jwt)
+            else:
+                self._lookup(account, found)
+
+        self.do(lambda: self.directory.load(account), loaded)
+
+    def do(self, job: Callable[[], T], done: Callable[[T | Failure], None]) -> None:
+        """What the thread is to do with the directory; `done` is given what came of it, from settle()."""
+
+        def run() -> None:
+            found: T | Failure
+            try:
+                found = job()
+            except (OSError, StoreError) as error:
+                log.warning("accounts' directory: %s", error)
+                found = error
+            except Exception:  # else nobody would be answered any more
+                log.exception("accounts' directory")
+                found = StoreError("it cannot be done")
+            self._done.put(lambda: done(found))
+            self._poke()
+
+        self._waiting += 1
+        self._jobs.put(run)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._waiting >= MAX_JOBS
+
+    def settle(self) -> None:
+        for _ in range(DONE_AT_ONCE):
+            try:
+                done = self._done.get_nowait()
+            except Empty:
+                return
+            self._waiting -= 1
+            done()
+        self._poke()
+
+    def close(self) -> None:
+        """Who waits hears no more; what was begun is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+

@@ -1,0 +1,210 @@
+"""JWTs of accounts in a directory (`resolver: {type: full, dir: ...}`), one a file: KEY.jwt, as a nats-server has them.
+
+Not for use by several threads, nor on one that serves clients: a disk takes its time. All acceptors load; only one of a
+broker saves and deletes, and it alone knows what there is (learn()). A file is written beside its place and then put
+there, so that nobody reads half of one, and a power failure leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.jwt import JwtError
+
+SUFFIX: Final = ".jwt"
+DELETED: Final = ".deleted"
+WRITING: Final = ".writing"
+FULL, CACHE = "full", "cache"
+MAX_FILES: Final = 1 << 20  # that are known
+CACHED: Final = 1000  # where the file does not say how many
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+
+log = logging.getLogger(__name__)
+
+
+class StoreError(ValueError):
+    """Why nothing is changed: one line, in nats-server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    digest: bytes
+    ends_s: float  # 0: never
+
+
+class Directory:
+    def __init__(self, terms: Mapping[str, Any]) -> None:
+        """`terms`: what conf_operator.py has found."""
+        self._path = Path(terms["dir"])
+        self.is_cache: Final[bool] = terms["type"] == CACHE
+        self._ttl_s = terms["ttl_ns"] / 1e9
+        self._limit = min(terms["limit"] or (CACHED if self.is_cache else MAX_FILES), MAX_FILES)
+        self._deletes: str = terms["deletes"]
+        self.may_delete: Final = bool(self._deletes)
+        self._kept: dict[str, _Kept] = {}  # the first was used least recently
+        self._hash = 0  # of all digests
+
+    def load(self, key: str) -> str:
+        """Empty: there is none. Raises OSError."""
+        if not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
+            return ""
+        try:
+            with self._file(key).open("rb") as file:
+                found = file.read(nats_jwt.MAX_BYTES + 1)
+        except FileNotFoundError:
+            return ""
+        if len(found) > nats_jwt.MAX_BYTES or not found.isascii():
+            log.warning("%s is no JWT", self._file(key))
+            return ""
+        return found.decode().strip()
+
+    def newest(self, key: str, jwt: str) -> str:
+        """This, or what is there, if that was issued later. Raises OSError."""
+        there = self.load(key)
+        return there if there and _issued_s(there, key) > _issued_s(jwt, key) else jwt
+
+    # --- of the one that knows what there is ------------------------------------------------------------------------
+
+    @property
+    def digest(self) -> bytes:
+        """The same in two directories that hold the same."""
+        return self._hash.to_bytes(hashlib.sha256().digest_size, "big")
+
+    def scan(self) -> list[str]:
+        """What there is now, whoever has put it there: to be learned. Raises OSError."""
+        self._path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        found: list[str] = []
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                if entry.name.endswith(WRITING):
+                    Path(entry.path).unlink()  # by somebody who was killed
+                elif entry.name.endswith(SUFFIX) and len(found) < MAX_FILES:
+                    found.append(entry.name.removesuffix(SUFFIX))
+        return found
+
+    def learn(self, keys: Iterable[str], now_s: float) -> None:
+        """Raises OSError."""
+        for key in keys:
+            if jwt := self.load(key):
+                self._know(key, jwt, now_s)
+
+    def save(self, key: str, jwt: str, now_s: float) -> None:
+        """Raises OSError or StoreError."""
+        before = self._kept.get(key)
+        if before is None and len(self._kept) >= self._limit:
+            if not self.is_cache:
+                raise StoreError("jwt store is full")
+            self._remove(next(iter(self._kept)))
+        if before is None or before.digest != _digest(jwt) or not self._file(key).exists():
+            self._write(key, jwt)
+        self._know(key, jwt, now_s)
+
+    def save_if_newer(self, key: str, jwt: str, now_s: float) -> str:
+        """What is kept of the account then. Raises OSError or StoreError."""
+        newest = self.newest(key, jwt)
+        self.save(key, newest, now_s)
+        return newest
+
+    def delete(self, key: str) -> None:
+        """Raises OSError or StoreError."""
+        if not self._deletes:
+            raise StoreError("store is not set up to for delete")
+        if self._deletes == "rename":
+            with contextlib.suppress(FileNotFoundError):
+                self._file(key).rename(self._path / f"{key}{SUFFIX}{DELETED}")
+            self._forget(key)
+        else:
+            self._remove(key)
+        self._sync()
+
+    def expire(self, now_s: float) -> None:
+        """Raises OSError."""
+        for key in [key for key, kept in self._kept.items() if 0 < kept.ends_s <= now_s]:
+            self._remove(key)
+
+    def keys(self) -> list[str]:
+        return sorted(self._kept)
+
+    def pack(self, keys: Iterable[str], now_s: float) -> list[bytes]:
+        """Those of these that there are, each with its JWT. Raises OSError."""
+        found: list[bytes] = []
+        for key in keys:
+            kept = self._kept.get(key)
+            if kept is not None and not 0 < kept.ends_s <= now_s and (jwt := self.load(key)):
+                found.append(f"{key}|{jwt}".encode())
+        return found
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _file(self, key: str) -> Path:
+        return self._path / f"{key}{SUFFIX}"
+
+    def _write(self, key: str, jwt: str) -> None:
+        self._path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        beside = self._path / f"{key}{SUFFIX}{WRITING}"
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            with os.fdopen(file, "wb") as to:
+                to.write(jwt.encode())
+                to.flush()
+                os.fsync(to.fileno())
+            beside.replace(self._file(key))
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        self._sync()
+
+    def _sync(self) -> None:
+        """That a name is there, or gone."""
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _remove(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._file(key).unlink()
+        self._forget(key)
+
+    def _know(self, key: str, jwt: str, now_s: float) -> None:
+        self._forget(key)
+        digest = _digest(jwt)
+        self._kept[key] = _Kept(digest, now_s + self._ttl_s if self._ttl_s else _expires_s(jwt, key))
+        self._hash ^= int.from_bytes(digest, "big")
+
+    def _forget(self, key: str) -> None:
+        if (kept := self._kept.pop(key, None)) is not None:
+            self._hash ^= int.from_bytes(kept.digest, "big")
+
+
+def _digest(jwt: str) -> bytes:
+    return hashlib.sha256(jwt.encode()).digest()
+
+
+def _issued_s(jwt: str, key: str) -> int:
+    """Of one that is none, or another's: before all others."""
+    try:
+        token = nats_jwt.decode(jwt, nats_jwt.ACCOUNT)
+    except JwtError:
+        return -1
+    return token.issued_s if token.subject == key else -1
+
+
+def _expires_s(jwt: str, key: str) -> int:
+    try:
+        return nats_jwt.decode(jwt, nats_jwt.ACCOUNT).expires_s
+    except JwtError:
+        log.warning("%s%s is no JWT of an account", key, SUFFIX)
+        return 0

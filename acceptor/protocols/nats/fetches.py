@@ -1,0 +1,108 @@
+"""Accounts that are fetched from elsewhere: how many at once, and for whom first.
+
+Whoever makes a key can have an account asked for, and whoever has the accounts may be slow. So each host waits in a
+line of its own, lines are served in turn, and of the places (places.py) no host has more than are left for others: who
+asks for thousands that are not there makes those that it asks for wait, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mq_shards.acceptor.protocols.nats.places import Place, Places, host_of
+
+MAX_WAITING: Final = 4096  # in all lines; a line is not longer than there is room left for others
+PATIENCE_S: Final = 1.9  # of who waits: a client has to be somebody within 2 s
+LOOKED_AT: Final = 64  # lines, each time that a place may be free
+
+Found = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Wanted:
+    since_s: float
+    found: list[Found] = field(default_factory=list)
+    is_under_way: bool = False
+
+
+class Fetches:
+    def __init__(
+        self, fetch: Callable[[str, Found], None], at_once: int, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`fetch` is given an account, and what is to be told its JWT, later."""
+        self._fetch = fetch
+        self._now_s = now_s
+        self._places = Places(at_once)
+        self._wanted: dict[str, _Wanted] = {}  # by account
+        self._lines: dict[str, dict[str, None]] = {}  # by host: accounts; the first host is next
+        self._waiting = 0  # in all lines
+
+    def fetch(self, account: str, address: str, found: Found) -> None:
+        """`found` is given the JWT, now or later; "" if there is none."""
+        wanted = self._wanted.get(account)
+        if wanted is not None and wanted.is_under_way:
+            wanted.found.append(found)
+            return
+        host = host_of(address)
+        line = self._lines.get(host, {})
+        if account not in line and len(line) >= MAX_WAITING - self._waiting:
+            found("")
+            return
+        self._waiting += account not in line
+        line[account] = None
+        self._lines[host] = line
+        self._wanted.setdefault(account, _Wanted(self._now_s())).found.append(found)
+        self._begin_of(host)
+
+    def met(self, address: str) -> None:
+        """Somebody has been let in from there."""
+        self._places.met(host_of(address))
+
+    def _begin(self) -> None:
+        """A place is free."""
+        for _ in range(min(len(self._lines), LOOKED_AT)):
+            if not self._lines:
+                return
+            self._begin_of(next(iter(self._lines)))
+
+    def _begin_of(self, host: str) -> None:
+        """One of the host's, if there is a place for it; then it is behind the others."""
+        self._take(host, self._lines.get(host, {}))
+        if line := self._lines.pop(host, None):
+            self._lines[host] = line
+
+    def _take(self, host: str, line: dict[str, None]) -> None:
+        """What has been seen to, or waits in vain, is none."""
+        while line:
+            account = next(iter(line))
+            wanted = self._wanted.get(account)
+            is_late = wanted is not None and self._now_s() - wanted.since_s > PATIENCE_S
+            if wanted is None or wanted.is_under_way or is_late:
+                del line[account]
+                self._waiting -= 1
+                if wanted is not None and not wanted.is_under_way:
+                    self._tell(account, "")
+                continue
+            place = self._places.take(host)
+            if place is not None:
+                del line[account]
+                self._waiting -= 1
+                wanted.is_under_way = True
+                self._fetch(account, self._ended(account, place))
+            return
+
+    def _ended(self, account: str, place: Place) -> Found:
+        def ended(jwt: str) -> None:
+            self._places.give(place, was_good=False)
+            self._tell(account, jwt)
+            self._begin()
+            self._begin_of(place.host)
+
+        return ended
+
+    def _tell(self, account: str, jwt: str) -> None:
+        for found in self._wanted.pop(account).found:
+            found(jwt)

@@ -1,0 +1,180 @@
+"""What an acceptor has in operator mode only: who is let in by JWTs (operator.py), where those of accounts come from,
+and what the system account says and asks of them.
+
+It is configured anew with each file; what had been fetched before goes on to count.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.protocols.nats.expiry import LOOK_S
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.acceptor.protocol import Broker
+    from mq_shards.acceptor.protocols.nats.claims import Account
+    from mq_shards.acceptor.protocols.nats.claims_requests import ClaimsRequests
+    from mq_shards.acceptor.protocols.nats.dir_resolver import DirResolver, Found
+    from mq_shards.acceptor.protocols.nats.operator import Operator
+    from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
+    from mq_shards.acceptor.protocols.nats.system import System
+    from mq_shards.acceptor.protocols.nats.updates import Updates
+
+ANSWERING_ACCEPTOR: Final = 0  # requests of the system account
+
+Row = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+class OperatorMode:
+    def __init__(
+        self, engine: Engine, broker: Broker, protocol: str, server: Callable[[], Row],
+        changed: Callable[[Sequence[Mapping[str, Any]]], None], others: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """`server`: what is said of this one. `changed` is told what all accounts share. `others`: there are or were
+        other servers."""
+        self._engine = engine
+        self._broker = broker
+        self._tell = partial(broker.share, protocol)
+        self._server = server
+        self._changed = changed
+        self._others = others
+        self._inbox: Final = f"_INBOX.{secrets.token_hex(11)}"
+        self.operator: Operator | None = None
+        self._resolver: UrlResolver | DirResolver | None = None
+        self._updates: Updates | None = None
+        self._requests: ClaimsRequests | None = None
+        self._system: System | None = None
+
+    def configure(self, found: Mapping[str, Any] | None) -> None:
+        """What a file says of it: nothing, where it is not so."""
+        self.close()
+        # What servers of the cluster say of accounts that are not known here counts where those may be fetched.
+        learns = bool(found and (found["url"] or found["directory"]))
+        self._engine.set("nats.learns-accounts", int(learns))
+        if not found:
+            return
+        from mq_shards.acceptor.protocols.nats.operator import Operator
+        from mq_shards.acceptor.protocols.nats.updates import Updates, spread
+
+        others = partial(spread, self._tell) if self._broker.acceptors > 1 else None
+        self._resolver = self._resolver_of(found)
+        preload = {name: self._newest(name, jwt) for name, jwt in found["preload"].items()}
+        self.operator = Operator({**found, "preload": preload}, self._resolver, self._changed, others)
+        self._updates = Updates(self.operator, self._server, self._tell)
+        if self._requests is not None:
+            self._requests.begin(self.operator, self._updates, preload)
+            self._attach()
+
+    def start(self, fetched: Mapping[str, Account]) -> None:
+        """Clients come from now on. `fetched`: accounts that were known before it was configured anew."""
+        if self.operator is not None:
+            self.operator.start(fetched)
+            if self._requests is not None:
+                self._requests.look_again(list(self.operator.accounts))
+
+    def _newest(self, account: str, jwt: str) -> str:
+        """Of what the file says of an account, and what has been heard of it since."""
+        if self._requests is None:
+            return jwt
+        try:
+            return self._requests.directory.newest(account, jwt)
+        except OSError as error:
+            log.warning("accounts' directory: %s", error)
+            return jwt
+
+    def _resolver_of(self, found: Mapping[str, Any]) -> UrlResolver | DirResolver | None:
+        if found["url"]:
+            from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
+
+            return UrlResolver(found["url"], self._engine.poke)
+        if not found["directory"]:
+            return None
+        from mq_shards.acceptor.protocols.nats.claims_requests import ClaimsRequests
+        from mq_shards.acceptor.protocols.nats.dir_resolver import DirResolver
+
+        resolver = DirResolver(found["directory"], self._engine.poke, self._lookup)
+        answers = self._broker.acceptor == ANSWERING_ACCEPTOR
+        self._requests = ClaimsRequests(
+            resolver, found["directory"], self._server, self._inbox, self._others, answers=answers
+        )
+        return resolver
+
+    def _lookup(self, account: str, found: Found) -> None:
+        requests = self._requests
+        if requests is None:
+            found("")
+            return
+
+        def heard(jwt: str) -> None:
+            if jwt:
+                requests.keep(account, jwt)
+            found(jwt)
+
+        requests.lookup(account, heard)
+
+    def close(self) -> None:
+        if self._resolver is not None:
+            self._resolver.close()
+        self.operator = self._resolver = self._updates = self._requests = None
+
+    def attach(self, system: System) -> None:
+        """Requests come by it."""
+        self._system = system
+        self._attach()
+
+    def _attach(self) -> None:
+        if self._system is not None and self._requests is not None:
+            self._requests.serve(self._system.client)
+
+    # --- what comes -------------------------------------------------------------------------------------------------
+
+    def heard(self, subject: str, reply: str, body: bytes) -> bool:
+        """A message to the system account; whether it is about JWTs."""
+        if self._requests is not None:
+            return self._requests.heard(subject, reply, body)
+        if not subject.endswith(".CLAIMS.UPDATE"):
+            return False
+        if self._updates is not None:
+            account = subject.split(".")[-3]
+            self._updates.asked(account, body.decode(errors="replace"), partial(self._say, reply))
+        return True
+
+    def _say(self, reply: str, answer: Row) -> None:
+        if reply and self._system is not None:
+            self._system.publish(reply, orjson.dumps(answer))
+
+    def took(self, what: str, message: Mapping[str, Any]) -> str:
+        """What an acceptor has told all has come; which account it changes, if it does."""
+        if self._updates is None:
+            return ""
+        account = self._updates.took(what, message)
+        if message.get("fetched") and self._requests is not None:
+            self._requests.keep(what.rpartition(" ")[2], message["jwt"])
+        return account
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        if self._resolver is not None:
+            self._resolver.settle()
+
+    def wait_ns(self) -> int:
+        waits = [self._requests.wait_ns()] if self._requests is not None else []
+        if self.operator is not None and (wait_s := self.operator.wait_s()) >= 0:
+            waits.append(int(min(wait_s, LOOK_S) * 1e9))
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        if self.operator is not None:
+            self.operator.expire()
+        if self._requests is not None:
+            self._requests.expire()
