@@ -14,6 +14,7 @@ CLUSTER = """
 host: 127.0.0.1
 port: $PORT
 cluster { name: xyz, listen: "127.0.0.1:$ROUTE_PORT" }
+authorization: {timeout: 60}
 """
 
 

