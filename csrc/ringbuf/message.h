@@ -92,8 +92,8 @@ enum message_kind {
                          MSG_UPTO what is before is finished, and nothing else changes ->
                          OK + seq: its cursor, incarnation | NOT_FOUND: no such topic | NONE: no such channel |
                          NO_SPACE | FAILED */
-    MSG_POSITION, /* topic; body: a channel's name, or nothing -> OK + body: struct position | NOT_FOUND: no such
-                         topic | NONE: no such channel */
+    MSG_POSITION, /* topic, consumer_number: one of the connection's, or 0; body: a channel's name, or nothing -> OK + body:
+                         struct position | NOT_FOUND: no such topic | NONE: no such channel */
     MSG_ATTACH, /* topic, producer_number; body: a struct attach and the producer's name: it is one of the topic's, which
                          retains from then on. -> OK + id: its key, seq: the last batch that is known of it (NO_PLACE: none),
                          epoch, incarnation | NONE: it waits, ATTACHED comes | FULL + refusal: why, and id: who is in the way, its
@@ -311,7 +311,7 @@ struct position {
     uint64_t compacted_messages; /* in it */
     uint16_t compacted_tag;      /* of the last one's headers; ... */
     uint16_t compacted_parts;    /* ... and how many parts it has up to the last that is in the view */
-    uint32_t unused;
+    uint32_t consumer_in_flight; /* of those in flight, with the consumer that was named */
 };
 
 /* The channel that is a topic's compacted view: see csrc/shards/compacted.c. */

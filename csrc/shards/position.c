@@ -395,6 +395,8 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
         p.unfinished = first_unfinished(w, s);
         p.depth = subscription_depth(w, s);
         p.in_flight = s->inflight;
+        uint32_t consumer = m->consumer_number ? consumer_find(w, client, m->consumer_number) : 0;
+        if (consumer) p.consumer_in_flight = consumer_at(&w->subscriptions, consumer)->inflight;
     }
     struct message a = request_answer_of(w, client, m, status);
     request_send(w, client, &a, &p, status == STATUS_OK ? sizeof p : 0);

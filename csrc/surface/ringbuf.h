@@ -116,7 +116,7 @@ struct position {
     uint32_t terminated;
     uint64_t cursor, unfinished, depth, in_flight, last_seq, compacted_until, compacted_last, compacted_messages;
     uint16_t compacted_tag, compacted_parts;
-    uint32_t unused;
+    uint32_t consumer_in_flight;
 };
 struct job_stats {
     uint64_t id;

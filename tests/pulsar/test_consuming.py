@@ -420,9 +420,22 @@ def test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off(wir
     wire.ack(place(wire.messages(3)[0]))
     found = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
     assert (found.consumerName, found.type, found.availablePermits) == ("c", "Exclusive", 0)
-    assert (found.unackedMessages, found.msgBacklog) == (2, 4)
+    assert (found.unackedMessages, found.msgBacklog) == (0, 4), "who acknowledges all up to one has none of its own"
     wire.say("consumerStats", request_id=99, consumer_id=5)
     assert wire.is_closed()
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_a_shared_consumer_is_told_what_it_has_not_acknowledged(wire: Wire, topic: str, kind: int) -> None:
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    publish(wire, topic, 5)
+    wire.flow(5)
+    first = wire.messages(5)[0]
+    wire.subscribe(topic, kind=kind, consumer=2)
+    wire.ack(place(first))
+    stats = [wire.ask("consumerStats", "consumerStatsResponse", consumer_id=consumer) for consumer in (1, 2)]
+    assert [one.unackedMessages for one in stats] == [4, 0]
+    assert [one.msgBacklog for one in stats] == [4, 4]
 
 
 def test_a_reader_that_was_moved_goes_on_there_though_it_names_its_first_place_again(wire: Wire, topic: str) -> None:

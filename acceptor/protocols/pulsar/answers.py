@@ -11,7 +11,7 @@ import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Answer
 from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Desk, Producer, Request
-from mq_shards.acceptor.protocols.pulsar.consumers import EXCLUSIVE
+from mq_shards.acceptor.protocols.pulsar.consumers import KEY_SHARED, SHARED
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.topics import KINDS
@@ -22,6 +22,7 @@ ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWith
 # How often it is looked whether a consumer of a terminated topic has come to its end.
 LOOK_NS: Final = 500_000_000
 SECOND: Final = 1_000_000_000
+INDIVIDUAL: Final = (SHARED, KEY_SHARED)  # kinds whose messages are acknowledged one by one
 ACTIVE: Final = 2  # PULSAR_IS_ACTIVE, csrc/acceptor/protocols/pulsar/pulsar.h
 
 Fields: TypeAlias = dict[str, Any]
@@ -127,19 +128,21 @@ class Answers:
 
         def heard(answer: Answer) -> None:
             where = position_of(answer.body) if answer.status == engine.OK else None
+            # Who acknowledges all up to one has nothing of its own to count.
+            counts = where is not None and consumer.kind in INDIVIDUAL
+            unacked = round(where.consumer_in_flight * fields["per_entry"]) if where and counts else None
             request.reply(
                 "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
                 address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
                 msgBacklog=where and where.depth + where.in_flight,
                 msgRateOut=fields["rates"][0], msgThroughputOut=fields["rates"][1],
                 msgRateRedeliver=fields["rates"][2], messageAckRate=fields["rates"][3],
-                # Of a subscription of several, workers count it for all of them.
-                unackedMessages=where and where.in_flight if consumer.kind == EXCLUSIVE else None,
+                unackedMessages=unacked,
             )  # fmt: skip
 
         request.ask(
             lib.MSG_POSITION, consumer.topic, heard, body=consumer.subscription.encode(),
-            topic=self._desk.engine.bind(consumer.topic.core.encode()),
+            topic=self._desk.engine.bind(consumer.topic.core.encode()), pri=consumer.number,
         )  # fmt: skip
 
     # --- what is to be done with them -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class Position:
     compacted_messages: int
     compacted_tag: int
     compacted_parts: int
+    consumer_in_flight: int
 
     @property
     def is_at_end(self) -> bool:
