@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if translation.said is not None:
                 print(translation.said, end="")
                 return 0
+            if translation.signal is not None:
+                return 0 if checking else _tell(*translation.signal)
             given, notes = translation.arguments, translation.notes
             checking |= translation.checks_only
         options = parse(given)
@@ -66,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(str(error), FAILED)
     except OptionsError as error:
         return _complain(str(error), BAD_OPTION)
+
+
+def _tell(pid: int, signal: int) -> int:
+    try:
+        os.kill(pid, signal)
+    except OSError as error:
+        return _complain(f"process {pid}: {error.strerror}", FAILED)
+    return 0
 
 
 def _checked(options: Options, notes: Sequence[str]) -> int:

@@ -13,8 +13,9 @@ from collections.abc import MutableMapping
 
 
 class Notifier:
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, watched: bool = False) -> None:
         self._socket: socket.socket | None = None
+        self._watched = watched
         self._address = ""
         if address and address[0] in "/@":
             self._address = "\0" + address[1:] if address[0] == "@" else address
@@ -23,8 +24,11 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> Notifier:
-        """Takes NOTIFY_SOCKET out of the environment, so that no child speaks for the service."""
-        return cls(environment.pop("NOTIFY_SOCKET", None))
+        """Takes it out of the environment, so that no child speaks for the service."""
+        # Another's, if it was meant for one that has started this.
+        ours = environment.pop("WATCHDOG_PID", None) in (None, str(os.getpid()))
+        watched = environment.pop("WATCHDOG_USEC", None) is not None and ours
+        return cls(environment.pop("NOTIFY_SOCKET", None), watched)
 
     def ready(self, status: str) -> None:
         self._send("READY=1", f"STATUS={status}")
@@ -34,6 +38,11 @@ class Notifier:
 
     def stopping(self, status: str) -> None:
         self._send("STOPPING=1", f"STATUS={status}")
+
+    def alive(self) -> None:
+        """Where the service manager watches (WatchdogSec=): who does not say this in time is started anew."""
+        if self._watched:
+            self._send("WATCHDOG=1")
 
     def close(self) -> None:
         if self._socket is not None:

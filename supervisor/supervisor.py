@@ -560,6 +560,8 @@ class Supervisor:
 
     def _let_time_pass(self, now: float) -> None:
         is_due = self._liveness.due_at <= now and self._stop is None
+        if is_due:
+            self._notifier.alive()
         if is_due and self._liveness.look([*self._workers, *self._acceptors], now):
             self._tell_status()
         for child in [*self._workers, *self._acceptors]:

@@ -13,6 +13,7 @@ import pytest
 from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.liveness import ASK_S, HUNG_S, Liveness
 
+from tests import spin
 from tests.servers import Shape, children, comm_of, running, wait_until
 
 LIMIT_S = 10.0
@@ -127,3 +128,23 @@ def test_a_process_that_is_stopped_is_replaced_and_nothing_is_lost(role: str) ->
             while heard.count(b"RESERVED") < 20 and time.monotonic() < until:
                 heard += client.recv(65536)
         assert heard.count(b"RESERVED") == 20
+
+
+@pytest.mark.skipif(not spin.can(), reason="no loop is known for this kind of processor")
+def test_processes_that_loop_for_ever_are_named_and_replaced() -> None:
+    """All kinds at once: each answers nobody, and is busy."""
+    options = ["--set", "broker.hang-timeout=4s", "--listen", "nsq-http://127.0.0.1:0"]
+    with running(SHAPE, options=options) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(b"put 0 0 60 5\r\nhello\r\n")
+            assert client.recv(100).startswith(b"INSERTED")
+        victims = {title: server.pid_of(title) for title in ("mq-worker-1", "mq-acceptor-0", "mq-gateway")}
+        for pid in victims.values():
+            spin.spin(pid)
+        for title, pid in victims.items():
+            for line in (f"(pid {pid}) has not answered for", f"(pid {pid}) hangs: killing it", "is back"):
+                wait_until(lambda line=f"{title} {line}": line in server.said(), f"{title} {line}")
+            assert server.pid_of(title) != pid
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(b"reserve-with-timeout 30\r\n")
+            assert client.recv(100).startswith(b"RESERVED")

@@ -338,6 +338,19 @@ def test_systemd_is_told_of_every_stage(start: Start) -> None:
     assert broker.has_noticed("STOPPING=1")
 
 
+def test_systemd_is_told_again_and_again_that_it_lives_where_it_watches(start: Start) -> None:
+    broker = start("--workers", "1", WATCHDOG_USEC="60000000")
+    wait_until(lambda: broker.has_noticed("WATCHDOG=1") and broker.noticed.count("WATCHDOG=1") > 1, "it is told")
+
+
+@pytest.mark.parametrize("env", [{}, {"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}])
+def test_systemd_is_not_told_where_another_is_watched(start: Start, env: dict[str, str]) -> None:
+    broker = start("--workers", "1", **env)
+    broker.process.terminate()
+    assert broker.ends() == 0
+    assert broker.has_noticed("STOPPING=1") and "WATCHDOG=1" not in broker.noticed
+
+
 def test_systemd_is_told_over_an_abstract_socket(start: Start) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         notices.settimeout(10)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -50,6 +52,14 @@ NO_EFFECT: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
+# What -sl says to a server that runs; all that end it do so in order here.
+SIGNALS: Final = {
+    "reload": signal.SIGHUP, "ldm": signal.SIGUSR2, "stop": signal.SIGTERM, "quit": signal.SIGTERM,
+    "term": signal.SIGTERM,
+}  # fmt: skip
+TLS_FLAGS: Final = ("tlscert", "tlskey", "tlscacert", "tlsverify")
+
+
 class Address(NamedTuple):
     host: str
     port: str
@@ -63,9 +73,9 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         t.said = f"nats-server: mq-shards {version}\n" if "v" in given else HELP
         return t
     if "sl" in given:
-        raise OptionsError(
-            "nats-server: send the signal to mq-shards itself: SIGHUP reloads, SIGUSR2 is lame duck mode"
-        )
+        t.signal = _signal(given["sl"])
+        return t
+    given = _with_tls(given)
     addresses = _addresses(given)
     t.option("memory")  # of core NATS nothing is kept
     if "c" in given:
@@ -77,12 +87,41 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
             t.setting(f"nats.{SETTINGS[name]}", value)
         elif name in ("D", "DV", "DVV"):
             t.option("log-level", "debug")
+            if name != "D":
+                t.notes.append(f"-{name}: messages are not logged, only the rest of debugging output is")
         else:
             ignored(t, name, NO_EFFECT)
     for route in filter(None, (part.strip() for part in given.get("routes", "").split(","))):
         t.setting("nats.routes", route)
     t.checks_only = "t" in given
     return t
+
+
+def _signal(text: str) -> tuple[int, int]:
+    """Of COMMAND=PID, or a file of the pid: whom to tell, and what. Raises OptionsError."""
+    command, equals, whom = text.partition("=")
+    if command not in SIGNALS:
+        why = f"; {JOURNAL}" if command == "reopen" else ""
+        raise OptionsError(f'nats-server: -sl "{command}" is none of {", ".join(SIGNALS)}{why}')
+    if not equals:
+        raise OptionsError(f"nats-server: -sl {command} needs a process: -sl {command}=PID, or a file with it (-P)")
+    try:
+        pid = int(whom if whom.isdigit() else Path(whom).read_text())
+    except OSError as error:
+        raise OptionsError(f"nats-server: -sl: cannot read {whom}: {error.strerror}") from None
+    except ValueError:
+        raise OptionsError(f"nats-server: -sl: {whom} does not hold the number of a process") from None
+    if pid < 1:
+        raise OptionsError(f"nats-server: -sl: {pid} is no process")
+    return pid, SIGNALS[command]
+
+
+def _with_tls(given: dict[str, str]) -> dict[str, str]:
+    """--tls asks for a certificate, --tls=false puts aside those that flags name. Raises OptionsError."""
+    wanted = given.pop("tls", "")
+    if wanted == "true" and not {"tlscert", "tlskey"} <= given.keys() and "c" not in given:
+        raise OptionsError("nats-server: --tls needs --tlscert and --tlskey")
+    return {name: value for name, value in given.items() if wanted != "false" or name not in TLS_FLAGS}
 
 
 def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
@@ -126,8 +165,9 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             raise OptionsError(f"nats-server has no option {word}")
         name = BY_NAME[name]
         if name in ARE_SWITCHES:
-            if not equals or value.lower() in ("true", "1", "t"):
-                yield name, "true"
+            is_on = not equals or value.lower() in ("true", "1", "t")
+            if is_on or name == "tls":
+                yield name, "true" if is_on else "false"
         elif equals or rest:
             yield name, value if equals else rest.pop(0)
         else:

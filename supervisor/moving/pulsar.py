@@ -45,6 +45,7 @@ TLS_PORT: Final = "brokerServicePortTls"
 TOKENS: Final = "AuthenticationProviderToken"
 PASSWORDS: Final = "AuthenticationProviderBasic"
 CERTIFICATES: Final = "AuthenticationProviderTls"
+RIGHTS: Final = "PulsarAuthorizationProvider"
 # Settings of the file that are options here, under other names.
 SETTINGS: Final[Mapping[str, str]] = {
     "maxMessageSize": "max-message-size", "brokerDeduplicationEnabled": "deduplication",
@@ -64,7 +65,10 @@ class Unlike(NamedTuple):
 
 
 OFF: Final = ("", "0", "-1", "false")
+ON: Final = ("", "true")
 POLICY: Final = "set it with pulsar-admin, by namespace or topic"
+NO_LIMIT: Final = "there is no such limit here"
+NO_PLUGINS: Final = "there are no plugins here"
 UNLIKE: Final[Mapping[str, Unlike]] = {
     "advertisedListeners": Unlike(("",), "clients are told one address: pulsar.advertised-url"),
     "bindAddresses": Unlike(("",), "further addresses are --listen pulsar://HOST:PORT"),
@@ -73,33 +77,58 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "webServicePortTls": Unlike(("",), "put a proxy that ends TLS before pulsar-http://"),
     "tlsEnabledWithKeyStore": Unlike(OFF, "certificates are PEM files here"),
     "tlsAllowInsecureConnection": Unlike(OFF, "a certificate that nobody trusts is refused"),
+    "tlsProtocols": Unlike(("", "TLSv1.3,TLSv1.2", "TLSv1.2,TLSv1.3"), "TLS 1.2 and 1.3 are spoken"),
+    "tlsCiphers": Unlike(("",), "the ciphers are those that Python's TLS has by default"),
+    "anonymousUserRole": Unlike(("",), "who does not say who he is is refused"),
+    "authorizationAllowWildcardsMatching": Unlike(OFF, "what is granted is granted to whole names of roles"),
+    "tokenAllowedClockSkewSeconds": Unlike(OFF, "a token's times are taken as they stand there"),
     "webSocketServiceEnabled": Unlike(OFF, "there is no websocket service here"),
     "functionsWorkerEnabled": Unlike(OFF, NO_FUNCTIONS),
-    "allowAutoTopicCreation": Unlike(("", "true"), POLICY),
-    "allowAutoTopicCreationType": Unlike(("", "non-partitioned"), POLICY),
-    "allowAutoSubscriptionCreation": Unlike(("", "true"), POLICY),
-    "defaultNumPartitions": Unlike(("", "1"), POLICY),
+    "enablePackagesManagement": Unlike(OFF, "there is no packages service here"),
+    "managedLedgerOffloadDriver": Unlike(("",), "nothing is offloaded"),
+    "clientLibraryVersionCheckEnabled": Unlike(OFF, "clients of all versions are let in"),
+    "enablePersistentTopics": Unlike(ON, "both kinds of topics are served"),
+    "enableNonPersistentTopics": Unlike(ON, "both kinds of topics are served"),
+    "topicLevelPoliciesEnabled": Unlike(ON, "topics have policies of their own here"),
+    "backlogQuotaCheckEnabled": Unlike(ON, "a quota that is set is looked after"),
+    "brokerDeleteInactiveTopicsEnabled": Unlike(("", "false"), f"topics that nobody uses stay: {POLICY}"),
+    "forceDeleteNamespaceAllowed": Unlike(OFF, "a namespace is deleted when it is empty"),
+    "forceDeleteTenantAllowed": Unlike(OFF, "a tenant is deleted when it is empty"),
+    "maxSameAddressProducersPerTopic": Unlike(OFF, NO_LIMIT),
+    "maxSameAddressConsumersPerTopic": Unlike(OFF, NO_LIMIT),
+    "maxNumPartitionsPerPartitionedTopic": Unlike(OFF, "4096 partitions are the limit here"),
+    "maxUnackedMessagesPerBroker": Unlike(OFF, NO_LIMIT),
+    "dispatchThrottlingRateInMsg": Unlike(OFF, NO_LIMIT),
+    "dispatchThrottlingRateInByte": Unlike(OFF, NO_LIMIT),
+    "brokerPublisherThrottlingMaxMessageRate": Unlike(OFF, NO_LIMIT),
+    "brokerPublisherThrottlingMaxByteRate": Unlike(OFF, NO_LIMIT),
     "defaultRetentionTimeInMinutes": Unlike(OFF, "log.retention-hours keeps what is finished, for all topics"),
     "defaultRetentionSizeInMB": Unlike(OFF, "log.retention-bytes keeps what is finished, for all topics"),
-    "ttlDurationDefaultInSeconds": Unlike(OFF, POLICY),
-    "backlogQuotaDefaultLimitGB": Unlike(OFF, POLICY),
-    "backlogQuotaDefaultLimitBytes": Unlike(OFF, POLICY),
-    "backlogQuotaDefaultLimitSecond": Unlike(OFF, POLICY),
-    "subscriptionExpirationTimeMinutes": Unlike(OFF, POLICY),
-    "dispatchThrottlingRatePerTopicInMsg": Unlike(OFF, POLICY),
-    "dispatchThrottlingRatePerTopicInByte": Unlike(OFF, POLICY),
-    "maxProducersPerTopic": Unlike(OFF, POLICY),
-    "maxConsumersPerTopic": Unlike(OFF, POLICY),
-    "maxConsumersPerSubscription": Unlike(OFF, POLICY),
-    "maxSubscriptionsPerTopic": Unlike(OFF, POLICY),
-    "maxTopicsPerNamespace": Unlike(OFF, POLICY),
-    "brokerPublisherThrottlingMaxMessageRate": Unlike(OFF, POLICY),
-    "brokerPublisherThrottlingMaxByteRate": Unlike(OFF, POLICY),
-    "encryptionRequireOnProducer": Unlike(OFF, POLICY),
-    "brokerEntryMetadataInterceptors": Unlike(("",), "there are no plugins here"),
-    "messagingProtocols": Unlike(("",), "there are no plugins here; other protocols are --listen SCHEME://HOST:PORT"),
-    "brokerInterceptors": Unlike(("",), "there are no plugins here"),
-    "entryFilterNames": Unlike(("",), "there are no plugins here"),
+    "brokerEntryMetadataInterceptors": Unlike(("",), NO_PLUGINS),
+    "brokerEntryPayloadProcessors": Unlike(("",), NO_PLUGINS),
+    "messagingProtocols": Unlike(("",), f"{NO_PLUGINS}; other protocols are --listen SCHEME://HOST:PORT"),
+    "brokerInterceptors": Unlike(("",), NO_PLUGINS),
+    "additionalServlets": Unlike(("",), NO_PLUGINS),
+    "entryFilterNames": Unlike(("",), NO_PLUGINS),
+    # What pulsar-admin can set, by the values that are so here when it does not.
+    **{name: Unlike(quiet, POLICY) for name, quiet in {
+        "allowAutoTopicCreation": ON, "allowAutoTopicCreationType": ("", "non-partitioned"),
+        "allowAutoSubscriptionCreation": ON, "defaultNumPartitions": ("", "1"), "delayedDeliveryEnabled": ON,
+        "isAllowAutoUpdateSchemaEnabled": ON, "isSchemaValidationEnforced": OFF,
+        "schemaCompatibilityStrategy": ("", "FULL"), "encryptionRequireOnProducer": OFF,
+        "subscriptionTypesEnabled": ("", "Exclusive,Shared,Failover,Key_Shared"),
+        "maxUnackedMessagesPerConsumer": ("", "50000"), "maxUnackedMessagesPerSubscription": ("", "200000"),
+        **dict.fromkeys((
+            "ttlDurationDefaultInSeconds", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultLimitBytes",
+            "backlogQuotaDefaultLimitSecond", "subscriptionExpirationTimeMinutes",
+            "dispatchThrottlingRatePerTopicInMsg", "dispatchThrottlingRatePerTopicInByte",
+            "dispatchThrottlingRatePerSubscriptionInMsg", "dispatchThrottlingRatePerSubscriptionInByte",
+            "dispatchThrottlingRateRelativeToPublishRate", "subscribeThrottlingRatePerConsumer",
+            "maxPublishRatePerTopicInMessages", "maxPublishRatePerTopicInBytes", "maxProducersPerTopic",
+            "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxTopicsPerNamespace",
+            "brokerServiceCompactionThresholdInBytes",
+        ), OFF),
+    }.items()},
 }
 
 
@@ -124,7 +153,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     _authenticate(t, conf)
     for name, unlike in UNLIKE.items():
         value = conf.get(name, unlike.quiet[0])
-        if value not in unlike.quiet:
+        if value.replace(" ", "") not in unlike.quiet and value.lower() not in unlike.quiet:
             t.notes.append(f"{name}={value} has no effect: {unlike.why}")
     return t
 
@@ -185,6 +214,11 @@ def _authenticate(t: Translation, conf: Mapping[str, str]) -> None:
     """Whom it cannot tell it must not let in: what is not known here is no note but an end."""
     if conf.get("authenticationEnabled", "").lower() != "true":
         return
+    judge = conf.get("authorizationProvider", "")
+    if conf.get("authorizationEnabled", "").lower() == "true" and judge.rpartition(".")[2] not in ("", RIGHTS):
+        raise OptionsError(f"pulsar: authorizationProvider: {judge} is not known here ({RIGHTS})")
+    if conf.get("proxyRoles") and conf.get("authenticateOriginalAuthData", "").lower() == "true":
+        raise OptionsError("pulsar: authenticateOriginalAuthData is not known here: a proxy would be believed")
     providers = [one.strip().rpartition(".")[2] for one in conf.get("authenticationProviders", "").split(",")]
     providers = list(filter(None, providers))
     if not providers:

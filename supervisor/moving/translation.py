@@ -19,6 +19,7 @@ class Translation:
     arguments: list[str] = field(default_factory=list)  # of mq-shards
     notes: list[str] = field(default_factory=list)  # what is not as it was there, one line each
     said: str | None = None  # there is nothing to run, only this to say
+    signal: tuple[int, int] | None = None  # there is only a process to be told: which, and by which signal
     checks_only: bool = False  # the configuration is to be looked at
 
     def option(self, name: str, value: str | None = None) -> None:

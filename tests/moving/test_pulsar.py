@@ -89,6 +89,35 @@ def test_what_cannot_be_honoured_is_one_line_each(tmp_path: Path) -> None:
         assert sum(said in note for note in notes) == 1, said
 
 
+def test_what_pulsar_ships_is_a_line_for_each_difference_and_none_else(tmp_path: Path) -> None:
+    """Of its standalone.conf those keys that clients notice, with the values that it comes with."""
+    shipped = {
+        "backlogQuotaDefaultLimitGB": "10", "brokerDeleteInactiveTopicsEnabled": "true",
+        "webSocketServiceEnabled": "true", "authorizationEnabled": "false",
+        "authorizationProvider": "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider",
+        "maxUnackedMessagesPerConsumer": "50000", "maxUnackedMessagesPerSubscription": "200000",
+        "maxUnackedMessagesPerBroker": "0", "schemaCompatibilityStrategy": "FULL",
+        "isSchemaValidationEnforced": "false",
+        "isAllowAutoUpdateSchemaEnabled": "true", "enablePersistentTopics": "true", "topicLevelPoliciesEnabled": "true",
+        "backlogQuotaDefaultLimitSecond": "-1", "tlsAllowInsecureConnection": "false", "anonymousUserRole": "",
+        "dispatchThrottlingRatePerTopicInMsg": "0", "backlogQuotaCheckEnabled": "true", "tlsProtocols": "",
+    }  # fmt: skip
+
+    def said(**more: str) -> list[str]:
+        path = conf(tmp_path, *(f"{name}={value}" for name, value in {**shipped, **more}.items()))
+        return [note.partition("=")[0] for note in translate(("pulsar", "standalone", "-c", path)).notes]
+
+    usual = ["webSocketServiceEnabled", "brokerDeleteInactiveTopicsEnabled", "backlogQuotaDefaultLimitGB"]
+    assert said() == usual
+    assert said(tlsProtocols="TLSv1.3, TLSv1.2") == usual
+    changed = {
+        "maxUnackedMessagesPerConsumer": "10", "schemaCompatibilityStrategy": "BACKWARD",
+        "enablePersistentTopics": "false", "tlsProtocols": "TLSv1.3", "anonymousUserRole": "guest",
+        "dispatchThrottlingRatePerSubscriptionInMsg": "5", "managedLedgerOffloadDriver": "aws-s3",
+    }  # fmt: skip
+    assert set(said(**changed)) == {*usual, *changed}
+
+
 def test_who_may_come_is_as_it_was_or_nobody_may(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"k" * 32)
@@ -103,13 +132,22 @@ def test_who_may_come_is_as_it_was_or_nobody_may(tmp_path: Path) -> None:
     assert section["authorization-enabled"] is True
     # What is there and switched off is off.
     assert not options_of("-c", conf(tmp_path, f"{provider}Token")).settings["pulsar"]["token-secret-key-file"]
+    keyed = f"tokenSecretKey=file://{key}"
     for lines, said in (
         ((f"{provider}Kerberos",), "AuthenticationProviderKerberos is not known here"),
         ((f"{provider}Token", "tokenSecretKey=data:;base64,aGVsbG8="), "tokenSecretKey has to name a file"),
         ((f"{provider}Token",), "needs tokenSecretKey or tokenPublicKey"),
         (("authenticationProviders=",), "lets nobody in"),
-        ((f"{provider}Token", f"tokenSecretKey=file://{key}", "tokenAudience=us"), "tokenAudience is not known here"),
-        ((f"{provider}Token", f"tokenSecretKey=file://{key}", "tokenAudienceClaim=aud"), "tokenAudienceClaim is not"),
+        (
+            (f"{provider}Token", keyed, "authorizationEnabled=true", "authorizationProvider=a.B"),
+            "authorizationProvider: a.B is not known",
+        ),
+        (
+            (f"{provider}Token", keyed, "proxyRoles=p", "authenticateOriginalAuthData=true"),
+            "a proxy would be believed",
+        ),
+        ((f"{provider}Token", keyed, "tokenAudience=us"), "tokenAudience is not known here"),
+        ((f"{provider}Token", keyed, "tokenAudienceClaim=aud"), "tokenAudienceClaim is not"),
     ):
         with pytest.raises(OptionsError, match=said):
             options_of("-c", conf(tmp_path, "authenticationEnabled=true", *lines))

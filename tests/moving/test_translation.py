@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -189,6 +191,39 @@ def test_nats_servers_file_and_flags_that_win_over_it(tmp_path: Path, capsys: py
     assert main(["as", "nats-server", "-t", "-c", str(file)]) == 0
     assert "the configuration is good" in capsys.readouterr().out
     assert main(["as", "nats-server", "-c", "/nowhere.conf"]) == 2
+
+
+def test_nats_servers_signals_reach_the_one_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a chart has it: nats-server -sl=ldm=/var/run/nats/nats.pid."""
+    told: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGHUP, signal.SIGUSR2)}
+    try:
+        (tmp_path / "pid").write_text(f"{os.getpid()}\n")
+        assert main(["as", "nats-server", f"-sl=ldm={tmp_path}/pid"]) == 0
+        assert main(["as", "nats-server", "--signal", f"reload={os.getpid()}"]) == 0
+        wait_until(lambda: told == [signal.SIGUSR2, signal.SIGHUP], "both have come")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    (tmp_path / "pid").write_text("-1")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for given, status, said in (
+        (f"ldm={tmp_path}/pid", 2, "-1 is no process"), ("ldm=/nowhere", 2, "cannot read /nowhere"), ("ldm", 2, "-P"),
+        ("reopen=1", 2, "lines go to stderr"), (f"term={ended.pid}", 1, "No such process"),
+    ):  # fmt: skip
+        assert main(["as", "nats-server", "-sl", given]) == status
+        assert said in capsys.readouterr().err
+
+
+def test_nats_servers_tls_is_asked_for_and_put_aside(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    files = [f"--tlscert={pair.cert}", f"--tlskey={pair.key}"]
+    for flags in (files, ["--tls", *files]):
+        assert options_of("nats-server", *flags).settings["nats"]["tls-cert-file"] == str(pair.cert)
+    assert options_of("nats-server", "--tls=false", *files).settings["nats"]["tls-cert-file"] == ""
+    with pytest.raises(OptionsError, match="--tls needs"):
+        translate(["nats-server", "--tls"])
 
 
 def test_jetstream_is_one_line() -> None:

@@ -1,0 +1,189 @@
+"""The units, started by a real systemd: what it is told, who hangs, its sockets, and what apt does with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.packages import systemd
+from tests.packages.test_packages import made as made
+from tests.servers import ROOT
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
+
+# `ask PORT COMMAND WHAT-COMES`; `is PROPERTY VALUE` of the unit, and `says TEXT` of its journal, wait; `no COMMAND`
+# fails where the command does not. (A shell takes line ends from the end of what a command says: hence the point.)
+WORDS: Final = r"""
+ask() { /usr/bin/python3 /given/ask.py "$1" "$(printf "$2\r\n.")" "$3"; }
+put() { ask "$1" "put 0 0 60 ${#2}\r\n$2" INSERTED; }
+of() { systemctl show -P "$1" mq-shards; }
+is() {
+    for _ in $(seq 600); do [ "$(of "$1")" != "$2" ] || return 0; sleep 0.1; done
+    echo "$1 is $(of "$1"), not $2"
+    return 1
+}
+says() {
+    for _ in $(seq 600); do ! journalctl -u mq-shards --no-pager -q | grep -q "$1" || return 0; sleep 0.1; done
+    journalctl -u mq-shards --no-pager -n 40
+    return 1
+}
+no() { if "$@"; then echo "done: $*"; exit 1; fi; }
+drop_in() {
+    mkdir -p /etc/systemd/system/mq-shards.service.d
+    printf '[Service]\n%s\n' "$2" >"/etc/systemd/system/mq-shards.service.d/$1.conf"
+    systemctl daemon-reload
+}
+"""
+INSTALL: Final = "dpkg -i /given/package.deb >/dev/null\nis StatusText serving\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def there_is_one() -> None:
+    if not systemd.can_be_had():
+        pytest.skip("needs root, systemd, overlayfs and control groups of version 2")
+
+
+def run(script: str, files: dict[str, Path]) -> None:
+    systemd.run(WORDS + script, files)
+
+
+def test_it_is_started_reloaded_drained_and_stopped(made: dict[str, Path]) -> None:
+    script = r"""
+[ "$(of User)" = mq-shards ]
+put 11300 one
+main=$(of MainPID)
+printf '[nats]\nmax-payload = 2048\n' >>/etc/mq-shards.toml
+systemctl reload mq-shards
+says 'reloaded: nats.max-payload = 2048'
+kill -9 "$(pgrep -x mq-worker-0)"
+says 'mq-worker-0 is back'
+is StatusText serving
+[ "$(of MainPID)" = "$main" ]
+systemctl kill --kill-whom=main --signal=USR1 mq-shards
+is StatusText 'serving (draining)'
+ask 11300 'put 0 0 60 1\r\nx' DRAINING
+systemctl restart mq-shards
+ask 11300 peek-ready one
+systemctl stop mq-shards
+[ "$(of Result) $(of ExecMainStatus) $(of ActiveState)" = 'success 0 inactive' ]
+"""
+    run(INSTALL + script, made)
+
+
+def test_one_that_is_killed_or_hangs_is_started_again_and_one_with_a_bad_option_is_not(made: dict[str, Path]) -> None:
+    script = r"""
+put 11300 one
+kill -9 "$(of MainPID)"
+is NRestarts 1
+is StatusText serving
+ask 11300 peek-ready one
+drop_in watch 'WatchdogSec=20'
+systemctl restart mq-shards
+kill -STOP "$(of MainPID)"
+is NRestarts 1
+says 'Watchdog timeout'
+is StatusText serving
+ask 11300 peek-ready one
+cp /etc/mq-shards.toml /tmp/good
+sed -i '1i nonsense = 1' /etc/mq-shards.toml
+no systemctl restart mq-shards
+[ "$(of ExecMainStatus) $(of NRestarts) $(of ActiveState)" = '2 0 failed' ]
+says '"nonsense" is not an option'
+cp /tmp/good /etc/mq-shards.toml
+systemctl start mq-shards
+ask 11300 peek-ready one
+"""
+    run(INSTALL + script, made)
+
+
+def test_ports_below_1024_come_from_a_socket_unit_or_with_a_capability(made: dict[str, Path]) -> None:
+    script = r"""
+put 11300 one
+systemctl stop mq-shards
+printf '[Socket]\nListenStream=127.0.0.1:113\nFileDescriptorName=jobs\n' >/etc/systemd/system/mq-shards.socket
+sed -i 's,beanstalk://127.0.0.1:11300,beanstalk://systemd:jobs,' /etc/mq-shards.toml
+systemctl daemon-reload
+systemctl start mq-shards.socket
+[ "$(of ActiveState)" = inactive ]
+ask 113 peek-ready one
+is StatusText serving
+grep -x 'CapEff:.0000000000000000' "/proc/$(of MainPID)/status"
+systemctl stop mq-shards
+ask 113 peek-ready one
+kill -9 "$(of MainPID)"
+ask 113 peek-ready one
+is NRestarts 1
+systemctl stop mq-shards.socket mq-shards
+sed -i 's,beanstalk://systemd:jobs,beanstalk://127.0.0.1:114,' /etc/mq-shards.toml
+no systemctl start mq-shards
+says 'beanstalk://127.0.0.1:114: Permission denied'
+systemctl stop mq-shards
+drop_in ports 'AmbientCapabilities=CAP_NET_BIND_SERVICE
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE'
+systemctl start mq-shards
+ask 114 peek-ready one
+"""
+    run(INSTALL + script, made)
+
+
+def test_the_unit_of_a_virtual_environment_has_a_user_of_its_own(made: dict[str, Path]) -> None:
+    script = r"""
+dpkg -x /given/package.deb /tmp/package
+cp -a /tmp/package/usr/lib/mq-shards /usr/lib/
+ln -s /usr/lib/mq-shards /opt/mq-shards
+cp /given/mq-shards.service /etc/systemd/system/
+systemctl daemon-reload
+systemctl enable --now mq-shards
+is StatusText serving
+put 11300 one
+no grep mq-shards /etc/passwd
+no test "$(ps -o uid= -p "$(of MainPID)")" -eq 0
+systemctl restart mq-shards
+ask 11300 peek-ready one
+stat -Lc %a /var/lib/mq-shards | grep -x 750
+no nsenter -t "$(of MainPID)" -m touch /usr/here
+"""
+    run(script, {**made, "mq-shards.service": ROOT / "deploy" / "mq-shards.service"})
+
+
+def test_what_apt_does_leaves_the_administrators_will_and_the_messages(made: dict[str, Path]) -> None:
+    """While another server has a port, it is installed nevertheless, and serves as soon as that has gone."""
+    script = r"""
+/usr/bin/python3 -c 'import socket, time; s = socket.create_server(("127.0.0.1", 4150)); time.sleep(9999)' &
+other=$!
+until grep -q ':1036 ' /proc/net/tcp; do sleep 0.1; done
+dpkg -i /given/package.deb >/dev/null
+kill $other
+is StatusText serving
+put 11300 one
+main=$(of MainPID)
+dpkg -i /given/package.deb >/dev/null
+is StatusText serving
+no test "$(of MainPID)" = "$main"
+systemctl stop mq-shards
+dpkg -i /given/package.deb >/dev/null
+is StatusText serving
+systemctl disable --now mq-shards
+dpkg -i /given/package.deb >/dev/null
+is ActiveState inactive
+no systemctl is-enabled mq-shards
+systemctl enable --now mq-shards
+dpkg --remove mq-shards >/dev/null
+no pgrep -x mq-supervisor
+dpkg -i /given/package.deb >/dev/null
+is StatusText serving
+ask 11300 peek-ready one
+dpkg --purge mq-shards >/dev/null
+no pgrep -x mq-supervisor
+find /etc -name '*mq-shards*' >/tmp/left
+no grep . /tmp/left
+dpkg -i /given/package.deb >/dev/null
+is StatusText serving
+ask 11300 peek-ready one
+"""
+    run(script, made)
