@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from mq_shards.pipeline import (
     archive,
+    explain,
     init,
     offsets_command,
     readers_command,
@@ -50,6 +51,7 @@ JOBS: Final[Mapping[str, tuple[Job, str]]] = {
     "init": (init, "a declarative project of your own, written once, for run and for spark-pipelines"),
     "run": (run_job, "the declarative project: tables of messages, rates and delays"),
     "report": (report, "rates, sizes, delay and backlog of topics: tables and plots"),
+    "explain": (explain, "which messages of which topics a query would read, in how many tasks; nothing is read"),
     "offsets": (offsets_command, "where a streaming query is, by its checkpoint; --move-to moves it"),
     "staged": (staged_command, "what tasks have staged and nobody has published; --drop removes it"),
     "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
