@@ -25,6 +25,8 @@ BAR_INCHES: Final = 0.28  # of a bar
 DPI: Final = 130
 BARS: Final = 25
 LABEL_LETTERS: Final = 36
+ROUNDS: Final = 3  # of labels that are alike: those of other names may be so only then
+BEFORE_LETTERS: Final = 10  # shown before the first letter in which names differ
 LOG_FROM: Final = 50.0  # times the median
 # Twelve that stay apart, also for eyes that see fewer colours; with a dash for each dozen, and so on.
 COLOURS: Final = (
@@ -35,6 +37,7 @@ DASHES: Final = ("-", "--", ":")
 STYLE: Final[Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none",
     "svg.hashsalt": "report", "font.family": ["DejaVu Sans"],
+    "text.parse_math": False,  # a topic's name is no formula, though it may look like one
 }  # fmt: skip
 
 # By topic: times and values, in the order of time. A line is broken where a value is NaN.
@@ -72,18 +75,51 @@ def shortened(name: str) -> str:
     return f"{name[:half]}…{name[-half:]}"
 
 
+def labels(names: Sequence[str]) -> list[str]:
+    """Short ones, which stay apart where the names differ in what is left out."""
+    found = [shortened(name) for name in names]
+    for _ in range(ROUNDS):
+        for places in _alike(names, found):
+            first = _common([names[place] for place in places])
+            for place in places:
+                found[place] = _from(names[place], first)
+    return found
+
+
+def _common(names: Sequence[str]) -> int:
+    """So many letters all begin with."""
+    shortest = min(names, key=len)
+    differ = (n for n, letter in enumerate(shortest) if any(name[n] != letter for name in names))
+    return next(differ, len(shortest))
+
+
+def _alike(names: Sequence[str], labels: Sequence[str]) -> list[list[int]]:
+    """Places of different names with the same label."""
+    by_label: dict[str, list[int]] = {}
+    for place, label in enumerate(labels):
+        by_label.setdefault(label, []).append(place)
+    return [places for places in by_label.values() if len({names[place] for place in places}) > 1]
+
+
+def _from(name: str, first: int) -> str:
+    """What is there from a little before its letter `first` on."""
+    start = max(0, first - BEFORE_LETTERS)
+    end = start + LABEL_LETTERS - 2
+    return f"{'…' if start else ''}{name[start:end]}{'…' if name[end:] else ''}"
+
+
 def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
     """The legend stands beside them, in the order of the lines."""
     styles = cycle((colour, dash) for dash in DASHES for colour in COLOURS)
 
     def draw(figure: Figure, axes: Any) -> None:  # noqa: ANN401
-        for topic, points in lines.items():
+        for label, points in zip(labels([*lines]), lines.values(), strict=True):
             colour, dash = next(styles)
             if points:
                 marker = "." if len(points) < 60 else ""
                 axes.plot(
                     *zip(*points, strict=True), marker=marker, color=colour, linestyle=dash, linewidth=1.4,
-                    label=shortened(topic).lstrip("_") or "_",
+                    label=label.lstrip("_") or "_",
                 )  # fmt: skip
         locator = dates.AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
@@ -110,7 +146,7 @@ def plot_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Plot:
     def draw(figure: Figure, axes: Any) -> None:  # noqa: ANN401
         # By place and not by name: two may be shortened to the same.
         axes.barh(range(len(shown)), [value for _, value in shown], color=COLOURS[0])
-        axes.set_yticks(range(len(shown)), [shortened(name) for name, _ in shown])
+        axes.set_yticks(range(len(shown)), labels([name for name, _ in shown]))
         axes.set_xlabel(unit)
         axes.grid(alpha=0.25, axis="x")
         for place, (_, value) in enumerate(shown):

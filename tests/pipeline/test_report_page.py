@@ -140,3 +140,23 @@ def test_names_that_are_long_are_shortened_in_the_middle() -> None:
     assert len(plots.shortened(name)) <= plots.LABEL_LETTERS
     svg = plots.plot_bars("Waits", "messages", [(name, 5.0), ("b", 3.0)]).svg
     assert plots.shortened(name) in svg
+
+
+def test_long_names_that_differ_in_the_middle_only_have_labels_that_differ() -> None:
+    def name(number: int) -> str:
+        return f"orders.eu-central-1.customer-{number:03d}.checkout-completed-events"
+
+    names = [*map(name, range(20)), name(7) + "-retried", "short", "x" * 250, "x" * 249, "x" * 100 + "y" * 150]
+    labels = plots.labels(names)
+    assert len(set(labels)) == len(names)
+    assert all(len(label) <= plots.LABEL_LETTERS for label in labels)
+    assert "customer-013" in labels[13] and labels[21] == "short"
+    assert plots.labels([name(1), name(1)]) == [plots.shortened(name(1))] * 2
+    svg = plots.plot_lines("Rates", "messages a second", {each: [(T0, 1.0)] for each in names}).svg
+    assert all(label in svg for label in labels)
+
+
+@pytest.mark.parametrize("name", ["a$_$b", "$^$", "$\\frac{$", "%s {} \\"])
+def test_a_name_is_no_formula(name: str) -> None:
+    for plot in (plots.plot_lines("Rates", "/s", {name: [(T0, 1.0)]}), plots.plot_bars("Waits", "/s", [(name, 1.0)])):
+        assert f">{name}<" in plot.svg
