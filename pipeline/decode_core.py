@@ -57,7 +57,9 @@ class _Buffers:
         self.values = self._column("values", "uint8_t[]", value_bytes, np.uint8, mapped)
 
     def _column(self, name: str, ctype: str, size: int, dtype: type[np.generic], wanted: bool) -> npt.NDArray[Any]:
-        array = np.empty(size if wanted else 0, dtype)
+        # Of Arrow's pool, which keeps what batches give back: the kernel would zero new pages for each.
+        memory_of = pa.allocate_buffer((size if wanted else 0) * np.dtype(dtype).itemsize)
+        array: npt.NDArray[Any] = np.frombuffer(memory_of, dtype)
         if wanted:
             array[0] = 0
             memory = ffi.from_buffer(ctype, array)
