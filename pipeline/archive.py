@@ -226,7 +226,8 @@ def _describe(directory: Path, files: Sequence[SinkFile], number: int) -> None:
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Has something in it once the job is to stop. A micro-batch that is cut off is done again by the next run."""
+    """Has something in it once the job is to stop. A micro-batch that is cut off is done again by the next run. The JVM
+    may have heard the signal too, and be gone: what is raised then is no failure."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -237,6 +238,9 @@ def _stop_on_signal() -> Iterator[list[int]]:
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield heard
+    except Exception:
+        if not heard:
+            raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

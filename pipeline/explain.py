@@ -83,15 +83,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     source = {**connection, **dict(_option(text) for text in options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}
-    with stopped_by_signals():
-        try:
+    try:
+        with stopped_by_signals():
             spark = open_session(master, "mq-pipeline explain", nice=options.nice)
             if not options.json:
                 _query(spark, MqShards.name(), source, options.where).explain("formatted")
             planned = ranges(spark, source, options.where)
             spark.stop()
-        except Stopped as stopped:
-            return stopped.exit_code
+    except Stopped as stopped:
+        return stopped.exit_code
     print(orjson.dumps([vars(of) for of in planned]).decode() if options.json else _text(planned))
     return 0
 

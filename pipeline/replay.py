@@ -103,10 +103,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     plan = None if options.again else Plan.load(path)
     plan = plan or Plan(f"replay-{secrets.token_hex(12)}")
     since, until = _time_us("--since", options.since), _time_us("--until", options.until)
-    with stopped_by_signals():
-        tally = Tally()
-        print(f"starting Spark ({master}) to replay {options.archive}", flush=True)
-        try:
+    tally = Tally()
+    try:
+        with stopped_by_signals():
+            print(f"starting Spark ({master}) to replay {options.archive}", flush=True)
             spark = open_session(master, "mq-pipeline replay", nice=options.nice)
             messages = _messages(spark, options, since, until)
             done = _published(connection, plan.writer)
@@ -122,9 +122,9 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                 telemetry.of(options).progress(tally.messages - before)
                 _keep_to(options.rate, tally)
             spark.stop()
-        except Stopped as stopped:
-            print(f"replayed {tally}; stopped by {stopped}: the next run goes on from here", flush=True)
-            return stopped.exit_code
+    except Stopped as stopped:
+        print(f"replayed {tally}; stopped by {stopped}: the next run goes on from here", flush=True)
+        return stopped.exit_code
     print(f"replayed {tally}", flush=True)
     return 0
 

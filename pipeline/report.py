@@ -80,8 +80,8 @@ def parse_time(text: str) -> datetime:
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     began, began_at = time.monotonic(), datetime.now(UTC)
-    with stopped_by_signals():
-        try:
+    try:
+        with stopped_by_signals():
             addresses = connection_of(connection)
             topics = topics_of(addresses, options)
             backlog = backlog_of(addresses, topics, options)
@@ -92,10 +92,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                 tables = computed(spark, topics, connection, options) | {"backlog": backlog}
             finally:
                 spark.stop()
-        except Stopped as stopped:
-            print(f"stopped by {stopped}; nothing was written", flush=True)
-            return stopped.exit_code
-        write(options.to, tables, min(options.until or began_at, began_at))
+            write(options.to, tables, min(options.until or began_at, began_at))
+    except Stopped as stopped:
+        print(f"stopped by {stopped}; the report is not finished", flush=True)
+        return stopped.exit_code
     _show(tables)
     messages = sum(tables["topics"]["messages"].to_pylist())
     telemetry.of(options).progress(messages)

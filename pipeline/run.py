@@ -19,6 +19,7 @@ import orjson
 from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.client import BrokerError
+from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.lag import unread
@@ -105,16 +106,16 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         project.write()
     _check_refresh(project, options.full_refresh)
     began = time.monotonic()
-    with project.lock(), stopped_by_signals():
-        project.remove_unborn()
-        print(f"starting Spark ({master}) for {project.directory}", flush=True)
-        try:
+    try:
+        with project.lock(), stopped_by_signals():
+            project.remove_unborn()
+            print(f"starting Spark ({master}) for {project.directory}", flush=True)
             settings = project.running_settings()
             with application(master, "mq-pipeline run", settings, options.nice) as spark:
                 _rounds(spark, project, options, began)
-        except Stopped as stopped:
-            print(f"stopped by {stopped}; the next run goes on from here", flush=True)
-            return stopped.exit_code
+    except Stopped as stopped:
+        print(f"stopped by {stopped}; the next run goes on from here", flush=True)
+        return stopped.exit_code
     return 0
 
 
@@ -153,6 +154,8 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
         if not options.dry_run:
             _finish_refresh(spark, project, options, began)
             _begin_refresh(project, options, there)
+        if IS_EARLY:
+            make_raw_messages(spark.session, project.spec()["configuration"].get("spark.sql.sources.default", PARQUET))
         _round(spark, project, options, began)
         if options.dry_run:
             print("the project is sound; nothing was run", flush=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,7 +15,30 @@ from mq_shards.pipeline.declarative.restart import python_path
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
+_begins: Final = threading.Event()  # set while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+
+def _begun(builder: SparkSession.Builder) -> SparkSession:
+    """PySpark takes SIGINT for itself, of which who began this knows more."""
+    heard_by = signal.getsignal(signal.SIGINT)
+    _begins.set()
+    try:
+        return builder.getOrCreate()
+    finally:
+        _begins.clear()
+        if heard_by is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, heard_by)
+
+
+def _leave_signals_to_us() -> None:
+    """In what is forked: a scheduler's SIGTERM comes to all processes of a job, and a JVM that went at once could not
+    be asked how far it is. It ends with us. PySpark has it ignore SIGINT so."""
+    if _begins.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_leave_signals_to_us)
 
 
 def open_session(
@@ -45,7 +70,7 @@ def open_session(
     given[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile=file:{quiet} {given.get(JAVA_OPTIONS, '')}".rstrip()
     for key, value in given.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _begun(builder)
     spark.sparkContext.setLogLevel("ERROR")
     pipeline.register(spark)
     return spark

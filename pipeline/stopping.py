@@ -18,16 +18,24 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """The first signal raises Stopped. While that is handled, further ones are ignored."""
+    """The first signal raises Stopped. While that is handled, further ones are ignored. Whatever is raised instead,
+    once a signal has been heard, is Stopped too: a scheduler's signal comes to all processes of a job, so its JVM may
+    be gone when it is to be ended well."""
+    heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
+        heard.append(number)
         raise Stopped(number)
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except Exception:
+        if heard:
+            raise Stopped(heard[0]) from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,7 +8,8 @@ another broker or a long backlog.
 
 from __future__ import annotations
 
-from mq_shards.pipeline.declarative.settings import fields, formats, identity
+from mq_shards.pipeline.declarative.early import IS_EARLY, behind
+from mq_shards.pipeline.declarative.settings import duplicates_window, fields, formats, identity
 from mq_shards.pipeline.events import decoded
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -20,21 +21,31 @@ RAW = ("topic", "shard", "seq", "timestamp", "read_at", "id", "attributes", "bro
 DECODED = ("bytes", "kind", "event_id", "event_time", "source", "payload", "text")
 
 
-@dp.temporary_view
-def decoded_messages() -> DataFrame:
+def decoded_raw() -> DataFrame:
     raw = spark.readStream.table("raw_messages")
     return decoded(raw, fields(spark), formats(spark), keep=(*RAW, "body"))
 
 
-@dp.table(comment="decoded messages, each event once")
-def messages() -> DataFrame:
+def each_once(events: DataFrame) -> DataFrame:
     return (
-        spark.readStream.table("watermarked_messages")
-        .where("reason is null")
+        events.where("reason is null")
         .select(*RAW, *DECODED, identity(spark).alias("key"))
         .dropDuplicatesWithinWatermark(["topic", "key"])
         .select(*RAW, *DECODED)
     )
+
+
+@dp.temporary_view
+def decoded_messages() -> DataFrame:
+    return decoded_raw()
+
+
+@dp.table(comment="decoded messages, each event once")
+def messages() -> DataFrame:
+    if IS_EARLY:
+        found = each_once(decoded_raw().withWatermark("read_at", duplicates_window(spark)))
+        return behind(found, spark.readStream.table("decoded_messages"), (*RAW, *DECODED))
+    return each_once(spark.readStream.table("watermarked_messages"))
 
 
 @dp.table(comment="messages that cannot be decoded as their topic's format says, and why")
