@@ -211,6 +211,38 @@ def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is
     assert (reader["name"], sum(reader["unread"].values())) == (Project(project).subscription, 0)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_full_refresh_that_is_killed_at_any_step_is_finished_by_the_next_run(
+    broker: Broker, tmp_path: Path, spark: SparkSession
+) -> None:
+    project = tmp_path / "project"
+    events = [event(number) for number in range(100)]
+    broker.publish("orders", [*events, *events[:7], b"{torn"])
+    broker.publish("notes", [b"a note", b"another", b"a note"])
+    run(job(broker, project))
+    expected = {"orders": (108, 100, 7, 1), "notes": (3, 2, 1, 0)}
+    assert counts(spark, project) == expected
+    for number, (tables, when) in enumerate(
+        (
+            ("--full-refresh-all", "starting Spark"),
+            ("--full-refresh-all", "raw_messages: running"),
+            ("--full-refresh=messages", "messages: running"),
+            ("--full-refresh-all", "messages: done"),
+            ("--full-refresh=raw_messages", "topic_quality: running"),
+            ("--full-refresh-all", "topic_quality: done"),
+        )
+    ):
+        run_and_kill([*job(broker, project), tables], tmp_path / "said", when)
+        # What comes meanwhile is read by the run that finishes it.
+        broker.publish("orders", [event(1000 + number)])
+        read, kept, duplicates, bad = expected["orders"]
+        expected["orders"] = read + 1, kept + 1, duplicates, bad
+        run(job(broker, project))
+        assert counts(spark, project) == expected, (tables, when)
+        assert not (project / ".full-refresh").exists()
+
+
 def table(spark: SparkSession, project: Path, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
     return spark.read.parquet(str(project / "warehouse" / name))
 
