@@ -25,6 +25,7 @@ from mq_shards.ringbuf import Producer, create
 DATA_BYTES = 4096
 MOST = 1 << 20
 HEADER_BYTES = 48
+RECORD_BYTES = 8  # before a message in the ring
 FIRST, LAST = 1, 2
 # The largest body that travels in one record of such a ring.
 WHOLE_BODY = DATA_BYTES // 4 - 8 - HEADER_BYTES
@@ -243,6 +244,59 @@ def test_every_field_of_a_message_comes_through(pair: tuple[End, End]) -> None:
     assert bytes(ffi.buffer(received, HEADER_BYTES + 3)) == bytes(ffi.buffer(sent)) + b"abc"
 
 
+HEAD_FIELDS = {"kind": 1, "status": 1, "flags": 2, "conn": 4, "slot": 4, "topic": 4, "id": 8, "pri": 4, "delay_ns": 8,
+               "ttr_ns": 8}  # fmt: skip
+
+
+def bare_heads(receiver: End) -> list[bytes]:
+    """Of the messages without a body that are there."""
+    found = []
+    while (message := lib.channel_receive(receiver.channel)) != ffi.NULL:
+        assert int(ffi.cast("uintptr_t", message)) % 8 == 0
+        if message.body_bytes == 0:
+            found.append(bytes(ffi.buffer(message)))
+    lib.channel_release(receiver.channel)
+    return found
+
+
+@pytest.mark.parametrize("in_ring", [True, False])
+def test_zeros_at_the_end_of_a_head_do_not_travel_and_are_there_again(pair: tuple[End, End], in_ring: bool) -> None:
+    sender, receiver = pair
+    rng = random.Random(in_ring)
+    while not in_ring and not lib.channel_counters(sender.channel).overflow_bytes:
+        sender.send(0, bytes(900))
+    sent, received = [], []
+    for _ in range(500):
+        some = {name: rng.choice((0, 1, rng.getrandbits(8 * size))) for name, size in HEAD_FIELDS.items()}
+        message, before = ffi.new("struct message *", some), lib.channel_tail(sender.channel)
+        lib.channel_send(sender.channel, message, ffi.NULL, 0)
+        needed = 48 if some["ttr_ns"] else 40 if some["delay_ns"] else 32 if some["pri"] else 24
+        assert lib.channel_tail(sender.channel) - before == RECORD_BYTES + needed, some
+        sent.append(bytes(ffi.buffer(message)))
+        sender.publish()
+        if in_ring:
+            received += bare_heads(receiver)
+    while len(received) < len(sent):
+        received += bare_heads(receiver)
+        sender.backlogged()
+    assert received == sent
+
+
+def test_what_was_not_given_back_is_told_with_all_of_its_head() -> None:
+    sender, receiver = connect()
+    sent = [{"kind": 32 + n % 8, "id": n} | ({"ttr_ns": 7} if n % 2 else {}) for n in range(300)]
+    for head in sent:
+        lib.channel_send(sender.channel, ffi.new("struct message *", head), ffi.NULL, 0)
+    assert lib.channel_counters(sender.channel).overflow_bytes > 0
+    place = ffi.new("struct channel_place *")
+    for head in sent:
+        message = lib.channel_unreleased(sender.channel, place)
+        assert bytes(ffi.buffer(message)) == bytes(ffi.buffer(ffi.new("struct message *", head)))
+    assert lib.channel_unreleased(sender.channel, place) == ffi.NULL
+    sender.close()
+    receiver.close()
+
+
 @pytest.mark.parametrize("more", range(-9, 10))
 def test_sizes_around_one_record_and_around_the_ring(pair: tuple[End, End], more: int) -> None:
     for body_bytes in (WHOLE_BODY + more, 2 * WHOLE_BODY + HEADER_BYTES + more, DATA_BYTES + more):
@@ -405,6 +459,11 @@ def test_the_room_of_a_fragment_is_given_back_before_the_turn_ends(raw: tuple[Pr
     [
         ("shorter than a header", [(bytes(47), FIRST | LAST)]),
         ("empty", [(b"", FIRST | LAST)]),
+        ("shorter than the shortest header", [(bytes(16), FIRST | LAST)]),
+        ("cut within a field", [(raw_message(1, b"")[:36], FIRST | LAST)]),
+        ("without its end, and with a body", [(raw_message(1, b"", 8)[:32], FIRST | LAST)]),
+        ("without its end, and with a body behind it", [(raw_message(1, b"", 8)[:32] + bytes(8), FIRST | LAST)]),
+        ("without its end, and a fragment", [(bytes(24), FIRST)]),
         ("body shorter than it says", [(raw_message(1, b"ab", 3), FIRST | LAST)]),
         ("body longer than it says", [(raw_message(1, b"abcd", 3), FIRST | LAST)]),
         ("body longer than 32 bits hold", [(raw_message(1, b"", 2**32 - 1), FIRST | LAST)]),

@@ -67,6 +67,91 @@ def subscribe(
     return status
 
 
+# --- answers together -----------------------------------------------------------------------------------------------
+
+
+def put(bench: Channels, name: str, conn: int = 5, flags: int | None = None, body: bytes = b"x") -> int:
+    """The slot of a PUBLISH whose answer may be joined."""
+    topic, id = bench.topic(name), bench.next_id
+    bench.next_id += SHARDS
+    flags = lib.MSG_JOINED if flags is None else flags
+    return bench.raw(lib.MSG_PUBLISH, conn, flags=flags, topic=topic, id=id, pri=9, body=body)
+
+
+def answered(answers: list[Answer], conn: int = 5) -> list[tuple[int, int, int]]:
+    """Of each answer to a PUBLISH: its slot, how many it is, and the first seq."""
+    return [(a.slot, a.pri, a.seq) for a in answers if a.kind == lib.MSG_PUBLISH and a.conn == conn and a.status == OK]
+
+
+def test_publishes_one_behind_the_other_have_one_answer(bench: Channels) -> None:
+    bench.topic("t")
+    first = put(bench, "t")
+    for _ in range(4):
+        put(bench, "t")
+    assert answered(bench.turn()) == [(first, 5, 0)]
+    again = put(bench, "t")
+    assert answered(bench.turn()) == [(again, 1, 5)], "what has been let out stays as it is"
+
+
+def test_what_is_said_to_others_in_between_changes_nothing(bench: Channels) -> None:
+    bench.topic("t")
+    bench.raw(WATCH, 6, topic=bench.topic("t"))
+    waiting = [bench.raw(RESERVE, 6, delay=2**64 - 1) for _ in range(3)]
+    bench.turn()
+    first = put(bench, "t")
+    put(bench, "t")
+    put(bench, "t")
+    answers = bench.turn()
+    assert answered(answers) == [(first, 3, 0)]
+    assert [a.slot for a in answers if a.conn == 6] == waiting
+
+
+@pytest.mark.parametrize("between", ["topic", "request", "refused", "plain", "slot", "connection"])
+def test_an_answer_is_not_joined_across(bench: Channels, between: str) -> None:
+    """Nor are the answers of one connection in another order than its requests."""
+    for name in ("t", "other"):
+        bench.topic(name)
+    slots = [put(bench, "t"), put(bench, "t")]
+    if between == "topic":
+        slots.append(put(bench, "other"))
+    elif between == "request":
+        slots.append(bench.raw(RESERVE_ID, 5, id=1))
+    elif between == "refused":
+        slots.append(put(bench, "t", flags=lib.MSG_JOINED | lib.MSG_HEADERS))
+    elif between == "plain":
+        slots.append(put(bench, "t", flags=0))
+    elif between == "slot":
+        bench.next_slot += 1
+    else:
+        put(bench, "t", conn=8)
+    slots += [put(bench, "t"), put(bench, "t")]
+    answers = [a for a in bench.turn() if a.conn == 5]
+    assert [slot for a in answers for slot in range(a.slot, a.slot + max(a.pri, 1))] == slots
+    joined = [a.pri for a in answers if a.kind == lib.MSG_PUBLISH and a.status == OK and a.pri]
+    assert sum(joined) == len(slots) - (between in ("request", "refused", "plain"))
+    assert joined[0] == joined[-1] == 2
+
+
+def test_so_many_answers_are_one_and_no_more(bench: Channels) -> None:
+    bench.topic("t")
+    first = put(bench, "t")
+    for _ in range(lib.JOINED_MOST + 9):
+        put(bench, "t")
+    most = lib.JOINED_MOST
+    assert answered(bench.turn()) == [(first, most, 0), (first + most, 10, most)]
+
+
+def test_a_transaction_and_many_messages_are_answered_each(bench: Channels) -> None:
+    bench.topic("t")
+    body = struct.pack(">I", 1) + b"x"
+    slots = []
+    for _ in range(2):
+        id, bench.next_id = bench.next_id, bench.next_id + SHARDS
+        slots.append(bench.raw(lib.MSG_PUBLISH_MANY, 5, flags=lib.MSG_JOINED, topic=1, id=id, pri=1, body=body))
+    answers = bench.turn()
+    assert [(a.slot, a.pri) for a in answers] == [(slot, 0) for slot in slots]
+
+
 # --- headers --------------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct 
     slot->worker = (uint8_t)worker;
     slot->value = value;
     a->expected++;
+    if (request->kind == MSG_PUBLISH) request->flags |= MSG_JOINED;
     send_request(a, c, worker, request, body, body_bytes, last_slot(c));
     if (request->kind == MSG_PUBLISH || request->kind == MSG_PUBLISH_MANY) bridge_asked(a, c, slot, request, body);
 }
@@ -190,21 +191,43 @@ void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply)
         if (!c->muted) c->codec->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
-        slots_emit(a, c);
+        if (c->slot_count > 0 && connection_slot(c, c->head_slot)->answered)
+            slots_emit(a, c);
+        else if (c->stall != STALL_NONE || c->eof) /* as a rule nothing waits for this */
+            slots_changed(a, c);
     } else if (!keep_reply(a, c, slot, reply)) {
         engine_oom(a, c);
     }
+}
+
+static bool is_joined(const struct message *reply) {
+    return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;
+}
+
+/* One after the other; how many. */
+static uint32_t said_joined(struct acceptor *a, uint32_t worker, const struct message *reply) {
+    struct message one = *reply;
+    uint32_t count = reply->count < JOINED_MOST ? reply->count : JOINED_MOST;
+    one.flags &= (uint16_t)~MSG_JOINED;
+    one.count = 0;
+    for (uint32_t left = count; left > 0; left--, one.slot++, one.seq++) peer_said(a, worker, &one);
+    return count;
 }
 
 static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
     struct channel *channel = a->links[worker].channel;
     const struct message *reply;
     bool any = false;
-    for (uint32_t i = 0; i < limit && (reply = channel_receive(channel)) != NULL; i++) {
+    uint32_t left = limit;
+    while (left > 0 && (reply = channel_receive(channel)) != NULL) {
+        uint32_t said = 1;
         if ((reply->flags & MSG_PACKED) != 0)
             packed_said(a, worker, reply);
+        else if (is_joined(reply))
+            said = said_joined(a, worker, reply);
         else
             peer_said(a, worker, reply);
+        left -= said < left ? said : left;
         any = true;
     }
     a->unheard |= !channel_drained(channel);

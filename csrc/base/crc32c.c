@@ -122,6 +122,12 @@ HARDWARE static uint32_t extend_hardware(uint32_t crc, const uint8_t *p, size_t 
         state = three_streams(state, p, STREAM_LONG, advance_long);
     for (; bytes >= 3 * STREAM_SHORT; bytes -= 3 * STREAM_SHORT, p += 3 * STREAM_SHORT)
         state = three_streams(state, p, STREAM_SHORT, advance_short);
+    for (; bytes >= 32; bytes -= 32, p += 32) {
+        state = STEP_8((uint32_t)state, load_8(p));
+        state = STEP_8((uint32_t)state, load_8(p + 8));
+        state = STEP_8((uint32_t)state, load_8(p + 16));
+        state = STEP_8((uint32_t)state, load_8(p + 24));
+    }
     for (; bytes >= 8; bytes -= 8, p += 8) state = STEP_8((uint32_t)state, load_8(p));
     for (; bytes > 0; bytes--, p++) state = STEP_1((uint32_t)state, *p);
     return ~(uint32_t)state;

@@ -497,7 +497,10 @@ log_position log_append(struct log *log, const struct record *head, const void *
     r.bytes = (uint32_t)bytes;
     r.crc = log->current->number;
     memcpy(p, &r, sizeof r);
-    if (head->attribute_bytes > 0) memcpy(p + sizeof r, attributes, head->attribute_bytes);
+    if (head->attribute_bytes == sizeof(uint64_t)) /* of a publish, as a rule: one store */
+        memcpy(p + sizeof r, attributes, sizeof(uint64_t));
+    else if (head->attribute_bytes > 0)
+        memcpy(p + sizeof r, attributes, head->attribute_bytes);
     if (body_bytes > 0) memcpy(p + sizeof r + head->attribute_bytes, body, body_bytes);
     uint32_t crc = crc32c_extend(0, p, bytes);
     memcpy(p + offsetof(struct record, crc), &crc, sizeof crc);

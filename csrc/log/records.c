@@ -34,7 +34,10 @@ struct publish_attributes publish_attributes_of(const struct record *r) {
         memcpy(&a, record_attributes(r), sizeof a);
         return a;
     }
-    memcpy(&brief, record_attributes(r), r->attribute_bytes < sizeof brief ? r->attribute_bytes : sizeof brief);
+    if (r->attribute_bytes == WITHOUT_DELAY) /* nearly always, and as one load */
+        memcpy(&brief, record_attributes(r), WITHOUT_DELAY);
+    else
+        memcpy(&brief, record_attributes(r), r->attribute_bytes < sizeof brief ? r->attribute_bytes : sizeof brief);
     a.pri = brief.pri;
     a.ttr_ns = (uint64_t)brief.ttr_ms * MS_NS;
     a.delay_ns = (uint64_t)brief.delay_ms * MS_NS;

@@ -15,6 +15,9 @@
 #define FRAGMENT_LAST  2u
 #define FRAGMENT_WHOLE (FRAGMENT_FIRST | FRAGMENT_LAST)
 
+/* Of a message without a body what it has at its end travels only if it is not zero. */
+enum { SHORTEST_MESSAGE = 24 };
+
 /* An overflow chunk's usual size, so that many small messages share one, and the largest assembly buffer that is kept
  * for the next message in fragments. */
 #define CHUNK_BYTES         ((size_t)64 << 10)
@@ -43,6 +46,8 @@ struct channel {
     struct channel_counters counters;
 
     size_t max_message_bytes;
+    struct message whole;   /* the one received last, if it was sent without its end; ... */
+    struct message unheard; /* ... and of those that channel_unreleased tells */
     uint8_t *assembly;
     size_t assembly_capacity;
     size_t assembly_wanted; /* bytes of the message being put together; 0: none is */
@@ -54,6 +59,34 @@ struct parts {
     const struct message *header;
     const uint8_t *body;
 };
+
+/* How much of a head there is to say: of one without a body not the zeros at its end. */
+static size_t said_bytes(const struct message *header, size_t body_bytes) {
+    if (body_bytes > 0 || header->ttr_ns != 0) return sizeof *header;
+    if (header->delay_ns != 0) return offsetof(struct message, ttr_ns);
+    return header->pri != 0 ? offsetof(struct message, delay_ns) : offsetof(struct message, pri);
+}
+_Static_assert(offsetof(struct message, pri) == SHORTEST_MESSAGE && offsetof(struct message, body_bytes) == 28 &&
+                   offsetof(struct message, delay_ns) == 32 && offsetof(struct message, ttr_ns) == 40,
+               "a head ends at a multiple of 8 bytes");
+
+/* SHORTEST_MESSAGE bytes, and as many words of eight as there are behind. */
+static inline void copy_head(void *to, const void *from, size_t bytes) {
+    uint8_t *at = to;
+    const uint8_t *source = from;
+    memcpy(at, source, SHORTEST_MESSAGE);
+    if (bytes > SHORTEST_MESSAGE) memcpy(at + SHORTEST_MESSAGE, source + SHORTEST_MESSAGE, 8);
+    if (bytes > SHORTEST_MESSAGE + 8) memcpy(at + SHORTEST_MESSAGE + 8, source + SHORTEST_MESSAGE + 8, 8);
+    if (bytes > SHORTEST_MESSAGE + 16) memcpy(at + SHORTEST_MESSAGE + 16, source + SHORTEST_MESSAGE + 16, 8);
+}
+
+/* A message that was sent without its end. NULL: it is not to be believed. */
+static const struct message *restored(struct message *to, const void *payload, size_t payload_bytes) {
+    if (payload_bytes < SHORTEST_MESSAGE || payload_bytes % 8 != 0) return NULL;
+    *to = (struct message){0};
+    copy_head(to, payload, payload_bytes);
+    return to->body_bytes == 0 ? to : NULL;
+}
 
 static void copy_part(uint8_t *to, const struct parts *parts, size_t offset, size_t bytes) {
     if (offset < sizeof(struct message)) {
@@ -195,18 +228,11 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
 
-void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes) {
-    assert(header->body_bytes == body_bytes);
-    struct message *place = channel_reserve(channel, body_bytes);
-    if (place != NULL) { /* nearly always */
-        *place = *header;
-        if (body_bytes > 0) memcpy(place + 1, body, body_bytes);
-        channel_sent(channel);
-        return;
-    }
+/* What the ring has no room for now, or in one piece. */
+__attribute__((noinline)) static void send_in_pieces(struct channel *channel, const struct message *header,
+                                                     const void *body, size_t total) {
     if (channel_broken(channel)) return;
     struct parts parts = {.header = header, .body = body};
-    size_t total = sizeof *header + body_bytes;
     size_t most = (size_t)ring_max_payload(channel->out.data_bytes);
     if (total <= most) {
         send_fragment(channel, &parts, 0, total, FRAGMENT_WHOLE);
@@ -220,10 +246,28 @@ void channel_send(struct channel *channel, const struct message *header, const v
     }
 }
 
+/* Room for one record in the ring, or NULL. */
+static void *record_room(struct channel *channel, size_t bytes) {
+    if (channel->first != NULL || bytes > ring_max_payload(channel->out.data_bytes)) return NULL;
+    return ring_reserve(&channel->out, bytes);
+}
+
+void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes) {
+    assert(header->body_bytes == body_bytes);
+    const size_t head_bytes = said_bytes(header, body_bytes), total = head_bytes + body_bytes;
+    uint8_t *place = record_room(channel, total);
+    if (place == NULL) {
+        send_in_pieces(channel, header, body, total);
+        return;
+    }
+    copy_head(place, header, head_bytes);
+    if (body_bytes > 0) memcpy(place + sizeof *header, body, body_bytes);
+    ring_commit(&channel->out, FRAGMENT_WHOLE);
+}
+
 struct message *channel_reserve(struct channel *channel, size_t body_bytes) {
-    if (channel->first != NULL) return NULL;
-    if (body_bytes > ring_max_payload(channel->out.data_bytes) - sizeof(struct message)) return NULL;
-    return ring_reserve(&channel->out, sizeof(struct message) + body_bytes);
+    if (body_bytes > SIZE_MAX - sizeof(struct message)) return NULL;
+    return record_room(channel, sizeof(struct message) + body_bytes);
 }
 
 void channel_sent(struct channel *channel) {
@@ -269,6 +313,10 @@ uint64_t channel_tail(const struct channel *channel) {
     return channel->out.tail + channel->counters.overflow_bytes;
 }
 
+bool channel_unseen(const struct channel *channel, uint64_t place) {
+    return place >= channel->publishable;
+}
+
 bool channel_publish(struct channel *channel) {
     return channel_publish_to(channel, channel_tail(channel));
 }
@@ -312,26 +360,29 @@ static bool assembly_add(struct channel *channel, const uint8_t *payload, size_t
     return true;
 }
 
-/* A message that lies in the ring as a whole, if it is to be believed. What is checked is also what the caller will
+/* A message that lies in the ring in one record, if it is to be believed. What is checked is also what the caller will
  * read: a peer that writes to what it has published is not defended against. */
-static const struct message *whole_message(const struct channel *channel, const void *payload, size_t payload_bytes) {
+static const struct message *whole_message(struct channel *channel, const void *payload, size_t payload_bytes) {
     const struct message *message = payload;
-    if (channel->assembly_wanted != 0 || payload_bytes < sizeof *message) return NULL;
+    if (channel->assembly_wanted != 0) return NULL;
+    if (payload_bytes < sizeof *message) return restored(&channel->whole, payload, payload_bytes);
     if (message->body_bytes != payload_bytes - sizeof *message) return NULL;
     return message->body_bytes <= channel->max_message_bytes ? message : NULL;
 }
 
-const struct message *channel_receive(struct channel *channel) {
+/* Its bytes stay where they are until ring_release. */
+static inline const struct message *take_whole(struct channel *channel, const void *payload, size_t bytes) {
+    ring_consume(&channel->in);
+    const struct message *message = whole_message(channel, payload, bytes);
+    if (message == NULL) channel_break(channel);
+    return message;
+}
+
+__attribute__((noinline)) static const struct message *receive_in_pieces(struct channel *channel) {
     uint32_t bytes, flags;
     const void *payload;
     while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
-        if (flags == FRAGMENT_WHOLE) {
-            /* The bytes stay where they are until ring_release. */
-            ring_consume(&channel->in);
-            const struct message *message = whole_message(channel, payload, bytes);
-            if (message == NULL) channel_break(channel);
-            return message;
-        }
+        if (flags == FRAGMENT_WHOLE) return take_whole(channel, payload, bytes);
         if (channel->holds && flags == FRAGMENT_FIRST && channel->in.head != channel->in.released) return NULL;
         ring_consume(&channel->in);
         if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
@@ -347,6 +398,13 @@ const struct message *channel_receive(struct channel *channel) {
     }
     if (channel->in.broken) channel_break(channel);
     return NULL;
+}
+
+const struct message *channel_receive(struct channel *channel) {
+    uint32_t bytes, flags;
+    const void *payload = ring_peek(&channel->in, &bytes, &flags);
+    bool is_whole = payload != NULL && flags == FRAGMENT_WHOLE;
+    return is_whole ? take_whole(channel, payload, bytes) : receive_in_pieces(channel);
 }
 
 bool channel_drained(const struct channel *channel) {
@@ -382,14 +440,18 @@ static const struct ring_record *next_in_overflow(const struct channel *channel,
     return record;
 }
 
+static const struct message *unheard(struct channel *channel, const void *payload, size_t bytes) {
+    return bytes < sizeof(struct message) ? restored(&channel->unheard, payload, bytes) : payload;
+}
+
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place) {
     uint32_t bytes, flags;
     const void *payload;
     while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL)
-        if (flags == FRAGMENT_WHOLE) return payload;
+        if (flags == FRAGMENT_WHOLE) return unheard(channel, payload, bytes);
     const struct ring_record *record;
     while (!channel->out.broken && (record = next_in_overflow(channel, place)) != NULL)
-        if (record->flags == FRAGMENT_WHOLE) return (const struct message *)(const void *)(record + 1);
+        if (record->flags == FRAGMENT_WHOLE) return unheard(channel, record + 1, record->bytes);
     return NULL;
 }
 

@@ -45,7 +45,8 @@ void channel_close(struct channel *channel);
  * one of these is not begun before that. */
 void channel_hold(struct channel *channel);
 
-/* Copies header and body. header->body_bytes must equal body_bytes. */
+/* Copies header and body. header->body_bytes must equal body_bytes. Without a body zeros at the header's end do not travel, and are
+ * there again for who receives it. */
 void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
 
 /* As channel_send for callers that fill in the body themselves: returns where to write header+body (48 + body_bytes
@@ -59,6 +60,8 @@ void channel_sent(struct channel *channel);
 bool channel_backlogged(struct channel *channel);
 
 uint64_t channel_tail(const struct channel *channel);
+/* Whether what was sent from this place on may not be seen by the other side yet: it may still be written to, if it lies in the ring. */
+bool channel_unseen(const struct channel *channel, uint64_t place);
 /* Make what was sent visible and wake the peer if it sleeps. True if anything new became visible. What still lies in
  * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);

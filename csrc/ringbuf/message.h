@@ -162,6 +162,12 @@ enum message_status {
 /* In a DELETE's flags: of what conn has reserved only; for it, nothing else is there. */
 #define MSG_ONLY_OWN 1u
 
+/* In a PUBLISH's flags: its answer may be one with that of its neighbours. In those of the answer: it is that of `count` PUBLISHes
+ * of the connection to one topic, which are OK: that in `slot`, with `id` and `seq`, and those in the slots that follow, with the seqs
+ * that follow. Replies stay in the order of the requests; what is pushed may come before an answer that it came behind. */
+#define MSG_JOINED 16384u
+enum { JOINED_MOST = 256 };
+
 /* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
 #define MSG_LISTED 16u
 
@@ -353,7 +359,7 @@ struct message {
     };
     union {
         uint32_t pri;
-        uint32_t count;           /* PUBLISH_MANY */
+        uint32_t count;           /* PUBLISH_MANY, a reply with MSG_JOINED */
         uint32_t change;          /* CHANGE */
         uint32_t with_consumers;  /* CATALOG */
         uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */

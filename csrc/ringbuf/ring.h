@@ -162,30 +162,17 @@ enum { RING_LINE_BYTES = 64, RING_FETCH_BYTES = 1024 };
 
 /* The lines that come next are in the cache of the consumer's core, which read them last, and a processor that has many
  * stores waiting for such lines waits too. So they are fetched before they are needed; none that is still to be read. */
-static inline void ring_fetch(struct ring_producer *producer) {
-    uint64_t until = producer->tail + RING_FETCH_BYTES, limit = producer->head + producer->data_bytes;
-    if (until > limit) until = limit;
-    if (producer->fetched < producer->tail) producer->fetched = producer->tail & ~(uint64_t)(RING_LINE_BYTES - 1);
-    for (; producer->fetched < until; producer->fetched += RING_LINE_BYTES) {
-        const uint8_t *line = producer->data + (producer->fetched & (producer->data_bytes - 1));
-#ifdef __x86_64__
-        /* For processors that might not know it the builtin fetches to read; those do nothing here. */
-        __asm__ volatile("prefetchw %0" : : "m"(*line));
-#else
-        __builtin_prefetch(line, 1);
-#endif
-    }
-}
+void ring_fetch(struct ring_producer *producer);
 
 /* Completes the record reserved last. The consumer does not see it yet. */
 static inline void ring_commit(struct ring_producer *producer, uint32_t flags) {
-    struct ring_record *record =
-        (struct ring_record *)(void *)(producer->data + (producer->tail & (producer->data_bytes - 1)));
+    const uint64_t at = producer->tail, tail = at + ring_record_bytes(producer->reserved);
+    struct ring_record *record = (struct ring_record *)(void *)(producer->data + (at & (producer->data_bytes - 1)));
     record->bytes = (uint32_t)producer->reserved;
     record->flags = flags;
-    producer->tail += ring_record_bytes(producer->reserved);
-    assert(producer->tail - producer->head <= producer->data_bytes);
-    ring_fetch(producer);
+    assert(tail - producer->head <= producer->data_bytes);
+    producer->tail = tail;
+    if (producer->fetched < tail + RING_FETCH_BYTES) ring_fetch(producer);
 }
 
 /* Makes everything committed before `tail` (a value that producer->tail had) visible, and wakes the consumer if it

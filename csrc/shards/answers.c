@@ -13,18 +13,17 @@ static struct message answer_of(const struct worker *w, uint32_t client, uint32_
                             .slot = slot};
 }
 
+static struct peer *peer_of(struct worker *w, uint32_t client) {
+    return &w->peers[client_at(&w->clients, client)->acceptor];
+}
+
 void request_send(struct worker *w, uint32_t client, struct message *m, const void *body, size_t body_bytes) {
-    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    struct peer *p = peer_of(w, client);
+    struct channel *channel = p->channel;
     if (!channel) return;
+    if (p->joined_client == client) p->joined_client = 0;
     m->body_bytes = (uint32_t)body_bytes;
-    struct message *place = channel_reserve(channel, body_bytes);
-    if (!place) {
-        channel_send(channel, m, body, body_bytes);
-        return;
-    }
-    *place = *m;
-    if (body_bytes) memcpy(place + 1, body, body_bytes);
-    channel_sent(channel);
+    channel_send(channel, m, body, body_bytes);
 }
 
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
@@ -33,11 +32,43 @@ void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t ki
     request_send(w, client, &m, NULL, 0);
 }
 
+/* Nobody can have seen it, and no round of syncs that does not cover this one lets it out. */
+static bool may_join(const struct peer *p, uint32_t client, const struct message *m) {
+    if (p->joined_client != client || !channel_unseen(p->channel, p->joined_at) || p->joined_at < p->round_tail)
+        return false;
+    const struct message *to = p->joined;
+    uint32_t count = to->count;
+    return m->slot == to->slot + count && m->seq == to->seq + count && m->incarnation == to->incarnation &&
+           m->topic == to->topic && m->flags == to->flags && count < JOINED_MOST;
+}
+
+void request_joined(struct worker *w, uint32_t client, struct message *m) {
+    struct peer *p = peer_of(w, client);
+    if (!p->channel) return;
+    m->flags |= MSG_JOINED;
+    if (may_join(p, client, m)) {
+        p->joined->count++;
+        return;
+    }
+    m->count = 1;
+    p->joined_at = channel_tail(p->channel);
+    p->joined = channel_reserve(p->channel, 0);
+    p->joined_client = p->joined ? client : 0;
+    if (!p->joined) {
+        channel_send(p->channel, m, NULL, 0);
+        return;
+    }
+    *p->joined = *m;
+    channel_sent(p->channel);
+}
+
 /* A message that is in another, with which one of those it is. */
 static void send_packed(struct worker *w, uint32_t client, struct message *m, const struct record *r, uint32_t first) {
     const struct packed_run run = {.id = r->id, .first = first, .count = 1};
-    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    struct peer *p = peer_of(w, client);
+    struct channel *channel = p->channel;
     if (!channel) return;
+    if (p->joined_client == client) p->joined_client = 0;
     const size_t body_bytes = sizeof run + record_body_bytes(r);
     m->flags |= MSG_PACKED | MSG_HEADERS;
     m->body_bytes = (uint32_t)body_bytes;
@@ -60,7 +91,7 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
     const struct job *j = job_at(w, job);
     const struct record *r = job_record(w, j);
     struct message m = answer_of(w, client, slot, kind, STATUS_OK);
-    size_t headers_bytes = message_headers_bytes(r);
+    size_t headers_bytes = message_headers_bytes(r); /* as a rule there are none */
     bool wants_headers = client_at(&w->clients, client)->wants_headers;
     size_t skipped = wants_headers ? 0 : headers_bytes;
     m.id = j->id;

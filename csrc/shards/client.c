@@ -34,10 +34,8 @@ uint32_t clients_find(const struct clients *clients, uint32_t acceptor, uint32_t
     return map_find(&clients->by_conn, key_of(acceptor, conn));
 }
 
-uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) {
-    uint32_t number = clients_find(clients, acceptor, conn);
-    if (number) return number;
-    number = arena_take(&clients->arena);
+static uint32_t add(struct clients *clients, uint32_t acceptor, uint32_t conn) {
+    uint32_t number = arena_take(&clients->arena);
     if (!number) return 0;
     if (!map_insert(&clients->by_conn, key_of(acceptor, conn), number)) {
         arena_give(&clients->arena, number);
@@ -47,8 +45,19 @@ uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) 
     return number;
 }
 
+uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) {
+    uint64_t key = key_of(acceptor, conn);
+    if (clients->last && clients->last_key == key) return clients->last;
+    uint32_t number = map_find(&clients->by_conn, key);
+    if (!number) number = add(clients, acceptor, conn);
+    clients->last = number;
+    clients->last_key = key;
+    return number;
+}
+
 void clients_unname(struct clients *clients, uint32_t client) {
     const struct client *c = client_at(clients, client);
+    clients->last = 0;
     map_remove(&clients->by_conn, key_of(c->acceptor, c->conn));
 }
 
@@ -107,7 +116,8 @@ bool parked_put(struct parked *parked, uint32_t topic, const struct message *mes
     struct parked_request *request = (struct parked_request *)(void *)(parked->bytes + parked->tail);
     request->topic = topic;
     request->unused = 0;
-    memcpy(&request->message, message, sizeof *message + message->body_bytes);
+    request->message = *message;
+    if (message->body_bytes > 0) memcpy(&request->message + 1, message + 1, message->body_bytes);
     parked->tail += bytes;
     return true;
 }

@@ -55,6 +55,8 @@ struct client {
 struct clients {
     struct arena arena, watches;
     struct map by_conn;
+    uint64_t last_key; /* of the client that was asked for last, as most are several times in a row */
+    uint32_t last;     /* 0: none */
 };
 
 bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit);

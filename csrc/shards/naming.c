@@ -184,7 +184,7 @@ static void write_name(struct worker *w, struct shard *s, uint32_t topic) {
 enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t topic, uint32_t records,
                                     uint64_t bytes) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (!shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
+    if (!t->number && !shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
     for (;;) {
         bool named = is_named(s, t);
         struct size name = named ? (struct size){0} : size_of_name(w, s, t);

@@ -133,6 +133,11 @@ static void answer(struct worker *w, uint32_t client, uint32_t topic, const stru
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
         a.seq = t->next_seq - count;
+        if (m->kind == MSG_PUBLISH && m->flags & MSG_JOINED) {
+            a.topic = m->topic;
+            request_joined(w, client, &a);
+            return;
+        }
     }
     request_send(w, client, &a, NULL, 0);
 }

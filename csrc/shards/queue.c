@@ -53,15 +53,19 @@ void queue_free(struct worker *w, uint32_t job) {
     }
 }
 
-struct reservation *queue_reservation(struct worker *w, uint32_t job) {
+static struct reservation *make_reservation(struct worker *w, uint32_t job, uint64_t delay_ns) {
     struct job *j = job_at(w, job);
-    if (!j->reservation) {
-        j->reservation = arena_take(&w->reservations) & RESERVATION_MASK;
-        if (!j->reservation) worker_die("reservations are as many as jobs");
-        *reservation_at(w, j->reservation) = (struct reservation){.delay_ns = job_attributes(w, j).delay_ns,
-                                                                  .timer = {.previous = TIMER_OFF, .of = job}};
-    }
-    return reservation_at(w, j->reservation);
+    j->reservation = arena_take(&w->reservations) & RESERVATION_MASK;
+    if (!j->reservation) worker_die("reservations are as many as jobs");
+    struct reservation *reservation = reservation_at(w, j->reservation);
+    *reservation = (struct reservation){.delay_ns = delay_ns, .timer = {.previous = TIMER_OFF, .of = job}};
+    return reservation;
+}
+
+struct reservation *queue_reservation(struct worker *w, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    if (j->reservation) return reservation_at(w, j->reservation);
+    return make_reservation(w, job, job_attributes(w, j).delay_ns);
 }
 
 static bool urgent(const struct job *j) {
@@ -148,10 +152,8 @@ static void expect(struct worker *w, const struct job *j, const struct reservati
         worker_die("out of memory");
 }
 
-static void set_deadline(struct worker *w, uint32_t job, struct reservation *reservation) {
+static void set_deadline(struct worker *w, const struct job *j, struct reservation *reservation, uint64_t ttr_ns) {
     struct client *c = client_at(&w->clients, reservation->client);
-    const struct job *j = job_at(w, job);
-    uint64_t ttr_ns = job_attributes(w, j).ttr_ns;
     reservation->deadline_ns = ttr_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + ttr_ns;
     reservation->soon = ttr_ns <= SAFETY_MARGIN_NS;
     c->soon += reservation->soon;
@@ -160,13 +162,15 @@ static void set_deadline(struct worker *w, uint32_t job, struct reservation *res
 
 void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
     struct job *j = job_at(w, job);
-    struct reservation *reservation = queue_reservation(w, job);
+    const struct publish_attributes said = job_attributes(w, j);
+    struct reservation *reservation =
+        j->reservation ? reservation_at(w, j->reservation) : make_reservation(w, job, said.delay_ns);
     assert(!j->state);
     j->state = JOB_RESERVED;
     reservation->client = client & CLIENT_MASK;
     reservation->reserves++;
     link_inflight(w, client_at(&w->clients, client), job, reservation);
-    set_deadline(w, job, reservation);
+    set_deadline(w, j, reservation, said.ttr_ns);
     struct topic *t = topic_at(&w->topics, j->topic);
     t->reserved++;
     t->reserves++;
@@ -180,11 +184,11 @@ static void clear_deadline(struct worker *w, const struct job *j, struct reserva
 }
 
 void queue_touch(struct worker *w, uint32_t job) {
-    struct job *j = job_at(w, job);
+    const struct job *j = job_at(w, job);
     struct reservation *reservation = reservation_at(w, j->reservation);
     assert(j->state == JOB_RESERVED);
     clear_deadline(w, j, reservation);
-    set_deadline(w, job, reservation);
+    set_deadline(w, j, reservation, job_attributes(w, j).ttr_ns);
 }
 
 static void take_buried(struct worker *w, const struct job *j) {

@@ -95,7 +95,7 @@ static void park(struct worker *w, uint32_t acceptor, uint32_t client, const str
     if (topic) opened_hold(w, topic);
 }
 
-static void drop_parked(struct worker *w, struct parked *parked) {
+__attribute__((always_inline)) static inline void drop_parked(struct worker *w, struct parked *parked) {
     uint32_t topic = parked_first(parked)->topic;
     parked_drop_first(parked);
     if (topic) opened_let_go(w, topic);

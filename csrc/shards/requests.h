@@ -20,6 +20,8 @@ enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t r
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
+/* The answer to one PUBLISH that is OK, together with those before it if they may be joined. */
+void request_joined(struct worker *w, uint32_t client, struct message *answer);
 /* With the request's id. */
 void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 

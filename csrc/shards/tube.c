@@ -13,8 +13,9 @@ static bool want_watched(struct worker *w, uint32_t client) {
     bool more = false;
     worker_walk(w, 2 * (uint64_t)client_at(&w->clients, client)->watch_count); /* and what it waits for */
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
-        topic_want_tube(w, watch_at(&w->clients, n)->topic);
-        more |= handover_goes_on(topic_at(&w->topics, watch_at(&w->clients, n)->topic));
+        uint32_t topic = watch_at(&w->clients, n)->topic;
+        if (!topic_at(&w->topics, topic)->tube) topic_want_tube(w, topic);
+        more |= handover_goes_on(topic_at(&w->topics, topic));
     }
     return more;
 }

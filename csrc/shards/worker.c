@@ -324,6 +324,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
     w->peers_there &= ~((uint64_t)1 << acceptor);
     p->stalled = NULL;
     p->round_tail = 0;
+    p->joined_client = 0;
     for (uint32_t n = 1; n < w->clients.arena.end; n++) {
         const struct client *c = client_at(&w->clients, n);
         if (c->acceptor == acceptor && clients_find(&w->clients, acceptor, c->conn) == n) client_gone(w, n);

@@ -89,6 +89,9 @@ struct peer {
     uint32_t topics_capacity;
     const struct message *stalled; /* could not be done yet */
     uint64_t round_tail;           /* replies before this are covered by the sync under way */
+    struct message *joined;        /* the answer to what joined_client has published last, if it lies in the ring; */
+    uint64_t joined_at;            /* ... where that is */
+    uint32_t joined_client;        /* 0: something else has been answered since */
     bool full;                     /* nothing is to be pushed to it in this turn any more */
     uint64_t window_bytes;         /* of all its consumers */
 };

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from mq_shards.csrc._core import lib
 
 from tests.acceptor.bench import (
     CLOSE,
     DELETE,
     MAX_OUTSTANDING,
+    NO_SPACE,
     NOT_FOUND,
     OK,
     PEEK_ID,
+    PUBLISH,
     RESERVE,
     TIMED_OUT,
     TOUCH,
     Bench,
+    Client,
+    Request,
 )
 
 
@@ -46,6 +51,47 @@ def test_the_id_of_a_put_whose_turn_has_not_come_is_kept(duo: Bench) -> None:
     duo.answer(1, publish)
     duo.answer(0, duo.one(0))
     assert client.received() == b"TOUCHED\r\nINSERTED %d\r\n" % publish.id
+
+
+def asked_to_put(bench: Bench, count: int, client: Client) -> list[Request]:
+    client.send(b"put 0 0 1 1\r\nx\r\n" * count)
+    requests = bench.take()
+    assert [request.kind for request in requests] == [PUBLISH] * count
+    assert all(request.flags & lib.MSG_JOINED for request in requests)
+    return requests
+
+
+def inserted(requests: list[Request]) -> bytes:
+    return b"".join(b"INSERTED %d\r\n" % request.id for request in requests)
+
+
+def test_one_answer_to_several_puts_is_one_to_each(bench: Bench) -> None:
+    client = bench.quiet_client()
+    puts = asked_to_put(bench, 6, client)
+    bench.answer(0, puts[0], flags=lib.MSG_JOINED, pri=2)
+    assert client.received() == inserted(puts[:2])
+    bench.answer(0, puts[3], flags=lib.MSG_JOINED, pri=3)
+    assert client.received() == b""
+    bench.answer(0, puts[2])
+    assert client.received() == inserted(puts[2:])
+    assert client.talk(b"put 0 0 1 1\r\nx\r\n") == b""
+    bench.answer(0, bench.one(), NO_SPACE)
+    assert client.received() == b"OUT_OF_MEMORY\r\n"
+
+
+@pytest.mark.parametrize("count", [0, 7, 2**32 - 1])
+def test_an_answer_to_more_puts_than_there_were_answers_those(bench: Bench, count: int) -> None:
+    client = bench.quiet_client()
+    puts = asked_to_put(bench, 3, client)
+    bench.answer(0, puts[0], flags=lib.MSG_JOINED, pri=count)
+    assert client.received() == (inserted(puts) if count else b"")
+    (delete,) = (client.send(b"delete %d\r\n" % bench.id_at(0)), bench.one())[1:]
+    if not count:
+        for request in puts:
+            bench.answer(0, request)
+        assert client.received() == inserted(puts)
+    bench.answer(0, delete, flags=lib.MSG_JOINED, pri=count)
+    assert client.received() == b"DELETED\r\n", "of a delete that says nothing"
 
 
 def test_nothing_overtakes_a_reserve_at_another_worker(duo: Bench) -> None:

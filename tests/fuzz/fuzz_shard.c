@@ -181,6 +181,14 @@ static void replied(struct relation *r, const struct message *m) {
     as->in_flight = 0;
 }
 
+/* The answer to several PUBLISHes, as those to each. */
+static void replied_joined(struct relation *r, const struct message *m) {
+    struct message one = *m;
+    assert(m->kind == MSG_PUBLISH && m->status == STATUS_OK && m->body_bytes == 0);
+    assert(m->count > 0 && m->count <= JOINED_MOST);
+    for (uint32_t left = m->count; left > 0; left--, one.slot++, one.seq++) replied(r, &one);
+}
+
 static bool hear(uint32_t acceptor, uint32_t worker) {
     struct channel *channel = side.channels[acceptor][worker];
     const struct message *m;
@@ -191,7 +199,9 @@ static bool hear(uint32_t acceptor, uint32_t worker) {
               (unsigned long long)m->id, m->pri, m->body_bytes);
         struct connection *c = connection_of(acceptor, m->conn);
         if (c && m->kind >= MSG_DELIVER) pushed(&c->with[worker], m);
-        if (c && m->kind < MSG_DELIVER) replied(&c->with[worker], m);
+        bool joined = m->kind < MSG_DELIVER && (m->flags & MSG_JOINED) != 0;
+        if (c && joined) replied_joined(&c->with[worker], m);
+        if (c && m->kind < MSG_DELIVER && !joined) replied(&c->with[worker], m);
     }
     assert(!channel_broken(channel));
     channel_release(channel);
@@ -306,7 +316,7 @@ static void publish(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), bytes = some_size(), worker = shard_of(topic) % WORKERS;
     uint16_t parts = some_parts[pick(9)];
     struct message m = {.kind = MSG_PUBLISH,
-                        .flags = pick(4) ? MSG_DURABLE : 0,
+                        .flags = (pick(4) ? MSG_DURABLE : 0) | (pick(2) ? MSG_JOINED : 0),
                         .topic = topic + 1,
                         .id = new_ids(topic, parts + 1u),
                         .pri = 1024 - pick(2),
