@@ -96,7 +96,7 @@ class TestPublishes:
         client.send(post())
         (request,) = requests(bench)
         assert (request.kind, request.body, request.pri) == (PUBLISH, b"hello", 1024)
-        assert request.flags == DURABLE
+        assert request.flags == DURABLE | lib.MSG_JOINED
         assert request.ttr_ns == 60 * SECOND
         assert client.raw() == b""
         bench.answer(0, request)

@@ -9,6 +9,7 @@ import struct
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mq_shards.csrc._core import lib
 
 from tests.acceptor.bench import FAILED, GONE, NO_SPACE, OPEN, PUBLISH, SECOND, SHARDS
 from tests.acceptor.nsq.bench import (
@@ -34,7 +35,7 @@ def test_a_pub_is_a_lasting_publish_and_ok_when_the_worker_says_so(bench: Bench)
     opened, request = bench.take()
     assert (opened.kind, opened.body, opened.topic) == (OPEN, b"t", request.topic)
     assert (request.kind, request.body, request.pri, request.delay_ns) == (PUBLISH, b"hello", 1024, 0)
-    assert (request.conn, request.ttr_ns, request.flags) == (client.number, 7 * SECOND, DURABLE)
+    assert (request.conn, request.ttr_ns, request.flags) == (client.number, 7 * SECOND, DURABLE | lib.MSG_JOINED)
     assert request.id % SHARDS == opened.id
     bench.answer(0, request)
     assert client.frames() == [(RESPONSE, b"OK")]
