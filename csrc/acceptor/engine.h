@@ -352,7 +352,8 @@ static inline bool stalled_by(struct acceptor *a, struct connection *c, enum sta
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(struct acceptor *a, struct connection *c) {
-    return connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) || stalled_by(a, c, STALL_OUTPUT, WAITS_CLIENT);
+    size_t waits = connection_unsent(c) + c->kept_bytes;
+    return waits == 0 || waits <= room_unsent_bytes(a) || stalled_by(a, c, STALL_OUTPUT, WAITS_CLIENT);
 }
 
 /* A reply can be queued. */

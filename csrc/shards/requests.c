@@ -199,35 +199,31 @@ static bool clients_leave(struct worker *w) {
     return w->leaving_clients != 0;
 }
 
-/* True for what does not stand in line behind a waiting RESERVE. */
-static bool out_of_line(uint8_t kind) {
-    return kind == MSG_OPEN || kind == MSG_CLOSE || kind == MSG_CANCEL || kind == MSG_GONE || kind == MSG_RETURN;
-}
-
 /* What was asked walked along so much that the others come first. */
 static bool is_long(const struct worker *w, uint64_t walked_before) {
     return w->walked - walked_before >= WORKER_LONG_WALK;
 }
 
-bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
-    if (m->kind == MSG_OPEN) {
-        opened_open(w, acceptor, m);
-        return true;
-    }
-    if (m->kind == MSG_CLOSE) {
-        opened_forget(w, acceptor, m);
-        return true;
-    }
+/* What does not stand in line, and needs no client. False: it is something else. */
+static bool done_at_once(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind == MSG_GONE || m->kind == MSG_CANCEL) {
         uint32_t client = clients_find(&w->clients, acceptor, m->conn);
         if (client && m->kind == MSG_GONE) client_gone(w, client);
         if (client && m->kind == MSG_CANCEL) cancel(w, client, m);
         return true;
     }
+    if (m->kind == MSG_OPEN) opened_open(w, acceptor, m);
+    if (m->kind == MSG_CLOSE) opened_forget(w, acceptor, m);
+    return m->kind == MSG_OPEN || m->kind == MSG_CLOSE;
+}
+
+bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
+    if (m->kind <= MSG_GONE && done_at_once(w, acceptor, m)) return true;
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
     if (!client) worker_die("more connections than a worker can hold"); /* acceptors' limits make this impossible */
     const struct client *c = client_at(&w->clients, client);
-    if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && !out_of_line(m->kind)) {
+    /* A RETURN does not stand in line behind a waiting RESERVE either. */
+    if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && m->kind != MSG_RETURN) {
         park(w, acceptor, client, m);
         return true;
     }

@@ -55,10 +55,6 @@ static bool at_end(const struct words *w) {
     return w->at == w->end;
 }
 
-static bool has_zero(const struct words *w) {
-    return w->at < w->end && memchr(w->at, 0, (size_t)(w->end - w->at)) != NULL;
-}
-
 /* Letters, digits and -+/;.$_() */
 static const bool name_byte[256] = {
     ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
@@ -131,7 +127,7 @@ static bool put(struct acceptor *a, struct connection *c, struct words w) {
         return refuse(a, c);
     bool fits = body_bytes <= beanstalk_options(a, c)->max_job_bytes;
     if (!beanstalk_knows_put(a, c)) return false;
-    if (has_zero(&w)) return refuse(a, c);
+    if (!at_end(&w) && memchr(w.at, 0, words_bytes(&w)) != NULL) return refuse(a, c);
     if (fits && !at_end(&w)) {
         if (!may_reply(c)) return false;
         count(a, c, COUNT_PUT);
@@ -355,18 +351,12 @@ static bool begins(struct words *w, const char *prefix, size_t bytes) {
 
 #define BEGINS(w, prefix) begins(w, prefix, sizeof(prefix) - 1)
 
-/* Three commands of which all but what they look for themselves is refused: in the others a zero byte is looked for before
- * anything else. */
-static bool is_looked_through(const struct words *w) {
-    struct words at = *w;
-    if (BEGINS(&at, "put ") || BEGINS(&at, "delete ")) return true;
-    return BEGINS(&at, "reserve") && at_end(&at);
-}
-
 /* A command line without its end. False if the connection stalled. */
 static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
-    struct words w = {line, line + bytes};
-    if (!is_looked_through(&w) && has_zero(&w)) return refuse(a, c);
+    struct words w = {line, line + bytes}, at = w;
+    /* These look at each byte themselves, and refuse what they do not know. */
+    bool is_read = BEGINS(&at, "put ") || BEGINS(&at, "delete ") || (BEGINS(&at, "reserve") && at_end(&at));
+    if (!is_read && memchr(line, 0, bytes) != NULL) return refuse(a, c);
     if (!beanstalk_introduced(a, c)) return false;
     switch (bytes > 0 ? *line : 0) {
     case 'p':
