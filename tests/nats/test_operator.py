@@ -60,7 +60,9 @@ def accounts() -> dict[str, str]:
              "revocations": {C.public: 1_700_000_001}},
             {"name": "mine", "subject": "mine.*", "type": "stream", "account_token_position": 2},
         ],
-        mappings={"old.*": [{"subject": "new.$1", "weight": 100}]},
+        mappings={"old.*": [
+            {"subject": "new.$1", "weight": 100}, {"subject": "elsewhere", "weight": 100, "cluster": "elsewhere"},
+        ]},
     )  # fmt: skip
 
     def imports(account: Account) -> list[dict[str, Any]]:

@@ -70,11 +70,11 @@ class Admission:
             number = self._accounts[name] = self._engine.configure(self._protocol, "account", 0, encoded)
         return number
 
-    def share(self, accounts: Sequence[Account]) -> None:
-        """What accounts share from now on, instead of what they did."""
+    def share(self, accounts: Sequence[Account], cluster: str) -> None:
+        """What accounts share from now on, instead of what they did, at a server in that cluster."""
         for account in accounts:
             self.account(account["name"])
-        lines = all_lines(accounts, self.account)
+        lines = all_lines(accounts, self.account, cluster)
         for name in {*self._sharing, *lines}:
             text = lines.get(name, "").encode(errors="surrogateescape")
             self._engine.configure(self._protocol, "shares", self.account(name), text)

@@ -96,12 +96,14 @@ def _mappings(account: Account) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for source in block(account.token.nats, "mappings"):
         destinations = [
-            {"subject": text(one, "subject"), "weight": number(one, "weight") or 100}
+            {
+                "subject": text(one, "subject"), "weight": number(one, "weight") or 100,
+                **({"cluster": cluster} if (cluster := text(one, "cluster")) else {}),
+            }
             for one in blocks(block(account.token.nats, "mappings"), source)
-            if not text(one, "cluster")
-        ]
+        ]  # fmt: skip
         try:
-            mapping_lines(source, destinations)
+            mapping_lines(source, destinations, "")
         except TransformError as error:
             log.warning("account %s: a mapping is left out: %s", account.name, error)
         else:

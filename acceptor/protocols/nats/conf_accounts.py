@@ -71,7 +71,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case "imports":
                 found["imports"] = nats_conf_shares.imports(conf, item)
             case "mappings" | "maps":
-                found["mappings"] = nats_conf_shares.mappings(conf, item)
+                found["mappings"] = nats_conf_shares.mappings(item)
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an account')
     apply_defaults(users, defaults)
@@ -92,7 +92,7 @@ def _limits(block: Block) -> dict[str, int]:
 def take_mappings(conf: Conf, value: Value) -> None:
     """Those of the global account."""
     conf.accounts_value = conf.accounts_value or value
-    conf.mappings = nats_conf_shares.mappings(conf, value)
+    conf.mappings = nats_conf_shares.mappings(value)
 
 
 def take_system_account(conf: Conf, value: Value) -> None:

@@ -134,7 +134,7 @@ def imports(conf: Conf, value: Value) -> list[dict[str, Any]]:
 # --- mappings ---------------------------------------------------------------------------------------------------------
 
 
-def mappings(conf: Conf, value: Value) -> dict[str, list[dict[str, Any]]]:
+def mappings(value: Value) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for source, item in value.block().items():
         if not is_subject(source):
@@ -142,16 +142,14 @@ def mappings(conf: Conf, value: Value) -> dict[str, list[dict[str, Any]]]:
         if isinstance(item.content, str):
             found[source] = [{"subject": item.content, "weight": 100}]
             continue
-        all_ = item.content if isinstance(item.content, list) else [item]
-        there = [destination for one in all_ if (destination := _destination(conf, one)) is not None]
+        there = [_destination(one) for one in (item.content if isinstance(item.content, list) else [item])]
         if len({one["subject"] for one in there}) < len(there):
             raise item.error(f'"{source}" is mapped to one subject twice')
         found[source] = there
     return found
 
 
-def _destination(conf: Conf, value: Value) -> dict[str, Any] | None:
-    """None: it is of another cluster."""
+def _destination(value: Value) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, item in value.block().items():
         match key.lower():
@@ -163,8 +161,8 @@ def _destination(conf: Conf, value: Value) -> dict[str, Any] | None:
                     raise item.error(f'"{item.content}" is not a weight up to 100')
                 found["weight"] = int(text)
             case "cluster":
-                conf.warn(item, "cluster is not supported in a mapping: this destination is left out")
-                return None
+                if cluster := item.text():
+                    found["cluster"] = cluster
             case _:
                 raise item.error(f'unknown key "{key}" of a mapping')
     if "weight" not in found or "subject" not in found:

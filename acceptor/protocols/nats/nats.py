@@ -182,7 +182,7 @@ class Nats(Guarding):
         self._by_jwt.start({})
 
     def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
-        self._admission.share(accounts)
+        self._admission.share(accounts, self._cluster.get("name", ""))
         self._accounts = {account["name"]: account for account in accounts}
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
         if self._logins.callouts is not None:
@@ -278,7 +278,9 @@ class Nats(Guarding):
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
         if what == "cluster":
-            self._cluster = message
+            before, self._cluster = self._cluster, message
+            if before.get("name") != message.get("name"):
+                self._share(list(self._accounts.values()))  # mappings may be of a cluster
             self._say_info_again()
         elif account := self._by_jwt.took(what, message):
             for conn, client in list(self._clients.items()):

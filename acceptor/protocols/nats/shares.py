@@ -39,12 +39,17 @@ def _may(export: Account, subject: str, importer: str) -> bool:
     return accounts is None or importer in accounts
 
 
-def mapping_lines(source: str, destinations: Sequence[Mapping[str, Any]]) -> str:
-    """Each destination has a subject and a weight of 100; what is left of that leaves the subject as it is."""
-    found = [(int(one["weight"]), pieces_of(source, one["subject"])) for one in destinations]
-    total = sum(weight for weight, _ in found)
-    if total > 100:
+def mapping_lines(source: str, destinations: Sequence[Mapping[str, Any]], cluster: str) -> str:
+    """Each destination has a subject and a weight of 100; what is left of that leaves the subject as it is. Where some
+    are of the cluster that this server is in, they take the place of those that are of none."""
+    by_cluster: dict[str, list[tuple[int, str]]] = {}
+    for one in destinations:
+        pieces = pieces_of(source, one["subject"])
+        by_cluster.setdefault(one.get("cluster", ""), []).append((int(one["weight"]), pieces))
+    if any(sum(weight for weight, _ in found) > 100 for found in by_cluster.values()):
         raise TransformError(f'"{source}": the weights are more than 100')
+    found = by_cluster.get(cluster, by_cluster.get("", []))
+    total = sum(weight for weight, _ in found)
     if total < 100 and all(one["subject"] != source for one in destinations):
         found.append((100 - total, pieces_of(source, by_number(source))))
     lines, below = [f"m {source}"], 0
@@ -82,8 +87,8 @@ def _refuse_cycles(accounts: Sequence[Account]) -> None:
                     raise ShareError(f'Error adding {kind} import "{one["subject"]}": {why}')
 
 
-def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int]) -> dict[str, str]:
-    """By account. Raises ShareError or TransformError."""
+def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> dict[str, str]:
+    """By account, for a server in that cluster. Raises ShareError or TransformError."""
     by_name = {account["name"]: account for account in accounts}
     _refuse_cycles(accounts)
     lines: dict[str, str] = {}
@@ -94,7 +99,7 @@ def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int]) -> d
     for account in accounts:
         name = account["name"]
         for source, destinations in account.get("mappings", {}).items():
-            add(name, mapping_lines(source, destinations))
+            add(name, mapping_lines(source, destinations, cluster))
         for one in account.get("imports", ()):
             exporter = by_name.get(one["account"])
             if exporter is None:
