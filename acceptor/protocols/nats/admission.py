@@ -30,7 +30,7 @@ class Admission:
         self._held: dict[int, Permissions] = {}  # by connection
         self._free: list[int] = []
         self._unused = ROUTES_SET + 1  # the first number that no set has ever had
-        self._sharing: set[str] = set()  # accounts
+        self._sharing: dict[str, str] = {}  # by account: what the codec was told
 
     def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
         """`user` None: nobody in particular, who may do everything in the global account. Why
@@ -75,10 +75,13 @@ class Admission:
         for account in accounts:
             self.account(account["name"])
         lines = all_lines(accounts, self.account, cluster)
-        for name in {*self._sharing, *lines}:
-            text = lines.get(name, "").encode(errors="surrogateescape")
-            self._engine.configure(self._protocol, "shares", self.account(name), text)
-        self._sharing = set(lines)
+        for name in self._sharing.keys() | lines.keys():
+            text = lines.get(name, "")
+            if text == self._sharing.get(name, ""):
+                continue
+            encoded = text.encode(errors="surrogateescape")
+            self._engine.configure(self._protocol, "shares", self.account(name), encoded)
+            self._sharing[name] = text  # at once: the next may be refused
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

@@ -297,6 +297,10 @@ class ClaimsRequests:
                     gone.append(account)
                 except (OSError, StoreError) as error:
                     failures.append(_text(error))
+            try:
+                self.directory.sync()
+            except OSError as error:
+                failures.append(_text(error))
             return gone
 
         failures: list[str] = []

@@ -36,6 +36,11 @@ def imported_accounts(account: Account) -> set[str]:
     return {text(one, "account") for one in blocks(account.token.nats, "imports")}
 
 
+def shares_something(account: Account) -> bool:
+    nats = account.token.nats
+    return bool(blocks(nats, "exports") or blocks(nats, "imports") or block(nats, "mappings"))
+
+
 def shared(accounts: Mapping[str, Account], now_s: float) -> tuple[list[Row], float]:
     """Of all of them together, and when a token of these expires first; 0: never."""
     rows = {name: _row(account) for name, account in accounts.items()}

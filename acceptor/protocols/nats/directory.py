@@ -100,6 +100,8 @@ class Directory:
 
     def save(self, key: str, jwt: str, now_s: float) -> None:
         """Raises OSError or StoreError."""
+        if not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
+            raise StoreError("invalid public key")
         before = self._kept.get(key)
         if before is None and len(self._kept) >= self._limit:
             if not self.is_cache:
@@ -116,8 +118,8 @@ class Directory:
         return newest
 
     def delete(self, key: str) -> None:
-        """Raises OSError or StoreError."""
-        if not self._deletes:
+        """For good after sync(). Raises OSError or StoreError."""
+        if not self._deletes or not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
             raise StoreError("store is not set up to for delete")
         if self._deletes == "rename":
             with contextlib.suppress(FileNotFoundError):
@@ -125,7 +127,14 @@ class Directory:
             self._forget(key)
         else:
             self._remove(key)
-        self._sync()
+
+    def sync(self) -> None:
+        """What has been put there, or taken away, is so after a power failure too. Raises OSError."""
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def expire(self, now_s: float) -> None:
         """Raises OSError."""
@@ -163,15 +172,7 @@ class Directory:
             with contextlib.suppress(OSError):
                 beside.unlink()
             raise
-        self._sync()
-
-    def _sync(self) -> None:
-        """That a name is there, or gone."""
-        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self.sync()
 
     def _remove(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
-from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, shared
+from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, shared, shares_something
 from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
@@ -204,9 +204,7 @@ class Operator:
             if not jwt or self._read(name, jwt) is None:
                 found(None)
             elif self._spread is None or len(jwt) > MAX_SPREAD_BYTES:
-                account = self._take(name, jwt)
-                self._share()
-                found(account)
+                found(self._know(name, jwt))
             elif name in self._spreading:
                 self._spreading[name].append(found)
             else:
@@ -216,11 +214,16 @@ class Operator:
         assert self._fetches is not None
         self._fetches.fetch(name, address, heard)
 
+    def _know(self, name: str, jwt: str) -> Account | None:
+        """One that was not known and shares nothing changes nothing of what others share, however many they are."""
+        before, account = self._accounts.get(name), self._take(name, jwt)
+        if self._is_serving and account is not None and (before is not None or shares_something(account)):
+            self._share()
+        return account
+
     def learned(self, name: str, jwt: str) -> None:
         """What an acceptor has fetched, perhaps this one."""
-        account = self._take(name, jwt)
-        if self._is_serving:
-            self._share()
+        account = self._know(name, jwt)
         for found in self._spreading.pop(name, ()):
             found(account)
 
