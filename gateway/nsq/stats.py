@@ -41,7 +41,8 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
 
 
 def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> list[dict[str, Any]]:
-    """With a data directory every message is in the log, so all of a depth is nsqd's backend_depth."""
+    """With a data directory every message is in the log, so all of a depth is nsqd's backend_depth. A tube beside
+    channels, which nsqd does not know, is shown where it has jobs, so that nothing else changes."""
     return [
         {
             "topic_name": topic.name,
@@ -52,6 +53,7 @@ def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> lis
             "message_bytes": topic.message_bytes,
             "paused": topic.paused,
             "e2e_processing_latency": _LATENCY,
+            **({"tube": {"jobs": topic.jobs}} if topic.jobs and topic.channels else {}),
         }
         for topic in topics
     ]
@@ -172,6 +174,8 @@ def _text(
             )
             for client in channel["clients"] or ():
                 yield f"        {_client_text(client, now_wall_ns)}\n"
+        if tube := topic.get("tube"):
+            yield f"      <tube> jobs: {tube['jobs']}\n"
         for reader in topic.get("readers", ()):
             yield (
                 f"      <reader {reader['reader_name']:<18}> depth: {reader['depth']:<5} "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import greenstalk
 import pytest
 
+from tests.nsq.api import call, post, topic_stats
 from tests.nsq.servers import SHARDS, NsqServer, running
 from tests.nsq.wire import Wire, consumer, unique_topic
 from tests.servers import wait_until
@@ -185,3 +186,14 @@ def test_both_put_and_both_take_in_turn(both: NsqServer, producer: Wire, name: s
         assert [message.body for message in wire.messages(100)] == expected
         assert sorted(reserve(client, 100)) == sorted(expected)
         assert has_none(client)
+
+
+def test_a_tube_beside_channels_is_shown_to_nsqs_users_while_it_has_jobs(both: NsqServer, name: str) -> None:
+    """Somebody wanted it through beanstalkd's protocol once, and works off nothing of it."""
+    with consumer(both, name, rdy=10) as wire:
+        assert "tube" not in (topic_stats(both, name) or {})
+        with user(both, name):
+            post(both, f"/pub?topic={name}", b"both")
+        assert wire.message().body == b"both"
+        assert (topic_stats(both, name) or {})["tube"] == {"jobs": 1}
+        assert b"      <tube> jobs: 1\n" in call(both, "GET", f"/stats?topic={name}").body
