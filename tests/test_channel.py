@@ -724,3 +724,28 @@ def test_two_processes_ask_and_answer_through_small_rings_without_loss() -> None
         end.close()
     os.close(report)
     os.close(write_report)
+
+
+def test_what_is_large_is_moved_in_pieces_on_both_sides_and_neither_sleeps_meanwhile() -> None:
+    ring, body, most = 16 << 20, bytes(range(256)) * (40 << 12), 64 << 20
+    piece = 2 * (ring // 4)  # two fragments, the first of which is a little less than TURN_BYTES
+    sender, receiver = connect(ring, most)
+    sender.send(1, body)
+    sender.send(2, b"behind it")
+    sender.publish()
+    received, turns = [], 0
+    while len(received) < 2:
+        before = lib.channel_counters(sender.channel).overflow_bytes
+        if sender.backlogged():
+            assert before - lib.channel_counters(sender.channel).overflow_bytes <= piece
+        if (message := receiver.receive()) is not None:
+            received.append(message)
+        elif lib.channel_counters(receiver.channel).in_bytes:
+            assert not receiver.may_sleep()
+            receiver.awake()
+        turns += 1
+        assert turns < 1000
+    assert received == [(1, body), (2, b"behind it")]
+    assert turns >= len(body) // piece
+    sender.close()
+    receiver.close()

@@ -412,7 +412,8 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
-    peer_hear(a, worker, UINT32_MAX);
+    do peer_hear(a, worker, UINT32_MAX);
+    while (!channel_drained(link->channel)); /* one that is large is put together in pieces */
     packed_forget(a, worker);
     if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);

@@ -23,6 +23,10 @@ enum { SHORTEST_MESSAGE = 24 };
 #define CHUNK_BYTES         ((size_t)64 << 10)
 #define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)
 
+/* How much of messages in fragments is put together by one channel_receive(), and how much of the overflow is moved into the
+ * ring at once: while one side does that the other makes room for more, so that there would be no end to it. */
+#define TURN_BYTES ((size_t)4 << 20)
+
 /* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
  * stream of sent bytes is the ring's own count, wherever the bytes are now. */
 struct chunk {
@@ -275,6 +279,7 @@ void channel_sent(struct channel *channel) {
 }
 
 static void drain_overflow(struct channel *channel) {
+    size_t moved = 0;
     while (channel->first != NULL) {
         struct chunk *chunk = channel->first;
         while (chunk->begin < chunk->end) {
@@ -287,10 +292,13 @@ static void drain_overflow(struct channel *channel) {
             size_t bytes = (size_t)ring_record_bytes(record->bytes);
             chunk->begin += bytes;
             channel->counters.overflow_bytes -= bytes;
+            moved += bytes;
+            if (moved >= TURN_BYTES && chunk->begin < chunk->end) return;
         }
         channel->first = chunk->next;
         if (channel->first == NULL) channel->last = NULL;
         free(chunk);
+        if (moved >= TURN_BYTES && channel->first != NULL) return;
     }
     assert(channel->counters.overflow_bytes == 0);
 }
@@ -381,9 +389,11 @@ static inline const struct message *take_whole(struct channel *channel, const vo
 __attribute__((noinline)) static const struct message *receive_in_pieces(struct channel *channel) {
     uint32_t bytes, flags;
     const void *payload;
+    size_t assembled = 0;
     while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
         if (flags == FRAGMENT_WHOLE) return take_whole(channel, payload, bytes);
         if (channel->holds && flags == FRAGMENT_FIRST && channel->in.head != channel->in.released) return NULL;
+        if (assembled >= TURN_BYTES) return NULL;
         ring_consume(&channel->in);
         if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
             channel_break(channel);
@@ -391,6 +401,7 @@ __attribute__((noinline)) static const struct message *receive_in_pieces(struct 
         }
         /* At once, not at the end of the turn: the rest of a large message may be waiting for just this room. */
         ring_release(&channel->in);
+        assembled += bytes;
         if ((flags & FRAGMENT_LAST) != 0) {
             channel->assembly_wanted = 0;
             return (const struct message *)(const void *)channel->assembly;

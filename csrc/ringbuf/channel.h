@@ -67,7 +67,8 @@ bool channel_unseen(const struct channel *channel, uint64_t place);
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
 
-/* The next message, or NULL when there is none now. Frees the one before it (locally). */
+/* The next message, or NULL when there is none now: one in many fragments is put together over several calls, of which the next is
+ * for the next turn. Frees the one before it (locally). */
 const struct message *channel_receive(struct channel *channel);
 /* Whether what was published when it was last looked has all been received: the next channel_receive() looks anew. */
 bool channel_drained(const struct channel *channel);
