@@ -8,7 +8,7 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.subscriptions import Channels, delivered, roll
-from tests.test_open_transactions import drop_dead
+from tests.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.test_paused_topics import comes_to, consume_for_now, jobs, pause, put
 from tests.test_positions import LATEST, seek
 from tests.test_shard_protocol import ask
@@ -28,9 +28,10 @@ def publish(bench: Channels, count: int) -> list[int]:
     return [bench.pub("t")[0] for _ in range(count)]
 
 
-def compact(bench: Channels) -> None:
+def compact(bench: Channels, *, into_new: bool = True) -> None:
     """What lives in the segments before moves to a new one, and they go."""
-    roll(bench)
+    if into_new:
+        roll(bench)
     for _ in range(100):
         if lib.worker_compact(bench.worker, 0, 1 << 20):
             break
@@ -80,8 +81,10 @@ def test_a_channel_that_is_emptied_after_compaction_has_what_the_pause_keeps(
         put(bench)
     pause(bench)
     kept = publish(bench, 3)
+    roll(bench)
+    kept += publish(bench, 1)
     assert bench.change(lib.CHANGE_MAKE, "t", "c") == OK
-    compact(bench)
+    compact(bench, into_new=False)
     assert bench.change(lib.CHANGE_EMPTY, "t", "c") == OK
     if restarts:
         bench.restart()
@@ -347,3 +350,36 @@ def test_what_was_published_with_a_delay_comes_to_all_when_it_is_due(bench: Chan
     ]  # fmt: skip
     came = sorted((a.conn, a.id) for a in bench.turn(51) if a.kind == lib.MSG_DELIVER)
     assert came == [(1, late), (2, late)]
+
+
+def test_what_is_emptied_in_pieces_is_no_job_after_a_restart_though_the_tube_was_wanted_meanwhile() -> None:
+    def play(restarts: bool) -> list[int]:
+        bench = Channels(piece=4)
+        publish(bench, 20)
+        bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_EMPTY, body=b"t")
+        one_turn(bench)
+        one_turn(bench)
+        bench.raw(WATCH, 2, topic=bench.topic("t"))
+        for _ in range(20):
+            bench.turn()
+        if restarts:
+            bench.restart()
+        left = jobs(bench)
+        bench.dispose()
+        return left
+
+    assert play(restarts=False) == play(restarts=True)
+    assert len(play(restarts=True)) < 20
+
+
+def test_a_channel_stands_where_the_first_job_that_it_was_given_lay_though_that_has_moved(bench: Channels) -> None:
+    """What is committed later with a place behind that is the channel's."""
+    first = put(bench)
+    roll(bench)
+    stage(bench)
+    assert bench.sub(1, "t", "c", credit=9) == OK
+    assert [id for id, _ in delivered(bench.turn())] == [first]
+    compact(bench, into_new=False)
+    bench.restart()
+    end(bench, COMMIT)
+    assert len(comes_to(bench, "c")) == 2

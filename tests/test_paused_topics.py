@@ -12,7 +12,7 @@ from tests.subscriptions import Channels, delivered, roll
 from tests.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.test_positions import EARLIEST, LATEST, begin, publish, seek, seqs
 from tests.test_shard_protocol import ask
-from tests.test_worker import DELETE, GONE, OK, PUBLISH, RESERVE, SHARDS, WATCH
+from tests.test_worker import DELETE, GONE, OK, PUBLISH, RESERVE, SECOND, SHARDS, WATCH
 
 
 @pytest.fixture
@@ -227,6 +227,31 @@ def test_what_is_compacted_while_a_channel_goes_in_pieces_is_the_job_queues_alon
     assert drop_dead(bench)
     bench.restart()
     assert jobs(bench) == [*ids, bench.next_id]
+    bench.dispose()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("delay", [0, 50])
+def test_a_job_that_is_deleted_before_the_first_channel_is_made_is_none_of_its(restarts: bool, delay: int) -> None:
+    """Which has the tube's jobs a few at a time, and is there with the last."""
+    bench = Channels(piece=5)
+    ids = []
+    for _ in range(20):
+        ids.append(bench.next_id)
+        bench.raw(PUBLISH, 999, topic=bench.topic("t"), id=bench.next_id, pri=1024, delay=delay * SECOND, body=b"x")
+        bench.next_id += SHARDS
+    bench.turn()
+    slot = bench.raw(lib.MSG_CHANGE, 90, pri=lib.CHANGE_MAKE, id=0, body=b"t\nc")
+    one_turn(bench)
+    for id in (ids[0], ids[19]):
+        bench.raw(DELETE, 2, id=id)
+    one_turn(bench)
+    answers = [a for _ in range(20) for a in bench.turn()]
+    assert [a.status for a in answers if a.slot == slot] == [OK]
+    if restarts:
+        bench.restart()
+    bench.turn(60)
+    assert sorted(comes_to(bench, "c")) == ids[1:19]
     bench.dispose()
 
 

@@ -39,7 +39,7 @@
  *                 the topic's first subscription, or is kept by the topic itself, and comes before seq, is held by neither any more.
  *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
- *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
+ *   ADOPT         topic, seq, if ADOPT_FROM: its cursor stands there then, or before; body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
  *                 ADOPT_ALL: all that are in it. ADOPT_DELAYED: those that a pause kept, published with a delay;
  *                 not written any more, as no channel has what a pause keeps.
  *   PENDING       topic, seq; attributes: uint64_t: a transaction's number; it is acknowledged, should that be committed;
@@ -109,6 +109,7 @@ enum record_flag {
     SUBSCRIPTION_BY_AGE = 2, /* it keeps its topic's messages, and what it has passed is not to be there */
     ADOPT_ALL = 1,
     ADOPT_DELAYED = 2,
+    ADOPT_FROM = 4,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
     TXN_COMMIT = 1,

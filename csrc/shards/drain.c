@@ -1,8 +1,8 @@
 /* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of goes piece by
  * piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is written then.
  *
- * What has gone by then is in no record. After a crash half way there is again what its segments still hold, and nobody has been
- * told otherwise.
+ * What has gone by then is in no record, but what waited in a topic or was kept by it (topic_life.c). After a crash half way
+ * there is again what its segments still hold, and nobody has been told otherwise.
  */
 #include "shards/requests.h"
 

@@ -74,6 +74,24 @@ static bool write_channel(struct worker *w, struct handover *h) {
     return true;
 }
 
+/* Read back, it is gone by the time the channel is made. */
+void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t subscription = t->handover->subscription;
+    struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return;
+    uint32_t delivery = delivery_find(w, subscription, id);
+    uint16_t holds = *stream_page_holds(stream_page(&t->stream, seq), seq);
+    if (!delivery && holds != 2) return; /* it has not come to that yet */
+    s->joined++;
+    if (delivery) {
+        delivery_drop(w, delivery);
+    } else {
+        message_release(w, topic, seq);
+        t->ahead--;
+    }
+}
+
 /* --- to the job queue --------------------------------------------------------------------------------------------- */
 
 static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {

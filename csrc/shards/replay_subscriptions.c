@@ -161,6 +161,8 @@ static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subsc
     /* An earlier release has it begin behind all that is there. */
     if ((r->flags & ADOPT_ALL) && t->keeps && of->cursor > t->stopped_seq)
         of->cursor = of->logged_cursor = t->stopped_seq;
+    /* What it adopted first may have moved with its segment. */
+    if ((r->flags & ADOPT_FROM) && r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
     if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
     uint64_t wall_ns = r->flags & ADOPT_DELAYED ? 0 : r->time_ns;
     const uint8_t *ids = record_body(r);

@@ -303,14 +303,14 @@ void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, con
 
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count, uint16_t flags) {
-    struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
-    head.flags = flags;
+    struct record head = head_of_subscription(w, RECORD_ADOPT, by, by->cursor);
+    head.flags = (uint16_t)(flags | ADOPT_FROM);
     append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by) {
-    struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
-    head.flags = ADOPT_ALL;
+    struct record head = head_of_subscription(w, RECORD_ADOPT, by, by->cursor);
+    head.flags = ADOPT_ALL | ADOPT_FROM;
     append_twice(w, s, &head, NULL, NULL, 0);
 }
 

@@ -385,6 +385,8 @@ void subscription_free(struct worker *w, uint32_t subscription);
 bool handover_leaves(const struct topic *t);
 /* A channel comes to have the topic's jobs. */
 bool handover_adopts(const struct topic *t);
+/* One of these is done before the channel is there: it is none of the channel's. */
+void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id);
 
 /* --- tomb.c --- */
 

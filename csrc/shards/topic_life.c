@@ -115,6 +115,7 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq) {
         job = whole;
         j = job_at(w, job);
     }
+    if (handover_adopts(t)) handover_job_done(w, topic, seq, j->id);
     if (t->stream.live && stream_position(&t->stream, seq))
         message_release(w, topic, seq);
     else
@@ -418,6 +419,9 @@ static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t to
     if (!c->upto) c->upto = topic_at(&w->topics, topic)->stream.end;
     if (topic_empty(w, topic, &c->done, c->upto, w->piece)) return DONE;
     release_wait(w, topic);
+    /* So that whoever comes to have the rest meanwhile has no more when the log is read back, either. */
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (shard_reserve(w, s, 1, 0, false) == LOG_OK) shard_log_emptied(w, s, topic, c->done);
     return MORE;
 }
 
