@@ -5,8 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,19 +198,11 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
-/* Accepted sockets inherit these from the one they were accepted on. A socket that is not TCP has no use for them. */
-static void set_tcp_options(int fd) {
-    int on = 1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-}
-
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered) {
     if (codec_at(protocol) == NULL || a->listeners_made == MAX_LISTENERS) {
         errno = EINVAL;
         return -1;
     }
-    set_tcp_options(fd);
     uint32_t number = a->listeners_made++;
     a->listeners[a->listener_count++] =
         (struct listener){.fd = fd, .protocol = (uint8_t)protocol, .number = (uint8_t)number, .filtered = filtered};
@@ -247,7 +237,6 @@ uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol) {
         errno = EINVAL;
         return 0;
     }
-    set_tcp_options(fd);
     const struct connection *c = socket_open(a, fd, protocol);
     return c != NULL ? c->number : 0;
 }

@@ -5,6 +5,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -52,6 +54,13 @@ struct connection *socket_open_local(struct acceptor *a) {
     return c;
 }
 
+/* Of each: who came before there was anybody to accept him has inherited nothing. A socket that is not TCP has no use for them. */
+static void set_tcp_options(int fd) {
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
 struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
     if (a->connections >= a->max_connections) {
         errno = EMFILE;
@@ -65,6 +74,7 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
         free(c);
         return NULL;
     }
+    set_tcp_options(fd);
     enter(a, c);
     a->connections++;
     board_add(&a->count->connections, 1);

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
+from pathlib import Path
 
 from mq_shards.acceptor import engine
 
@@ -88,3 +90,25 @@ def test_watches_of_all_connections_together_have_a_limit(bench: Bench) -> None:
     first.socket.close()
     bench.turn()
     assert second.talk(b"watch e\r\nwatch f\r\nwatch g\r\n") == b"WATCHING 3\r\nWATCHING 4\r\nOUT_OF_MEMORY\r\n"
+
+
+def test_whoever_came_before_he_could_be_accepted_is_answered_at_once_and_looked_after(bench: Bench) -> None:
+    """Clients of a broker that starts anew are there before it serves."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        with socket.create_connection(listener.getsockname()) as client:
+            bench.acceptor.listen(os.dup(listener.fileno()), engine.protocol_number("beanstalk"))
+            client.sendall(b"stats\r\n")
+            while bench.acceptor.run(SECOND) == 0 or not list(bench.acceptor.upcalls()):
+                pass
+            assert options_of(client.getsockname()) == (1, 1)
+
+
+def options_of(peer: object) -> tuple[int, int] | None:
+    """TCP_NODELAY and SO_KEEPALIVE of this process's socket that is connected to there."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
+            if sock.getpeername() == peer:
+                nodelay = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                return nodelay, sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    return None
