@@ -17,7 +17,7 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscript
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
-from mq_shards.gateway.pulsar.watches import Watches, matcher
+from mq_shards.gateway.pulsar.watches import Matcher, Watches
 
 # An acceptor waits for 5 s for a sign of life.
 LOOK_NS: Final = 6_000_000_000
@@ -176,14 +176,14 @@ class Questions:
             return []  # a real broker says so of what is not there
         names = await self._control.topics_of_mode(namespace, mode)
         await self._control.store.settled()
-        return names if pattern is None else list(filter(matcher(pattern), names))
+        return names if pattern is None else list(filter(Matcher(pattern), names))
 
     async def _watch(self, acceptor: int, asked: Json) -> Json:
         namespace, pattern = asked["namespace"], asked["pattern"]
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
             raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # so said of all clients
         try:
-            matcher(pattern)
+            Matcher(pattern)
         except RefusedError as error:
             raise RefusedError(error.status, "InvalidTopicName", f"Invalid topics pattern: {error.reason}") from None
         names = await self._names(namespace, "PERSISTENT", pattern)

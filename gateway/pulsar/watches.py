@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,13 +14,16 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
 MAX_WATCHERS: Final = 4096
 MAX_WATCHED_NAMES: Final = 1 << 20  # by all watchers together
 MAX_PATTERN_BYTES: Final = 1000
+# Of one that is compiled: few characters can stand for megabytes, which also take a second to make.
+PATTERN_MEMORY_BYTES: Final = 1 << 18
+MAX_WATCHED_SIZE: Final = 1 << 20  # of all watchers' patterns together, in RE2's instructions: some 16 bytes each
 TOLD_AFTER_S: Final = 0.05  # what changes together is told together
 
 
 @dataclass(slots=True)
 class _Watcher:
     namespace: str
-    matches: Callable[[str], bool]
+    matches: Matcher
     names: set[str]
     new: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -33,6 +35,7 @@ class Watches:
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[tuple[int, int], _Watcher] = {}  # by acceptor and its number
         self._names = 0
+        self._size = 0  # of their patterns
         self._due: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -42,15 +45,19 @@ class Watches:
     def watch(self, acceptor: int, number: int, namespace: str, pattern: str, names: list[str]) -> None:
         """`names` match already."""
         self.unwatch(acceptor, number)
-        if len(self._watchers) >= MAX_WATCHERS or self._names + len(names) > MAX_WATCHED_NAMES:
+        matches = Matcher(pattern)
+        full = len(self._watchers) >= MAX_WATCHERS or self._names + len(names) > MAX_WATCHED_NAMES
+        if full or self._size + matches.size > MAX_WATCHED_SIZE:
             raise too_many("there are as many watchers of topics as there may be")
-        self._watchers[acceptor, number] = _Watcher(namespace, matcher(pattern), set(names))
+        self._watchers[acceptor, number] = _Watcher(namespace, matches, set(names))
         self._names += len(names)
+        self._size += matches.size
 
     def unwatch(self, acceptor: int, number: int) -> None:
         watcher = self._watchers.pop((acceptor, number), None)
         if watcher is not None:
             self._names -= len(watcher.names)
+            self._size -= watcher.matches.size
 
     def forget(self, acceptor: int) -> None:
         """Its process is another now."""
@@ -96,23 +103,29 @@ def _text(error: Exception) -> str:
     return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
+class Matcher:
     """Of whole names: RE2, on what follows the domain, of a partitioned topic's name without its partition."""
-    import re2
 
-    _, found, rest = pattern.partition("://")
-    try:
+    def __init__(self, pattern: str) -> None:
+        """Raises RefusedError."""
+        import re2
+
+        options = re2.Options()
+        options.max_mem = PATTERN_MEMORY_BYTES
+        options.log_errors = False
+        _, found, rest = pattern.partition("://")
         if len(pattern.encode()) > MAX_PATTERN_BYTES:
             raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
-        compiled = re2.compile(rest if found else pattern)
-    except re2.error as error:
-        raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
+        try:
+            self._compiled = re2.compile(rest if found else pattern, options)
+        except re2.error as error:
+            raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
+        # It is made anew for a search from behind, if there is one.
+        self.size: Final = 2 * int(self._compiled.programsize)
 
-    def matches(name: str) -> bool:
+    def __call__(self, name: str) -> bool:
         try:
             base = str(topic_name(name).base)
         except PulsarNameError:
             return False
-        return compiled.fullmatch(base.partition("://")[2]) is not None
-
-    return matches
+        return self._compiled.fullmatch(base.partition("://")[2]) is not None

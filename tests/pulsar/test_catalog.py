@@ -17,6 +17,7 @@ from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
 from mq_shards.gateway.catalog import DURABLE, Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar import watches
 from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topic, topic_record
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
@@ -233,6 +234,29 @@ def test_a_watcher_is_told_of_what_matches_and_of_nothing_else(run: Run) -> None
         await side.control.create_new(topic_name(T + "log-c"), 0)
         await asyncio.sleep(0.1)
         assert len(side.calls.told) == 1
+
+    run(test)
+
+
+def test_a_pattern_is_no_larger_than_it_looks_and_all_of_them_have_a_limit(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a few characters RE2 makes megabytes, and takes a second to do so."""
+
+    async def test(side: Side) -> None:
+        for what in ({"do": "topics"}, {"do": "watch", "watcher": 1}):
+            name = str(what.pop("do"))
+            for huge in (r".*[\pL\pN]{1,400}b", r"(?:\pL{1,10}){1,40}b"):
+                assert "error" in await side.ask(name, namespace="public/default", pattern=huge, **what)
+        many = "|".join(f"persistent://public/default/orders-{i}.*" for i in range(20))
+        assert "error" not in await side.ask("topics", namespace="public/default", pattern=many)
+        monkeypatch.setattr(watches, "MAX_WATCHED_SIZE", 3 * watches.Matcher(T + "log-1.*").size)
+        wanted = {"namespace": "public/default", "pattern": T + "log-1.*"}
+        for _ in range(2):
+            answers = [await side.ask("watch", watcher=number, **wanted) for number in range(4)]
+            assert ["error" in one for one in answers] == [False, False, False, True]
+            for number in range(4):
+                await side.ask("unwatch", watcher=number)
 
     run(test)
 
