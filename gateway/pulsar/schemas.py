@@ -33,6 +33,10 @@ STRATEGIES: Final = frozenset(
 )  # fmt: skip
 DEFAULT_STRATEGY: Final = "FULL"
 MAX_SCHEMA_BYTES: Final = 1 << 20
+# Pairs of fields that are looked at to say whether a schema may follow those before it: the library looks each up among
+# all, and each branch of a union beside each.
+MAX_PAIRS: Final = 1 << 22
+_PAIRS_OF_BRANCHES: Final = 32
 
 _BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _TRANSITIVE: Final = "_TRANSITIVE"
@@ -95,6 +99,8 @@ def check_follows(new: Schema, live: Sequence[Schema], strategy: str) -> None:
         )
     against = live if strategy.endswith(_TRANSITIVE) else live[-1:]
     way = strategy.removesuffix(_TRANSITIVE)
+    if sum(_pairs(old, new) for old in against if old.type == new.type) > MAX_PAIRS:
+        raise IncompatibleError(f"more than {MAX_PAIRS} pairs of fields are too many to be compared")
     for old in reversed(against):
         if old.type == new.type and (why := _why_not(old, new, way)):
             raise IncompatibleError(f"Error during schema compatibility check with strategy {strategy}: {why}")
@@ -129,6 +135,35 @@ def _why_not(old: Schema, new: Schema, way: str) -> str:
     if way in ("FORWARD", "FULL") and (why := _why_unreadable(written, reading)):
         return f"Unable to read schema: {why}"
     return ""
+
+
+def _pairs(old: Schema, new: Schema) -> int:
+    """At most, of two that are valid."""
+    if new.type == "KEY_VALUE":
+        pairs = zip(key_and_value(old), key_and_value(new), strict=True)
+        return sum(_pairs(one, other) for one, other in pairs if one.type == other.type)
+    if new.type not in _BY_AVRO:
+        return 0
+    (before, some), (after, others) = _sizes(raw_data(old)), _sizes(raw_data(new))
+    return before * after + _PAIRS_OF_BRANCHES * (some + others)
+
+
+def _sizes(raw: bytes) -> tuple[int, int]:
+    """All fields, and of each union the square of its branches."""
+    fields = branches = 0
+    left: list[Any] = [json.loads(raw)]  # as the library reads it
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            branches += len(one) ** 2
+            left += one
+        elif isinstance(one, dict):
+            inner = one.get("fields")
+            if isinstance(inner, list):
+                fields += len(inner)
+                left += inner
+            left += [one[key] for key in ("type", "items", "values") if key in one]
+    return fields, branches
 
 
 def _avro(raw: bytes) -> AvroSchema:

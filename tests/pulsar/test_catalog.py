@@ -285,6 +285,24 @@ def test_schemas_have_versions_and_must_fit_those_before(run: Run) -> None:
     run(test)
 
 
+def test_what_is_too_much_to_be_compared_is_refused_at_once(run: Run) -> None:
+    """By pairs of fields, and of branches: some hundred kilobytes would take the library minutes."""
+    branches = ", ".join(f'{{"type": "record", "name": "U{i}", "fields": [{A}]}}' for i in range(300))
+    union = f'{{"name": "u", "type": [{branches}]}}'
+    many = [", ".join(f'{{"name": "{a}{i}", "type": "int"}}' for i in range(2100)) for a in "ab"]
+
+    async def test(side: Side) -> None:
+        for topic, first, second in ((T + "fields", *many), (T + "branches", union, f"{union}, {B}")):
+            await side.ask("open", topic=topic, create=True)
+            assert await side.ask("put-schema", topic=topic, **schema(first)) == {"version": 0}
+            refused = await side.ask("put-schema", topic=topic, **schema(second))
+            assert refused["error"] == "IncompatibleSchema"
+            assert "too many to be compared" in refused["reason"]
+            assert await side.ask("put-schema", topic=topic, **schema(first)) == {"version": 0}, "the same"
+
+    run(test)
+
+
 def test_a_consumer_brings_the_first_schema_only_to_a_topic_that_nobody_uses(run: Run) -> None:
     async def test(side: Side) -> None:
         topic = T + "s"
