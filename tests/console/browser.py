@@ -139,9 +139,19 @@ class Browser:
 
     def key(self, key: str) -> None:
         """A key as a keyboard sends it."""
-        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        text: dict[str, Any] = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        if key == "Tab":  # which the page is not to move the focus by, but the browser
+            text["windowsVirtualKeyCode"] = 9
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def tab_to(self, code: str, what: str) -> None:
+        """By the Tab key alone, to where `code` of the focused element, `it`, holds."""
+        for _ in range(500):
+            self.key("Tab")
+            if self.js(f"((it) => Boolean({code}))(document.activeElement)"):
+                return
+        raise AssertionError(f"no Tab leads to {what}")
 
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)

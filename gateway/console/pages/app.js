@@ -15,6 +15,7 @@ const query = document.getElementById("query");
 const root = document.documentElement;
 let page = null;
 let turn = 0;
+let shown = "";
 let timer = 0;
 
 // A page is {element, refresh()}; refresh asks and draws. One that is left is asked no more.
@@ -30,6 +31,10 @@ function route() {
 
 function open() {
   const own = ++turn;
+  // The same list in another order, or its next page: whoever has the keyboard goes on where he is.
+  const path = location.hash.split("?")[0];
+  const focused = path === shown && main.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  shown = path;
   document.querySelector("dialog[open]")?.close("");
   page = route();
   page.problem = h("div", { hidden: true, class: "problem", role: "alert" });
@@ -40,7 +45,11 @@ function open() {
     if (is) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   clearTimeout(timer);
-  refresh(own);
+  refresh(own).then(() => {
+    if (own === turn && focused !== undefined && document.activeElement === document.body) {
+      main.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+    }
+  });
 }
 
 async function refresh(own) {
@@ -89,12 +98,18 @@ function move(step) {
   rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))]?.focus();
 }
 
+// What an arrow is for, where that is there; elsewhere it scrolls.
+const ARROWS = { ArrowDown: "td.name a", ArrowUp: "td.name a",
+  ArrowLeft: 'button[data-key="before"]', ArrowRight: 'button[data-key="after"]' };
+const leaf = (arrow) => main.querySelector(ARROWS[arrow]).click();
+
 const KEYS = {
   "/": () => query.focus(),
   o: () => { location.hash = "#/"; },
   l: () => { location.hash = "#/topics"; },
   s: () => { location.hash = "#/shards"; },
   p: () => { location.hash = "#/pipeline"; },
+  ArrowRight: () => leaf("ArrowRight"), ArrowLeft: () => leaf("ArrowLeft"),
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
   n: () => { if (mayAny("publish")) publish(page.topic ?? ""); },
   t: switchTheme,
@@ -109,7 +124,7 @@ addEventListener("keydown", (event) => {
     return;
   }
   const action = KEYS[event.key];
-  if (!action || (event.key.startsWith("Arrow") && !main.querySelector("td.name a"))) return;
+  if (!action || (event.key in ARROWS && !main.querySelector(ARROWS[event.key]))) return;
   event.preventDefault();
   action();
 });

@@ -75,7 +75,7 @@ export async function publish(topic = "") {
 
 export function keys() {
   const all = [["/", "find a topic"], ["o  s  p", "overview, shards, pipeline"], ["l", "list of topics"], ["j  k", "next and previous row"],
-    ["Enter", "open the row"], ["n", "publish"], ["t", "light or dark"], ["Esc", "back"], ["?", "these keys"]];
+    ["Enter", "open the row"], ["←  →", "page before, next page"], ["n", "publish"], ["t", "light or dark"], ["Esc", "back"], ["?", "these keys"]];
   return show((dialog) => [
     h("h1", {}, "Keys"),
     h("dl", {}, all.flatMap(([key, what]) => [h("dt", {}, key.split("  ").map((one) => [h("kbd", {}, one), " "])), h("dd", {}, what)])),
