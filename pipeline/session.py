@@ -24,11 +24,12 @@ def _begun(builder: SparkSession.Builder) -> SparkSession:
     heard_by = signal.getsignal(signal.SIGINT)
     _begins.set()
     try:
-        return builder.getOrCreate()
+        found = builder.getOrCreate()
     finally:
         _begins.clear()
-        if heard_by is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, heard_by)
+    if heard_by is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, heard_by)
+    return found
 
 
 def _leave_signals_to_us() -> None:
