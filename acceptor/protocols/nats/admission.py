@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.protocols.nats.jetstream import with_api
 from mq_shards.acceptor.protocols.nats.shares import Account, all_lines
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
 
@@ -31,6 +32,8 @@ class Admission:
         self._free: list[int] = []
         self._unused = ROUTES_SET + 1  # the first number that no set has ever had
         self._sharing: dict[str, str] = {}  # by account: what the codec was told
+        self._said: Sequence[Account] = ()  # what they share, as it was said
+        self._system_account = ""  # whose JetStream's API is; empty: no server of the cluster has any
 
     def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
         """`user` None: nobody in particular, who may do everything in the global account. Why
@@ -70,8 +73,17 @@ class Admission:
             number = self._accounts[name] = self._engine.configure(self._protocol, "account", 0, encoded)
         return number
 
-    def share(self, accounts: Sequence[Account], cluster: str) -> None:
-        """What accounts share from now on, instead of what they did, at a server in that cluster."""
+    def take_jetstream(self, system_account: str) -> bool:
+        """Other servers of the cluster have it; whether that is news, and what accounts share is to be shared anew."""
+        is_news, self._system_account = system_account != self._system_account, system_account
+        return is_news
+
+    def share(self, cluster: str, accounts: Sequence[Account] | None = None) -> Sequence[Account]:
+        """What accounts share from now on, instead of what they did, at a server in that cluster; None: what was said
+        last. With what they need not say."""
+        self._said = accounts = self._said if accounts is None else accounts
+        if self._system_account:
+            accounts = with_api(accounts, self._system_account)
         for account in accounts:
             self.account(account["name"])
         lines = all_lines(accounts, self.account, cluster)
@@ -82,6 +94,7 @@ class Admission:
             encoded = text.encode(errors="surrogateescape")
             self._engine.configure(self._protocol, "shares", self.account(name), encoded)
             self._sharing[name] = text  # at once: the next may be refused
+        return accounts
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

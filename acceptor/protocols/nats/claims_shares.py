@@ -65,7 +65,12 @@ def _row(account: Account) -> Row:
         "exports": [one for said in blocks(nats, "exports") if (one := _export(said))],
         "imports": [one for said in blocks(nats, "imports") if (one := _import(said))],
         "mappings": _mappings(account),
+        "jetstream": _has_jetstream(block(nats, "limits")),
     }
+
+
+def _has_jetstream(limits: Mapping[str, Any]) -> bool:
+    return bool(block(limits, "tiered_limits")) or any(number(limits, name) for name in ("mem_storage", "disk_storage"))
 
 
 def _export(said: Mapping[str, Any]) -> Row | None:

@@ -222,6 +222,10 @@ class Cluster:
             return True
         return (account, server_id) in self._accounts if account else self.has(server_id)
 
+    def has_jetstream(self) -> bool:
+        routes = (route for server in self._servers.values() for route in server.connected())
+        return any(route.info is not None and route.info.flag("jetstream") for route in routes)
+
     def is_full(self, server_id: str) -> bool:
         server = self._servers.get(server_id)
         return server is None or None not in server.routes

@@ -64,6 +64,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case "jetstream":
                 if item.content is not False and item.content not in ("disabled", "disable"):
                     conf.warn(item, "jetstream is not supported: topics of this broker are durable")
+                    found["jetstream"] = True  # that other servers of a cluster may have
             case "msg_trace" | "trace_dest":
                 conf.warn(item, f"{key} is not supported: messages are not traced")
             case "exports":

@@ -58,6 +58,7 @@ from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.shares import needs_info
+from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
@@ -181,8 +182,8 @@ class Nats(Guarding):
     def serving(self) -> None:
         self._by_jwt.start({})
 
-    def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
-        self._admission.share(accounts, self._cluster.get("name", ""))
+    def _share(self, accounts: Sequence[Mapping[str, Any]] | None = None) -> None:
+        accounts = self._admission.share(self._cluster.get("name", ""), accounts)
         self._accounts = {account["name"]: account for account in accounts}
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
         if self._logins.callouts is not None:
@@ -270,17 +271,21 @@ class Nats(Guarding):
         host, port = self._websocket_address
         return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
 
-    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, *, met: bool) -> None:
+    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, **more: bool) -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
-        by the acceptor that has the routes, for all. `met`: there are or were some."""
-        said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, "met": met}
+        by the acceptor that has the routes, for all. `met`: there are or were some; `jetstream`: some that have it."""
+        said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more}
         self._broker.share(self.name, "cluster", said)
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
         if what == "cluster":
             before, self._cluster = self._cluster, message
-            if before.get("name") != message.get("name"):
-                self._share(list(self._accounts.values()))  # mappings may be of a cluster
+            is_news = bool(message["jetstream"]) and self._admission.take_jetstream(self.system_account)
+            if is_news or before.get("name") != message.get("name"):
+                self._share()  # mappings may be of a cluster
+            if is_news:
+                for conn in self._clients:
+                    self._limit(conn)
             self._say_info_again()
         elif account := self._by_jwt.took(what, message):
             for conn, client in list(self._clients.items()):
@@ -631,7 +636,6 @@ class Nats(Guarding):
         client.user = user
         self._expiries.set(conn, self._logins.ends_s(user))
         self._limit(conn)
-        self._engine.call(conn, "info", 0, self._asker(conn, client))
         self._engine.call(conn, "flags", flags_of(options))
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
@@ -642,24 +646,20 @@ class Nats(Guarding):
         if refusal := self._admission.admit(conn, user, self._logins.limits(user).connections):
             raise NatsError(refusal)
 
-    def _asker(self, conn: int, client: Client) -> bytes:
-        """What services of other accounts are told of it, where that is to be: JSON around the time to its answers."""
-        if client.account not in self._told_of_askers:
-            return b""
-        from mq_shards.acceptor.protocols.nats.user_info import asker
-
-        return asker(client, self._identity.server_name, self._cluster.get("name", ""))
-
     def _limit(self, conn: int) -> None:
-        """What all connections may, or less where its account may less. 0 subscriptions are any number."""
-        limits = self._logins.limits(self._clients[conn].user)
+        """What all connections may, or less where its account may less; and what services it asks are told of it."""
+        client = self._clients[conn]
+        limits = self._logins.limits(client.user)
         payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
         if limits.payload is not None:
             payload = min(payload, limits.payload)
-        if limits.subscriptions is not None:
+        if limits.subscriptions is not None:  # 0 are any number
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
         self._engine.call(conn, "max-payload", payload)
         self._engine.call(conn, "max-subscriptions", subscriptions)
+        is_told = client.account in self._told_of_askers
+        who = asker(client, self._identity.server_name, self._cluster.get("name", "")) if is_told else b""
+        self._engine.call(conn, "info", 0, who)
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]

@@ -100,6 +100,7 @@ class Routing:
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
         self._met = False  # another server, of which clients were told
+        self._jetstream = False  # at another server
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
@@ -639,7 +640,9 @@ class Routing:
             urls = self._cluster.connect_urls() if told else ()
             ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
             self._met = told and (self._met or bool(urls))
-            self._nats.cluster_changed(urls, ws_urls, self._own.cluster, met=self._met)
+            # Who has it, and is away for a moment, has it still.
+            self._jetstream = self._jetstream or self._cluster.has_jetstream()
+            self._nats.cluster_changed(urls, ws_urls, self._own.cluster, met=self._met, jetstream=self._jetstream)
 
     # --- figures ----------------------------------------------------------------------------------------------------
 

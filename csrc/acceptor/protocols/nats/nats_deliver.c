@@ -304,11 +304,30 @@ static bool deliver_to_named(struct nats_delivery *d, struct subject_pattern *co
     return false;
 }
 
+/* What a stream of another server sends its consumer's clients they see under the subject that it was published to, which
+ * stands behind the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
+static const struct nats_message *shown_of(const struct nats_message *m, struct nats_message *room) {
+    static const char ACK[] = "$JS.ACK.";
+    enum { ACK_BYTES = sizeof ACK - 1, ACK_DOTS = 8 };
+    const struct text reply = m->reply;
+    if (reply.bytes < ACK_BYTES || memcmp(reply.at, ACK, ACK_BYTES) != 0) return m;
+    size_t end = 0;
+    for (unsigned dots = 0; end < reply.bytes && (dots < ACK_DOTS || reply.at[end] != '@'); end++)
+        dots += reply.at[end] == '.';
+    if (end + 1 >= reply.bytes) return m;
+    *room = *m;
+    room->subject = (struct text){reply.at + end + 1, reply.bytes - end - 1};
+    room->reply.bytes = end;
+    room->joined = false;
+    return room;
+}
+
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t number,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
-    d.message = message;
+    struct nats_message room;
+    d.message = shown_of(message, &room);
     /* What nobody else had a member for comes back to where it was published: who wants no echo has none. */
     if (message->from >> 32 == (uint64_t)a->index + 1) d.from = connection_find(a, (uint32_t)message->from);
     struct subject_pattern *const *patterns;
@@ -368,10 +387,13 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
     /* With one acceptor all others are behind routes. */
     if (account->remote != NULL && a->mesh_there != 0) look_abroad(&d, account, &abroad, BOARD_MAX_ACCEPTORS);
+    struct nats_message room;
+    d.message = shown_of(message, &room);
     if (matching > 0) nats_begin(&d);
     server->delivering = true;
     for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
     for (size_t i = 0; i < count; i++) deliver_named(&d, patterns, matching, groups[i], &abroad);
+    d.message = message;
     pass_on(&d, &abroad);
     nats_made(&d);
     if (d.answers) nats_go_on(a, server, number, NULL, message, true, false);
