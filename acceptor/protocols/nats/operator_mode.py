@@ -7,7 +7,7 @@ It is configured anew with each file; what had been fetched before goes on to co
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +47,7 @@ class OperatorMode:
         self._server = server
         self._changed = changed
         self._others = others
-        self._inbox: Final = f"_INBOX.{secrets.token_hex(11)}"
+        self._inbox: Final = f"_INBOX.{os.urandom(11).hex()}"
         self.operator: Operator | None = None
         self._resolver: UrlResolver | DirResolver | None = None
         self._updates: Updates | None = None
