@@ -194,6 +194,7 @@ class Operator:
         """Accounts that matter though nobody has come from there."""
         if self._fetches is None:
             return
+        self._fetches.met("")  # so that no stranger takes their places
         for name in names - self._accounts.keys() - self._wanted:
             if nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) and len(self._wanted) < MAX_ACCOUNTS:
                 self._wanted.add(name)
