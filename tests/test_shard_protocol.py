@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import random
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.worker import SYNC_MODES
 
 from tests.subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import CANCEL, CLOSE, GONE, OK, RELEASE, RESERVE, RESERVE_ID, SHARDS, USE, WATCH, Answer
@@ -130,6 +132,33 @@ def test_an_answer_is_not_joined_across(bench: Channels, between: str) -> None:
     joined = [a.pri for a in answers if a.kind == lib.MSG_PUBLISH and a.status == OK and a.pri]
     assert sum(joined) == len(slots) - (between in ("request", "refused", "plain"))
     assert joined[0] == joined[-1] == 2
+
+
+def test_who_comes_in_the_place_of_one_that_has_gone_is_answered_itself(bench: Channels) -> None:
+    bench.topic("t")
+    first = put(bench, "t")
+    bench.raw(GONE, 5)
+    bench.next_slot = first + 1
+    assert put(bench, "t", conn=6) == first + 1
+    answers = bench.turn()
+    assert answered(answers) == [(first, 1, 0)]
+    assert answered(answers, 6) == [(first + 1, 1, 1)]
+
+
+def test_an_answer_is_not_joined_to_one_that_is_let_out_by_an_earlier_sync(bench: Channels) -> None:
+    assert lib.worker_sync_mode(bench.worker, SYNC_MODES["always"], 0)
+    bench.topic("t")
+    slots = []
+    for _ in range(3):
+        slots.append(put(bench, "t"))
+        lib.channel_publish(bench.channels[0])
+        lib.worker_turn(bench.worker, bench.now, bench.wall)  # a round of syncs begins, or is under way
+    found: list[tuple[int, int, int]] = []
+    until = time.monotonic() + 60
+    while sum(count for _, count, _ in found) < len(slots) and time.monotonic() < until:
+        found += answered(bench.turn())
+    assert [slot for slot, count, _ in found for slot in range(slot, slot + count)] == slots
+    assert found[0] == (slots[0], 1, 0), "the first round covers one"
 
 
 def test_so_many_answers_are_one_and_no_more(bench: Channels) -> None:

@@ -38,8 +38,9 @@ static bool may_join(const struct peer *p, uint32_t client, const struct message
         return false;
     const struct message *to = p->joined;
     uint32_t count = to->count;
-    return m->slot == to->slot + count && m->seq == to->seq + count && m->incarnation == to->incarnation &&
-           m->topic == to->topic && m->flags == to->flags && count < JOINED_MOST;
+    /* The number of a client that has gone may be another connection's by now. */
+    return m->conn == to->conn && m->slot == to->slot + count && m->seq == to->seq + count && m->topic == to->topic &&
+           m->incarnation == to->incarnation && m->flags == to->flags && count < JOINED_MOST;
 }
 
 void request_joined(struct worker *w, uint32_t client, struct message *m) {
