@@ -14,6 +14,9 @@
 /* Steps. */
 #define ALL (UINT64_MAX / 2)
 
+/* Of one turn, should much have been published since the one before. */
+enum { MOST_PIECES = 16 };
+
 struct release {
     struct release *next;
     uint32_t topic;
@@ -147,7 +150,8 @@ static bool release_piece(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, t);
     uint64_t before = t->stopped_seq, published = t->next_seq - t->release->end;
     t->release->end = t->next_seq;
-    release_some(w, topic, t->next_seq, w->piece + 2 * published);
+    uint64_t more = 2 * published < MOST_PIECES * w->piece ? 2 * published : MOST_PIECES * w->piece;
+    release_some(w, topic, t->next_seq, w->piece + more);
     if (t->stopped_seq == before && before < t->next_seq) return false;
     if (only_ephemeral(t)) shard_log_emptied(w, s, topic, t->stopped_seq);
     if (t->stopped_seq == t->next_seq) {

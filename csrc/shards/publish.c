@@ -57,7 +57,7 @@ static void keep(struct worker *w, uint32_t topic, uint64_t seq, log_position po
     if (!stream_put(&t->stream, seq, position, goes_to_queue(t) ? 2 : 1, delayed)) worker_die("out of memory");
     stream_keep(&t->stream, seq, true);
     *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
-    if (t->ephemeral && !t->subscription_count) trim_waiting(w, topic);
+    if (t->ephemeral && !t->subscription_count && !t->tube) trim_waiting(w, topic);
 }
 
 void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,

@@ -141,3 +141,42 @@ def test_records_of_earlier_releases_are_read(old: tuple[Channels, bool]) -> Non
     assert not lib.worker_next_seq(bench.worker, b"nobody", 6)
     assert lib.worker_next_seq(bench.worker, b"t", 1) == 3
     assert lib.worker_next_seq(bench.worker, b"kept", 4) == (1 if whole else 0)
+
+
+def test_what_a_pause_kept_each_channel_had_itself_in_earlier_releases() -> None:
+    """Those delivered what was due during a pause; it is not given again to who has finished it."""
+    pri_ttr = struct.pack("<II", 1024, 60_000)
+    delayed = struct.pack("<III", 1024, 60_000, 1)
+    s = Segment(1, 2)
+    s.add(FLOOR, id=SHARDS)
+    s.add(TOPIC, 1, flags=DURABLE | STOPPED, attributes=struct.pack("<Q", 1), body=b"t")
+    s.add(SUBSCRIPTION, 1, id=1, body=b"c")
+    s.add(PUBLISH, 1, 0, SHARDS * 10, attributes=pri_ttr, body=b"before")
+    s.add(PUBLISH, 1, 1, SHARDS * 11, attributes=delayed, body=b"due")
+    s.add(PUBLISH, 1, 2, SHARDS * 12, attributes=delayed, body=b"due too")
+    s.add(PUBLISH, 1, 3, SHARDS * 13, attributes=pri_ttr, body=b"kept")
+    s.add(SUBSCRIPTION, 1, seq=1, id=2, body=b"d")
+    s.add(FINISH, 1, seq=1, id=1, attributes=struct.pack("<I", 1))
+    moved = pri_ttr + struct.pack("<QQ", 0, 60 * SECOND) + bytes(48)
+    s.add(MOVED, 1, 4, SHARDS * 14, flags=NO_JOB | REFERENCED, attributes=moved, body=b"moved")
+    ahead = b"".join(struct.pack("<IIIIQ", channel, 1, 0, 0, 0) for channel in (1, 2))
+    s.add(REFERENCES, 1, 4, SHARDS * 14, body=ahead)
+    bench = Channels()
+    bench.stop()
+    for _, fd in bench.segments[0]:
+        os.close(fd)
+    bench.segments[0] = [(1, s.fd())]
+    bench.names.clear()
+    bench.next_id = SHARDS * 1000
+    bench.start()
+    for _ in range(2):
+        topic = bench.catalog()["t"]
+        assert topic.paused and topic.depth == 3, "what is due too, kept, and moved"
+        assert (topic.channels["c"].depth, topic.channels["d"].depth + topic.channels["d"].deferred) == (1, 1)
+        bench.restart()
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    for conn, channel in ((1, "c"), (2, "d")):
+        assert bench.sub(conn, "t", channel, credit=9) == OK
+        own = b"before" if channel == "c" else b"due"
+        assert sorted(bodies(bench.turn(1))) == sorted([own, b"due too", b"kept", b"moved"])
+    bench.dispose()
