@@ -238,7 +238,6 @@ def test_a_full_refresh_that_is_killed_at_any_step_is_finished_by_the_next_run(
             ("--full-refresh-all", "raw_messages: running"),
             ("--full-refresh=messages", "messages: running"),
             ("--full-refresh-all", "messages: done"),
-            ("--full-refresh=raw_messages", "topic_quality: done"),
         )
     ):
         run_and_kill([*job(broker, project), tables], tmp_path / "said", when)
