@@ -10,6 +10,7 @@ NAME is that of a topic, or TOPIC:CHANNEL. A message has the same id wherever it
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import struct
@@ -80,23 +81,34 @@ class Queue:
         except ValueError:
             raise ClientError(f"{path} is damaged") from None
 
+    def _numbers(self, first: int) -> list[int]:
+        """Of the files that there are, from that on."""
+        names = (path.name for path in self._directory.glob(f"{glob.escape(self._name)}.diskqueue.*.dat"))
+        numbers = (name.removesuffix(".dat").rpartition(".")[2] for name in names)
+        return sorted(int(number) for number in numbers if number.isdigit() and int(number) >= first)
+
     def places(self, files: list[Path], progress: Progress) -> Places:
         """`files` gets those that there are. Raises ClientError, OSError."""
         begin = self._begin()
         if begin is None:
             return np.empty(0, PLACE)
-        file, position = begin
+        first, begins_at = begin
         found: list[Places] = []
-        while self._path(file).exists():
-            files.append(self._path(file))
-            data = self._path(file).read_bytes()
+        there = self._numbers(first)
+        if there and there[0] != first:
+            # nsqd says seldom where it reads, and removes what it has read: one that was killed has said too little.
+            path = self._path(first)
+            print(f"mq-shards: {path} is not there: it is read from {self._path(there[0]).name} on", file=sys.stderr)
+        for number in there:
+            position = begins_at if number == first else 0
+            files.append(self._path(number))
+            data = self._path(number).read_bytes()
             rows = list(_messages(data, position, len(files) - 1))
             found.append(np.array(rows, PLACE))
             end = rows[-1][3] + rows[-1][4] if rows else position
             if end < len(data):
-                print(f"mq-shards: {self._path(file)}: what follows byte {end} is no whole message", file=sys.stderr)
+                print(f"mq-shards: {files[-1]}: what follows byte {end} is no whole message", file=sys.stderr)
             progress(len(data))
-            file, position = file + 1, 0
         return np.concatenate(found) if found else np.empty(0, PLACE)
 
 
