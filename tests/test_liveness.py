@@ -139,8 +139,11 @@ def test_processes_that_loop_for_ever_are_named_and_replaced() -> None:
             client.sendall(b"put 0 0 60 5\r\nhello\r\n")
             assert client.recv(100).startswith(b"INSERTED")
         victims = {title: server.pid_of(title) for title in ("mq-worker-1", "mq-acceptor-0", "mq-gateway")}
-        for pid in victims.values():
-            spin.spin(pid)
+        try:
+            for pid in victims.values():
+                spin.spin(pid)
+        except PermissionError:
+            pytest.skip("processes may not be traced here")
         for title, pid in victims.items():
             for line in (f"(pid {pid}) has not answered for", f"(pid {pid}) hangs: killing it", "is back"):
                 wait_until(lambda line=f"{title} {line}": line in server.said(), f"{title} {line}")
