@@ -26,6 +26,7 @@ struct handover {
     bool to_queue; /* once all have left */
     bool written;  /* and there until those who wait have joined */
     bool to_join;
+    uint32_t waited; /* turns, for that */
 };
 
 /* --- to a channel ------------------------------------------------------------------------------------------------- */
@@ -200,11 +201,19 @@ static void has_left(struct worker *w, struct handover *h) {
     if (!h->leaving && !h->to_queue) end(w, h);
 }
 
+/* For who waits to join it what comes again may be put in order first, half a piece a turn (policy_prepare). */
+static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
+    const struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
+    bool alone = h->to_join && h->subscription && !s->consumers;
+    return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
+}
+
 /* All of them touch no more than one does. */
 static void go_on(struct worker *w, struct handover *h, uint64_t most) {
     if (h->leaving) {
         if (leave_some(w, h, most)) has_left(w, h);
     } else if (h->written) {
+        if (may_yet_be_joined(w, h)) return;
         /* Who waited for it has joined; one that is ephemeral, and whose only client has gone, goes too. */
         uint32_t subscription = h->to_join ? h->subscription : 0;
         end(w, h);
