@@ -616,6 +616,7 @@ class Play:
         self.ledger.unsure(holder, [whole])
 
         def answered(a: Answer) -> None:
+            self.ledger.unsure(holder, [whole])
             if a.status == OK:
                 self.ledger.finish(holder, id)
 
