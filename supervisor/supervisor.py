@@ -164,6 +164,7 @@ class Supervisor:
                 privileges.become(privileges.identity(options.user))
             except ValueError as error:
                 raise StartError(str(error)) from None
+            options.check_files()
         cores = len(os.sched_getaffinity(0))
         self._open_data(stack, cores)
         workers = worker_count(options.workers, options.acceptors, self._shards, cores)

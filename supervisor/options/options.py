@@ -178,6 +178,12 @@ class Options:
         check_names(doors)
         check_doors(doors)
 
+    def check_files(self) -> None:
+        """Once more: who has become another user may not be able to read certificates. Raises OptionsError."""
+        _check_protocols(self.settings)
+        if any(address.protocol in SECURE for address in self.listen):
+            _check_secure(self.settings)
+
     @property
     def gateway(self) -> bool:
         """Whether there is work for one."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
+from tests.nsq import certificates
 from tests.servers import Shape, children
 
 NOBODY = "nobody"
@@ -35,6 +36,15 @@ def test_no_process_is_roots_any_more_and_the_data_belongs_to_the_user() -> None
             assert server.terminate() == 0
     finally:
         shutil.rmtree(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_key_that_the_user_cannot_read_is_one_line(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    Path(pair.key).chmod(0o600)
+    tls = ["--set", f"tls.cert={pair.cert}", "--set", f"tls.key={pair.key}"]
+    with pytest.raises(RuntimeError, match=r"ended with 2:[^\0]*mq-shards: tls.cert [^\n]*: Permission denied"):
+        servers.start(SHAPE, options=["--user", NOBODY, "--listen", "beanstalks://127.0.0.1:0", *tls])
 
 
 def test_a_user_that_is_not_there_is_one_line() -> None:
