@@ -73,7 +73,7 @@ class Bench:
         for shard in range(SHARDS):
             assert lib.worker_own(self.worker, shard)
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
-            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size or os.close(fd)]
+            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size or self.drop(shard, n, fd)]
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
@@ -89,6 +89,11 @@ class Bench:
             assert lib.worker_peer(self.worker, acceptor, back, there, -1)
             os.close(there)
             os.close(back)
+
+    def drop(self, shard: int, number: int, fd: int) -> None:
+        os.close(fd)
+        if (shard, number) in self.names:
+            os.close(self.names.pop((shard, number)))
 
     def supply(self) -> None:
         size, number = ffi.new("uint64_t *"), ffi.new("uint32_t *")
