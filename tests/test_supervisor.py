@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.restarts import delay_after
 
 from tests.servers import ROOT, children, comm_of, free_port, wait_until
@@ -343,12 +344,27 @@ def test_systemd_is_told_again_and_again_that_it_lives_where_it_watches(start: S
     wait_until(lambda: broker.has_noticed("WATCHDOG=1") and broker.noticed.count("WATCHDOG=1") > 1, "it is told")
 
 
-@pytest.mark.parametrize("env", [{}, {"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}])
-def test_systemd_is_not_told_where_another_is_watched(start: Start, env: dict[str, str]) -> None:
-    broker = start("--workers", "1", **env)
-    broker.process.terminate()
-    assert broker.ends() == 0
-    assert broker.has_noticed("STOPPING=1") and "WATCHDOG=1" not in broker.noticed
+@pytest.mark.parametrize(
+    ("env", "is_told"),
+    [
+        ({}, False),
+        ({"WATCHDOG_USEC": "60000000"}, True),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}, True),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}, False),
+    ],
+)
+def test_systemd_is_told_only_where_it_watches_this_process(
+    tmp_path: Path, env: dict[str, str], is_told: bool
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.bind(str(tmp_path / "notify"))
+        given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **env}
+        notifier = Notifier.from_environment(given)
+        assert given == {}, "no child has it"
+        notifier.alive()
+        notifier.stopping("x")
+        notifier.close()
+        assert notices.recv(4096).startswith(b"WATCHDOG=1" if is_told else b"STOPPING=1")
 
 
 def test_systemd_is_told_over_an_abstract_socket(start: Start) -> None:

@@ -173,9 +173,24 @@ def _avro(raw: bytes) -> AvroSchema:
 
 
 def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
-    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+    from avro.compatibility import (
+        ReaderWriterCompatibilityChecker,
+        SchemaCompatibilityResult,
+        SchemaCompatibilityType,
+    )
 
-    result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
+    class Checker(ReaderWriterCompatibilityChecker):
+        """The library gives all that is wrong with a type to each that names it: of some that name each other twice
+        that is twice as much with each. Messages, which are told, are kept once."""
+
+        def calculate_compatibility(
+            self, reader: AvroSchema, writer: AvroSchema, location: list[str]
+        ) -> SchemaCompatibilityResult:
+            found = super().calculate_compatibility(reader, writer, location)
+            found.incompatibilities.clear()
+            return found
+
+    result = Checker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
     if result.compatibility is SchemaCompatibilityType.compatible:
         return ""
     return "; ".join(sorted(map(str, result.messages))) or "they do not match"

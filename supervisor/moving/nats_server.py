@@ -111,7 +111,7 @@ def _signal(text: str) -> tuple[int, int]:
         raise OptionsError(f"nats-server: -sl: cannot read {whom}: {error.strerror}") from None
     except ValueError:
         raise OptionsError(f"nats-server: -sl: {whom} does not hold the number of a process") from None
-    if pid < 1:
+    if not 0 < pid < 1 << 31:
         raise OptionsError(f"nats-server: -sl: {pid} is no process")
     return pid, SIGNALS[command]
 

@@ -210,7 +210,8 @@ def test_nats_servers_signals_reach_the_one_that_is_named(tmp_path: Path, capsys
     ended.wait()
     for given, status, said in (
         (f"ldm={tmp_path}/pid", 2, "-1 is no process"), ("ldm=/nowhere", 2, "cannot read /nowhere"), ("ldm", 2, "-P"),
-        ("reopen=1", 2, "lines go to stderr"), (f"term={ended.pid}", 1, "No such process"),
+        ("ldm=99999999999", 2, "99999999999 is no process"), ("reopen=1", 2, "lines go to stderr"),
+        (f"term={ended.pid}", 1, "No such process"),
     ):  # fmt: skip
         assert main(["as", "nats-server", "-sl", given]) == status
         assert said in capsys.readouterr().err

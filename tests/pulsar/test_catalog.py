@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from avro import compatibility
 from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
 from mq_shards.gateway.catalog import DURABLE, Channel
 from mq_shards.gateway.catalog import Topic as Figures
@@ -261,6 +262,14 @@ def test_a_pattern_is_no_larger_than_it_looks_and_all_of_them_have_a_limit(
     run(test)
 
 
+def test_what_the_groups_of_a_pattern_match_is_not_looked_for() -> None:
+    """It takes hundreds of times as long as to say whether all of it matches; and each name is compared."""
+    matches = watches.Matcher(T + r"(\w*)" * 190)
+    found = matches._compiled.fullmatch("public/default/orders")
+    assert found is not None and found.groups() == ()
+    assert matches(T + "orders") and not matches(T + "or-ders")
+
+
 def test_schemas_have_versions_and_must_fit_those_before(run: Run) -> None:
     async def test(side: Side) -> None:
         topic = T + "s"
@@ -299,6 +308,35 @@ def test_what_is_too_much_to_be_compared_is_refused_at_once(run: Run) -> None:
             assert refused["error"] == "IncompatibleSchema"
             assert "too many to be compared" in refused["reason"]
             assert await side.ask("put-schema", topic=topic, **schema(first)) == {"version": 0}, "the same"
+
+    run(test)
+
+
+def test_what_is_wrong_with_a_type_is_said_once_however_often_it_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these has the one before twice: the library would gather 2^30 of what is wrong with the first."""
+    merge = compatibility.merge
+
+    def watched(*both: compatibility.SchemaCompatibilityResult) -> compatibility.SchemaCompatibilityResult:
+        merged = merge(*both)
+        assert len(merged.incompatibilities) < 1000
+        return merged
+
+    monkeypatch.setattr(compatibility, "merge", watched)
+
+    def nested(last: str, deep: int = 30) -> str:
+        kind = f'{{"type": "record", "name": "R0", "fields": [{last}]}}'
+        for i in range(1, deep):
+            twice = f'{{"name": "x", "type": {kind}}}, {{"name": "y", "type": "R{i - 1}"}}'
+            kind = f'{{"type": "record", "name": "R{i}", "fields": [{twice}]}}'
+        return f'{{"name": "all", "type": {kind}}}'
+
+    async def test(side: Side) -> None:
+        await side.ask("open", topic=T + "s", create=True)
+        assert await side.ask("put-schema", topic=T + "s", **schema(nested(A))) == {"version": 0}
+        refused = await side.ask("put-schema", topic=T + "s", **schema(nested('{"name": "z", "type": "int"}')))
+        assert refused["error"] == "IncompatibleSchema" and refused["reason"].endswith("Unable to read schema: z")
 
     run(test)
 
