@@ -73,7 +73,8 @@ class Bench:
         for shard in range(SHARDS):
             assert lib.worker_own(self.worker, shard)
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
-            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size or self.drop(shard, n, fd)]
+            there = self.segments.get(shard, [])
+            kept = [(n, fd) for n, fd in there if os.fstat(fd).st_size or self.drop(shard, n, fd)]
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
