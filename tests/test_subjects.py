@@ -192,6 +192,29 @@ def test_what_is_kept_of_a_match_goes_when_a_pattern_that_matches_comes_or_goes(
     assert trie.match("a.b")[0] == Counter([2, 3])
 
 
+def fanout(trie: Trie, subject: str) -> int:
+    """As it is told of what is kept, which is this alone."""
+    trie.match(subject)
+    kept = ffi.new("struct subjects_kept *")
+    assert lib.subjects_kept(trie.subjects, kept)
+    assert (kept.subjects, kept.fanout) == (1, kept.max_fanout)
+    return int(kept.fanout)
+
+
+def test_groups_of_several_patterns_count_once_and_many_are_not_compared(trie: Trie) -> None:
+    """Thousands of them, of a thousand subjects, would take minutes."""
+    trie.add(100, "a.*", "")
+    trie.add(101, "*.b", "")
+    for number in range(4):
+        trie.add(number, "a.*", f"q{number}")
+        trie.add(10 + number, "*.b", f"q{number}")
+    assert fanout(trie, "a.b") == 2 + 4
+    trie.add(4, "a.*", "q4")
+    assert fanout(trie, "a.b") == 2 + 5 + 4
+    trie.remove(4)
+    assert fanout(trie, "a.b") == 2 + 4
+
+
 def test_a_very_long_subject_is_matched_and_a_longer_one_matches_nothing(trie: Trie) -> None:
     trie.add(1, ">", "")
     longest = ".".join(["a"] * (1 << 15))

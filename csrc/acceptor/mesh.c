@@ -155,7 +155,8 @@ void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
     if (other >= BOARD_MAX_ACCEPTORS || link_of(a, other)->channel == NULL) return;
     struct mesh_link *link = link_of(a, other);
     /* What it sent before it died counts. */
-    hear(a, other, UINT32_MAX);
+    do hear(a, other, UINT32_MAX);
+    while (!channel_drained(link->channel)); /* one that is large is put together in pieces */
     channel_close(link->channel);
     link->channel = NULL;
     link->backlogged = false;

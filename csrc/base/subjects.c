@@ -12,15 +12,15 @@
 /* What is kept of earlier matches: of short subjects, few patterns each, in place. A subject has one place, and takes it from
  * another one time in KEPT_PATIENCE: where there are more subjects than places, few of them are worth keeping. */
 enum {
-    KEPT = 1024,
     KEPT_BITS = 10,
+    KEPT = 1 << KEPT_BITS, /* places are numbered by bits */
     KEPT_SUBJECT_BYTES = 64,
     KEPT_PATTERNS = 6,
     KEPT_PATIENCE = 8,
+    FEW_GROUPS = 8, /* are compared; of thousands all that is kept would take minutes */
     FIRST_BUCKETS = 64,
     FIRST_ENTRIES = 4
 };
-_Static_assert(KEPT == 1 << KEPT_BITS, "places are numbered by bits");
 
 struct kept {
     uint64_t generation; /* another than that of the subjects: nothing is kept here */
@@ -301,13 +301,12 @@ static struct subject_group *find_group(const struct subject_pattern *p, const c
 
 static struct subject_group *group_for(struct subject_pattern *p, const char *name, size_t bytes) {
     struct subject_group *g = find_group(p, name, bytes);
-    if (g) return g;
-    g = calloc(1, sizeof *g + bytes);
-    if (!g) return NULL;
+    if (g || !(g = calloc(1, sizeof *g + bytes))) return g;
     g->name_bytes = (uint32_t)bytes;
     memcpy(g->name, name, bytes);
     g->next = p->groups;
     p->groups = g;
+    p->group_count++;
     return g;
 }
 
@@ -315,6 +314,7 @@ static void forget_group(struct subject_pattern *p, struct subject_group *g) {
     struct subject_group **at = &p->groups;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
+    p->group_count--;
     assert(g->entries.capacity == 0);
     free(g);
 }
@@ -677,13 +677,14 @@ uint64_t subjects_hits(const struct subjects *s) {
 }
 
 static uint64_t fanout_of(const struct kept *k) {
-    uint64_t fanout = 0;
+    uint64_t groups = 0, fanout = 0;
+    for (uint32_t i = 0; i < k->count; i++) groups += k->patterns[i]->group_count;
     for (uint32_t i = 0; i < k->count; i++) {
+        const struct subject_group *g = groups <= FEW_GROUPS ? k->patterns[i]->groups : NULL;
+        for (; g != NULL; g = g->next) fanout -= subject_group_seen(k->patterns, i, g);
         fanout += k->patterns[i]->alone.count;
-        for (const struct subject_group *g = k->patterns[i]->groups; g != NULL; g = g->next)
-            fanout += i == 0 || !subject_group_seen(k->patterns, i, g);
     }
-    return fanout;
+    return groups + fanout;
 }
 
 bool subjects_kept(const struct subjects *s, struct subjects_kept *out) {
@@ -691,9 +692,9 @@ bool subjects_kept(const struct subjects *s, struct subjects_kept *out) {
     for (size_t i = 0; s->kept && i < KEPT; i++) {
         if (s->kept[i].generation != s->generation) continue;
         uint64_t fanout = fanout_of(&s->kept[i]);
-        out->subjects++;
-        out->fanout += fanout;
         if (fanout > out->max_fanout) out->max_fanout = fanout;
+        out->fanout += fanout;
+        out->subjects++;
     }
     return s->kept != NULL;
 }

@@ -108,6 +108,7 @@ struct subject_pattern {
     };
     uint64_t hash; /* 0: it has a wildcard */
     uint32_t bytes;
+    uint32_t group_count;
     char text[]; /* there may be millions: it begins right behind */
 };
 
@@ -145,8 +146,8 @@ uint64_t subjects_count(const struct subjects *subjects);
 uint64_t subjects_pattern_count(const struct subjects *subjects);
 uint64_t subjects_looked(const struct subjects *subjects);
 uint64_t subjects_hits(const struct subjects *subjects);
-/* Of what is kept: subjects, and who has a message of each (a group once), all together and of the one with most. False, and
- * nothing is looked at, where there is no room to keep something in. */
+/* Of what is kept: subjects, and who has a message of each, all together and of the one with most: a group once, or, where there
+ * are many, once for each pattern that it has. False, and nothing is looked at, where there is no room to keep something in. */
 struct subjects_kept {
     uint64_t subjects, fanout, max_fanout;
 };

@@ -84,6 +84,10 @@ uint64_t subjects_count(const struct subjects *subjects);
 uint64_t subjects_pattern_count(const struct subjects *subjects);
 uint64_t subjects_looked(const struct subjects *subjects);
 uint64_t subjects_hits(const struct subjects *subjects);
+struct subjects_kept {
+    uint64_t subjects, fanout, max_fanout;
+};
+bool subjects_kept(const struct subjects *subjects, struct subjects_kept *out);
 size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out);
 bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from mq_shards.acceptor import engine
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import Producer, create
 
 from tests.acceptor.bench import (
@@ -152,4 +153,27 @@ def test_a_ring_that_makes_no_sense_is_reported_and_its_worker_is_gone() -> None
     assert client.received() == b"DELETED\r\n"
     os.close(requests)
     os.close(replies)
+    bench.close()
+
+
+@pytest.mark.parametrize("of_mesh", [False, True], ids=["worker", "acceptor"])
+def test_what_is_large_and_was_said_by_one_that_died_is_heard_to_its_end(of_mesh: bool) -> None:
+    """Though no more than a piece of it would be put together in a turn."""
+    bench = Bench(attach=False)
+    to_it, from_it = create(1 << 16, 1), create(16 << 20, 1)
+    acceptor, number = bench.acceptor, int(of_mesh)
+    (acceptor.mesh if of_mesh else acceptor.peer)(number, to_it, from_it, -1)
+    its = lib.channel_open(from_it, to_it, -1, 1 << 20)
+    assert its != ffi.NULL
+    for body in (bytes(9 << 20), bytes(5 << 20)):  # in pieces of a quarter of the ring
+        message = ffi.new("struct message *", {"kind": lib.MSG_DELIVER, "conn": 99, "body_bytes": len(body)})
+        lib.channel_send(its, message, body, len(body))
+    lib.channel_publish(its)
+    counters = lib.channel_counters(its)
+    assert counters.out_bytes > 14 << 20 and counters.overflow_bytes == 0
+    (acceptor.mesh_gone if of_mesh else acceptor.peer_gone)(number)
+    assert lib.channel_counters(its).out_bytes == 0
+    lib.channel_close(its)
+    os.close(to_it)
+    os.close(from_it)
     bench.close()
