@@ -12,10 +12,11 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
 from tests.subscriptions import Channels, Topic, delivered, roll
-from tests.test_worker import OK, SHARDS
+from tests.test_worker import OK, PUBLISH, SHARDS
 
 MANY = 1500
 SEGMENT_HEADER_BYTES = 64
+USUAL = 64 << 20  # a segment's
 TOPIC, SUBSCRIPTION = 1, 7  # csrc/log/records.h
 
 
@@ -278,3 +279,20 @@ def test_a_channel_that_is_lost_in_both_places_is_named_with_the_next_message(be
     assert bench.catalog()["t"].channels["c"].depth >= 1
     bench.sub(1, "t", "c", credit=10)
     assert set(new) <= {id for id, _ in delivered(bench.turn(), 1)}
+
+
+def test_names_of_a_large_segment_that_was_cut_short_are_had_from_their_copies_each_time(bench: Channels) -> None:
+    """Also those that stood where one of the usual size has ended, and once another follows it."""
+    slot = bench.raw(PUBLISH, flags=lib.MSG_DURABLE, topic=bench.topic("large"), id=SHARDS, body=bytes(USUAL))
+    bench.next_id += SHARDS
+    for _ in range(USUAL >> 20):
+        if any(a.slot == slot and a.status == OK for a in bench.turn()):
+            break
+    assert bench.pub("precious")[1] == []
+    fd = next(fd for _, fd in bench.segments[0] if os.fstat(fd).st_size > USUAL)
+    os.ftruncate(fd, 1 << 20)
+    for starts in range(3):
+        bench.restart()
+        assert {"large", "precious"} <= bench.catalog().keys()
+        if not starts:
+            roll(bench)

@@ -87,7 +87,7 @@ void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool chec
 /* What a worker of this version can have written. Among random bytes hardly anything looks like that, so that the CRCs
  * of what does are few. */
 static bool plausible(const struct record *r, size_t left) {
-    return sound(r) && stride(r) <= left && r->kind < RECORD_KINDS && r->flags < 64 &&
+    return sound(r) && stride(r) <= left && r->kind < RECORD_KINDS && r->flags < 2 * TOPIC_RELEASES &&
            r->attribute_bytes <= sizeof(struct moved_attributes);
 }
 

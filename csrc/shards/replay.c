@@ -377,12 +377,13 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     }
     /* Nothing whole comes after it: what a crash in the middle of a write leaves behind. It was never acknowledged. */
     if (bad) note_damage(out, s->number, segment, bad, bad);
-    if (segment == log_active_segment(s->log)) {
-        /* The log was longer: it goes on behind that, so that the copies keep their places. */
-        uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
-        if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
-        /* What lies between does not count, and must not come to count by what comes behind it. */
-        if (end > offset) *cut = log_truncate(s->log, segment, offset);
+    /* It was longer, if there are copies of what stood behind that. */
+    uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
+    if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
+    /* The log goes on behind them, so that they keep their places. What lies between does not count, and must not come to
+     * count by what comes behind it. */
+    if (end > offset && segment == log_active_segment(s->log)) {
+        *cut = log_truncate(s->log, segment, offset);
         offset = end;
     }
     out->bytes += offset;
