@@ -172,6 +172,10 @@ systemctl disable --now mq-shards
 dpkg -i /given/package.deb >/dev/null
 is ActiveState inactive
 no systemctl is-enabled mq-shards
+rm -r /var/lib/systemd/deb-systemd-helper-enabled  # as of a release that kept no note of it
+dpkg -i /given/package.deb >/dev/null
+is ActiveState inactive
+no systemctl is-enabled mq-shards
 systemctl enable --now mq-shards
 dpkg --remove mq-shards >/dev/null
 no pgrep -x mq-supervisor
