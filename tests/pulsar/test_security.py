@@ -56,6 +56,7 @@ UNSIGNED = jwt.encode({"sub": "x"}, None, algorithm="none").encode()
     ("data", "method"),
     [
         (b"", "token"), (b"x", "token"), (FOREIGN, "token"), (UNSIGNED, "token"), (token(exp=5), "token"),
+        (token(exp=10**400), "token"),
         (token(sub=""), "token"), (token(), ""), (token(), "basic"), (b"\xff\xfe", "token"),
     ],
 )  # fmt: skip

@@ -61,14 +61,15 @@ class Tokens:
 
         try:
             found = jwt.decode(data, self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
-        except (jwt.PyJWTError, ValueError) as error:
+            expires_s = float(found["exp"]) if "exp" in found else None
+        except (jwt.PyJWTError, ValueError, OverflowError) as error:
             raise CredentialsError(f"Failed to authentication token: {error}") from None
-        role, expires = found.get(self.claim), found.get("exp")
+        role = found.get(self.claim)
         if isinstance(role, list):
             role = next(iter(role), None)
         if not isinstance(role, str) or not role:
             raise CredentialsError(f"Token has no {self.claim}")
-        return Identity(role, None if expires is None else float(expires))
+        return Identity(role, expires_s)
 
 
 @dataclass(frozen=True, slots=True)
