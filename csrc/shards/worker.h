@@ -304,7 +304,6 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
 /* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */
 _Noreturn void worker_die(const char *why);
 
-/* One of a turn's, as few as a request needs. */
 /* What may be on its way to a consumer now. */
 static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
     const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
@@ -317,6 +316,7 @@ static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
     *rest &= *rest - 1;
     return p;
 }
+/* One of a turn's, as few as a request needs. */
 static inline void worker_step(struct worker *w) {
     w->steps++;
 }
