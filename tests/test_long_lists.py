@@ -234,6 +234,20 @@ def keyed(bench: Channels, key: int) -> int:
     return id
 
 
+@pytest.mark.parametrize("piece", [4, 5, 8, 16])
+def test_by_key_who_takes_nothing_keeps_nothing_from_the_others(bench: Channels, piece: int) -> None:
+    """Though a turn looks at no more than what is held back for it."""
+    lib.worker_limit_turn(bench.worker, piece)
+    assert join(bench, 1, lib.POLICY_KEY, credit=1000) == OK
+    assert join(bench, 2, lib.POLICY_KEY, credit=0) == OK
+    ids = [keyed(bench, 1 + n) for n in range(100)]
+    came = [a for _ in range(300) for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+    bench.raw(lib.MSG_CREDIT, 2, id=1000)
+    rest = [a for _ in range(100) for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+    assert {a.conn for a in came} == {1} and {a.conn for a in rest} == {2}
+    assert sorted(a.id for a in came + rest) == ids
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_by_key_none_overtakes_however_little_is_looked_at_in_a_turn(seed: int) -> None:
     chance = random.Random(seed)

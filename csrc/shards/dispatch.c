@@ -436,6 +436,8 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
     }
+    /* All that is held back has been looked at. However much that is, something new is too: or each turn would end here. */
+    k.looked = 0;
     while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
         if (k.looked >= DISPATCH_LOOKED * w->piece) return ONE;
         k.looked += LOOKED_FOR_ONE;
