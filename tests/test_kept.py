@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from tests.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.test_paused_topics import comes_to, consume_for_now, jobs, pause, put
 from tests.test_positions import LATEST, seek
 from tests.test_shard_protocol import ask
-from tests.test_worker import DELETE, GONE, OK, PUBLISH, RESERVE, SHARDS, WATCH
+from tests.test_worker import DELETE, GONE, NO_SPACE, OK, PUBLISH, RESERVE, SHARDS, WATCH
 
 RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["lives", "starts anew"])
 
@@ -383,3 +384,31 @@ def test_a_channel_stands_where_the_first_job_that_it_was_given_lay_though_that_
     bench.restart()
     end(bench, COMMIT)
     assert len(comes_to(bench, "c")) == 2
+
+
+# --- on a full disk ---------------------------------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_a_pause_ends_and_what_it_kept_makes_room() -> None:
+    """There is no more room for publishes, nor is any of the room for what is finished spent on giving it."""
+    bench = Channels(piece=16, ring_bytes=1 << 22)
+    bench.supply = lambda: lib.worker_refuse_segment(bench.worker, 0)  # type: ignore[method-assign]
+    assert bench.sub(1, "t", "c") == OK
+    pause(bench)
+    kept = 0
+    for count, size in ((1000, 512), (100, 512), (1, 512), (1, 0)):
+        status = OK
+        while status == OK:
+            body = (struct.pack(">I", size) + bytes(size)) * count
+            id = (1 + kept) * SHARDS
+            slot = bench.raw(lib.MSG_PUBLISH_MANY, 999, topic=bench.topic("t"), id=id, pri=count, body=body)
+            (status,) = [a.status for a in bench.turn() if a.slot == slot]
+            kept += count if status == OK else 0
+        assert status == NO_SPACE
+    assert kept > 90_000
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    for _ in range(kept // 16):
+        one_turn(bench)
+    figures = bench.catalog()["t"]
+    assert (figures.depth, figures.channels["c"].depth) == (0, kept)
+    bench.dispose()

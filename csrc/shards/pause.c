@@ -14,7 +14,7 @@
 /* Steps. */
 #define ALL (UINT64_MAX / 2)
 
-/* Of one turn, should much have been published since the one before. */
+/* Of one turn, should much have been published since the one before, or the disk be full. */
 enum { MOST_PIECES = 16 };
 
 struct release {
@@ -150,7 +150,9 @@ static bool release_piece(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, t);
     uint64_t before = t->stopped_seq, published = t->next_seq - t->release->end;
     t->release->end = t->next_seq;
-    uint64_t more = 2 * published < MOST_PIECES * w->piece ? 2 * published : MOST_PIECES * w->piece;
+    uint64_t most = MOST_PIECES * (uint64_t)w->piece, more = 2 * published;
+    /* On a full disk each piece takes of the room in which channels say what they have finished: so there are few. */
+    if (more > most || s->refused) more = most;
     release_some(w, topic, t->next_seq, w->piece + more);
     if (t->stopped_seq == before && before < t->next_seq) return false;
     if (only_ephemeral(t)) shard_log_emptied(w, s, topic, t->stopped_seq);
@@ -221,7 +223,7 @@ enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *s
     if (t->stopped == stop) return DONE;
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
-    if (topic_reserve(w, topic, status) == LATER) return LATER;
+    if (topic_reserve(w, topic, stop, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     t->stopped = stop;
     if (stop) {

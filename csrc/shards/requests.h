@@ -115,8 +115,8 @@ void handovers_free(struct worker *w);
 void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
-/* Room for its record, which is to be written anew. */
-enum outcome topic_reserve(struct worker *w, uint32_t topic, uint8_t *status);
+/* Room for its record, which is to be written anew; `more`: as a publish has it, what comes of it frees none on a full disk. */
+enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. */
 void topic_want_tube(struct worker *w, uint32_t topic);
 /* A channel that is asked for; `start` NULL: it begins as a channel does. */

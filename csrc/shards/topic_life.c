@@ -21,10 +21,10 @@ static bool ends_ephemeral(const struct topic *t) {
 }
 
 /* Its record is written anew: the log has the latest. */
-enum outcome topic_reserve(struct worker *w, uint32_t topic, uint8_t *status) {
+enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    if (requests_reserve(w, s, 3, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (requests_reserve(w, s, 3, shard_topic_bytes(t), more, status) == LATER) return LATER;
     if (*status == STATUS_OK && !shard_number_topic(w, s, topic)) *status = STATUS_NO_SPACE;
     return DONE;
 }
@@ -33,7 +33,7 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
     struct topic *t = topic_at(&w->topics, topic);
     *status = STATUS_OK;
     if (t->durable) return DONE;
-    if (topic_reserve(w, topic, status) == LATER) return LATER;
+    if (topic_reserve(w, topic, true, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     bool was_seen = topic_seen(t);
     t->tube |= topic_jobs(t) > 0;
@@ -406,7 +406,7 @@ static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status)
     struct topic *t = topic_at(&w->topics, topic);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->terminated) return DONE;
-    if (topic_reserve(w, topic, status) == LATER) return LATER;
+    if (topic_reserve(w, topic, true, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     t->terminated = true;
     shard_log_topic(w, shard_of_topic(w, t), topic);
