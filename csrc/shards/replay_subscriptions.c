@@ -18,12 +18,26 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
     return 0;
 }
 
+/* Of the job queue's that its topic keeps it was the channel that had it, in an earlier release. So it is the topic's, though its
+ * record has moved, and does not say so. */
+static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
+    struct topic *t = topic_at(&w->topics, topic);
+    const struct record *r = job_head(w, job_at(w, job));
+    if (!r || !t->keeps || r->seq < t->stopped_seq || stream_place(&t->stream, r->seq)) return;
+    bool delayed = publish_attributes_of(r).delay_ns > 0;
+    if (!stream_put(&t->stream, r->seq, job_at(w, job)->position, 2, delayed)) worker_die("out of memory");
+    stream_keep(&t->stream, r->seq, true);
+    *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
+}
+
 /* The jobs of its topic. */
-static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns) {
+static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns, bool earlier) {
     uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
-    for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++)
-        if (job_at(w, job)->state && !job_at(w, job)->part && job_at(w, job)->topic == topic)
-            subscription_adopt(w, subscription, job, wall_ns);
+    for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++) {
+        if (!job_at(w, job)->state || job_at(w, job)->part || job_at(w, job)->topic != topic) continue;
+        if (earlier) keep_job(w, topic, job);
+        subscription_adopt(w, subscription, job, wall_ns);
+    }
 }
 
 /* A message that it comes to have ahead of it. */
@@ -42,7 +56,7 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
     struct subscription *made = subscription_at(&w->subscriptions, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
     s->took_from = s->took_until = 0;
-    if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns);
+    if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns, false);
     uint64_t held_from = r->seq;
     if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
     if (held_from < r->seq) held_from = r->seq;
@@ -158,18 +172,19 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *of = subscription_at(&w->subscriptions, subscription);
     const struct topic *t = topic_at(&w->topics, of->topic);
+    bool earlier = !(r->flags & ADOPT_FROM);
     /* An earlier release has it begin behind all that is there. */
-    if ((r->flags & ADOPT_ALL) && t->keeps && of->cursor > t->stopped_seq)
-        of->cursor = of->logged_cursor = t->stopped_seq;
+    if (earlier && t->keeps && of->cursor > t->stopped_seq) of->cursor = of->logged_cursor = t->stopped_seq;
     /* What it adopted first may have moved with its segment. */
     if ((r->flags & ADOPT_FROM) && r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
-    if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
+    if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns, earlier);
     uint64_t wall_ns = r->flags & ADOPT_DELAYED ? 0 : r->time_ns;
     const uint8_t *ids = record_body(r);
     for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
         uint64_t id;
         memcpy(&id, ids + at, sizeof id);
         uint32_t job = index_find(&w->ids, &w->jobs, id);
+        if (job && earlier) keep_job(w, of->topic, job);
         if (job && !has_taken(w, s, subscription, job)) subscription_adopt(w, subscription, job, wall_ns);
     }
 }

@@ -22,7 +22,8 @@ TOPIC, FLOOR, PUBLISH, DELETE, STATE, MOVED, SUBSCRIPTION, CURSOR, FINISH = rang
 PRODUCER = 16
 DURABLE, STOPPED, RETAINS, UNAWAITED, NAMED = 1, 4, 16, 4, 2
 NO_JOB, REFERENCED = 1, 2
-REFERENCES = 14
+TUBE = 2
+ADOPT, REFERENCES = 13, 14
 WALL = 1_700_000_000 * SECOND
 
 
@@ -179,4 +180,33 @@ def test_what_a_pause_kept_each_channel_had_itself_in_earlier_releases() -> None
         assert bench.sub(conn, "t", channel, credit=9) == OK
         own = b"before" if channel == "c" else b"due"
         assert sorted(bodies(bench.turn(1))) == sorted([own, b"due too", b"kept", b"moved"])
+    bench.dispose()
+
+
+def test_a_channel_has_the_jobs_that_an_earlier_release_gave_it_during_a_pause() -> None:
+    """They were in the job queue, came after the pause had begun, and one had moved with its segment."""
+    pri_ttr = struct.pack("<II", 1024, 60_000)
+    s = Segment(1, 2)
+    s.add(FLOOR, id=SHARDS)
+    s.add(TOPIC, 1, flags=DURABLE | TUBE | STOPPED, attributes=struct.pack("<Q", 1), body=b"t")
+    s.add(PUBLISH, 1, 0, SHARDS * 10, attributes=pri_ttr, body=b"before")
+    moved = struct.pack("<IIQQ", 1024, 0, 0, 60 * SECOND)
+    moved += struct.pack("<8IQQ", 1024, lib.JOB_READY, 0, 0, 0, 0, 0, 0, 0, 0)
+    s.add(MOVED, 1, 1, SHARDS * 11, attributes=moved, body=b"moved")
+    s.add(PUBLISH, 1, 2, SHARDS * 12, attributes=pri_ttr, body=b"meanwhile")
+    s.add(SUBSCRIPTION, 1, seq=3, id=1, body=b"c")
+    s.add(ADOPT, 1, id=1, body=struct.pack("<QQQ", SHARDS * 10, SHARDS * 11, SHARDS * 12))
+    bench = Channels()
+    bench.stop()
+    for _, fd in bench.segments[0]:
+        os.close(fd)
+    bench.segments[0] = [(1, s.fd())]
+    bench.names.clear()
+    bench.next_id = SHARDS * 1000
+    bench.start()
+    topic = bench.catalog()["t"]
+    assert (topic.jobs, topic.depth, topic.channels["c"].depth) == (3, 2, 1)
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert bench.sub(1, "t", "c", credit=9) == OK
+    assert bodies(bench.turn()) == [b"before", b"moved", b"meanwhile"]
     bench.dispose()
