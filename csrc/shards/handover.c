@@ -21,6 +21,7 @@ struct handover {
     uint32_t job, jobs_end;       /* of the worker's: the next to be looked at */
     uint64_t end;                 /* what came from here on it has */
     uint64_t seq;                 /* the next to become a job */
+    uint64_t wall_ns;             /* when it began: what is due later is so for who reads the log back, too */
     uint32_t
         leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
     bool to_queue; /* once all have left */
@@ -44,7 +45,7 @@ static bool adopt_some(struct worker *w, struct handover *h, uint64_t most) {
         if (w->steps >= most || looked_at++ / LOOKED_AT >= w->piece) return false;
         if (!is_to_be_adopted(w, h, h->job)) continue;
         worker_step(w);
-        subscription_adopt(w, h->subscription, h->job, w->wall_ns);
+        subscription_adopt(w, h->subscription, h->job, h->wall_ns);
     }
     return true;
 }
@@ -71,7 +72,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     shard_log_subscription(w, shard, s);
     shard_note_channel(w, shard, s->topic);
     s->cursor = s->logged_cursor = cursor;
-    shard_log_adopted_all(w, shard, s);
+    shard_log_adopted_all(w, shard, s, h->wall_ns);
     return true;
 }
 
@@ -148,6 +149,7 @@ static struct handover *begin(struct worker *w, uint32_t topic) {
     h->next = w->handovers;
     h->topic = topic;
     h->end = topic_at(&w->topics, topic)->next_seq;
+    h->wall_ns = w->wall_ns;
     w->handovers = h;
     topic_at(&w->topics, topic)->handover = h;
     return h;

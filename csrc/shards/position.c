@@ -143,7 +143,15 @@ void position_pass(struct worker *w, uint32_t subscription) {
     const struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     if (s->reader || !stream_take_back(&t->stream, s->cursor)) return;
-    shard_count_back(shard_of(w, s), stream_position(&t->stream, s->cursor));
+    /* What its topic kept and let go of the job queue may still have, and it counts once. */
+    const struct record *r = t->tube ? message_head(w, t, s->cursor) : NULL;
+    uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
+    if (!job) {
+        shard_count_back(shard_of(w, s), stream_position(&t->stream, s->cursor));
+        return;
+    }
+    stream_hold(&t->stream, s->cursor);
+    stream_move(&t->stream, s->cursor, job_at(w, job)->position);
 }
 
 uint64_t position_depth(const struct worker *w, const struct subscription *s) {

@@ -308,9 +308,10 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
     append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 
-void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by) {
+void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by, uint64_t wall_ns) {
     struct record head = head_of_subscription(w, RECORD_ADOPT, by, by->cursor);
     head.flags = ADOPT_ALL | ADOPT_FROM;
+    head.time_ns = wall_ns;
     append_twice(w, s, &head, NULL, NULL, 0);
 }
 

@@ -136,8 +136,8 @@ void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscr
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count, uint16_t flags);
-/* All that are there. */
-void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by);
+/* All that are there; what was delayed at that time it has as that. */
+void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by, uint64_t wall_ns);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
 /* What waits for the topic's first subscription, and comes before `until`, is nobody's any more. */

@@ -40,3 +40,29 @@ def test_an_ephemeral_channel_is_joined_by_who_wants_an_order_though_much_comes_
     of_acts = Play(Script(4, tuple(acts)))
     of_acts.run()
     of_acts.bench.dispose()
+
+
+def test_what_a_topic_has_kept_and_a_job_still_is_counts_once_for_who_goes_back_to_it() -> None:
+    acts = [("consume_from", 1, 0, 0), ("pause", 1, 0, 0), ("delete_channel", 1, 0, 0), ("publish", 1, 1, 1)]
+    acts += [("put_batch", 1, 0, 0), ("compact_all", 0, 0, 0), ("pause", 1, 0, 2), ("look", 1, 10427, 2)]
+    of_acts = Play(Script(64, tuple(acts)))
+    of_acts.run()
+    of_acts.bench.dispose()
+
+
+def test_a_job_may_be_deleted_by_who_asked_before_it_was_there() -> None:
+    acts = [("reserve", 0, 0, 7153), ("delete", 0, 0, 0), ("put", 0, 0, 0), ("one_turn", 0, 0, 0)]
+    of_acts = Play(Script(4, (*acts, ("pass_time", 0, 0, 0))))
+    of_acts.run()
+    of_acts.bench.dispose()
+
+
+def test_what_comes_to_be_due_while_a_channel_is_handed_a_tubes_jobs_is_finished_once() -> None:
+    acts = [("reserve", 0, 0, 0), ("publish_delayed", 0, 15, 1), ("one_turn", 0, 0, 0), ("publish_many", 0, 28696, 0)]
+    acts += [("pass_time", 1, 0, 0), ("consume", 0, 22381, 62746), ("one_turn", 0, 0, 0)]
+    acts += [("publish_delayed", 1, 2, 1), ("one_turn", 0, 0, 0), ("pass_time", 3, 0, 0), ("settle", 0, 0, 0)]
+    acts += [("credit", 0, 9, 2), ("pass_time", 2, 0, 0), ("consume", 1, 0, 2), ("settle", 0, 0, 0)]
+    acts += [("pass_time", 2, 0, 0), ("compact_all", 0, 0, 0), ("finish", 0, 2, 2)]
+    of_acts = Play(Script(64, tuple(acts)))
+    of_acts.run()
+    of_acts.bench.dispose()

@@ -616,6 +616,7 @@ class Play:
         self.ledger.unsure(holder, [whole])
 
         def answered(a: Answer) -> None:
+            holder = (self.topic_of.get(whole, "t"), TUBE)  # whose it is was not known before it was put
             self.ledger.unsure(holder, [whole])
             if a.status == OK:
                 self.ledger.finish(holder, id)
