@@ -15,7 +15,12 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
-from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, meshed, mixtures
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, configured, meshed, mixtures
+from tests.nats.route_wire import INFO, RouteWire
+from tests.nats.test_cluster_accounts import CLUSTER, let_in
+from tests.nats.test_operator import OPERATOR, SYSTEM, A, conf, resolver
+from tests.nats.wire import Wire
+from tests.servers import wait_until
 
 CONF = """
 host: 127.0.0.1
@@ -103,3 +108,53 @@ def test_clients_of_a_server_without_it_use_that_of_others(kinds: tuple[str, ...
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL, NEW_REAL, OURS)))
 def test_so_do_those_of_an_account_whose_file_says_so(kinds: tuple[str, ...]) -> None:
     play(kinds, ACCOUNTS)
+
+
+@pytest.mark.parametrize("kind", [OURS_3])
+def test_so_do_those_of_an_account_that_is_fetched(kind: str) -> None:
+    there = {
+        SYSTEM.public: OPERATOR.account(SYSTEM),
+        A.public: OPERATOR.account(A, {"mem_storage": -1, "disk_storage": -1}),
+    }
+    with resolver(there) as (url, _), configured(kind, conf(CLUSTER, f"URL({url})", {})) as member:
+        wire = RouteWire.joined(member.route_port, {**INFO, "jetstream": True})
+        wire.send(b"RS+ %s $JS.API.>\r\n" % SYSTEM.public.encode())
+        wire.barrier()
+        client = let_in(member.port, "u")
+
+        def is_asked() -> bool:
+            client.send(b"PUB $JS.API.INFO inbox 0\r\n\r\n")
+            client.barrier()
+            return any(said.startswith(b"HMSG %s $JS.API.INFO " % SYSTEM.public.encode()) for said in wire.barrier())
+
+        wait_until(is_asked, "a request comes to the server that has it")
+        client.close()
+        wire.close()
+
+
+CYCLE = """
+host: 127.0.0.1
+port: $PORT
+no_auth_user: a
+system_account: SYS
+cluster { name: xyz, listen: "127.0.0.1:$ROUTE_PORT" }
+accounts {
+    A { users: [{user: a, password: a}], jetstream: enabled, exports: [{service: ">"}] }
+    SYS { users: [{user: s, password: s}], imports: [{service: {account: A, subject: ">"}}] }
+}
+"""
+
+
+def test_a_server_that_has_it_ends_nobody_who_could_only_come_to_it_in_a_cycle() -> None:
+    with configured(OURS, CYCLE) as member:
+        client = Wire(member.port)
+        client.send(b'CONNECT {"verbose":false,"protocol":1}\r\n')
+        client.barrier()
+        client.heard.data, client.asked = b"", 0
+        wire = RouteWire.joined(member.route_port, {**INFO, "jetstream": True})
+        while b"INFO " not in client.heard.data and not client.heard.closed:
+            client.receive()
+        wire.barrier()
+        assert not client.heard.closed and not wire.closed
+        client.close()
+        wire.close()

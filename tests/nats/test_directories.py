@@ -6,15 +6,19 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from mq_shards.acceptor.protocols.nats.dir_resolver import DirResolver
 from mq_shards.acceptor.protocols.nats.directory import SUFFIX, WRITING, Directory, StoreError
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, configured, mixtures
 from tests.nats.jwts import Key
+from tests.nats.route_wire import CONNECT, INFO, RouteWire
 from tests.nats.servers import NatsServer
 from tests.nats.test_operator import (
     KINDS,
@@ -321,6 +325,55 @@ def test_servers_of_a_cluster_tell_each_other_of_accounts(kinds: tuple[str, str]
         admin.close()
 
 
+IMPORT = {"name": "ask", "subject": "ask", "account": A.public, "type": "service", "local_subject": "please"}
+EXPORT = {"name": "ask", "subject": "ask", "type": "service"}
+
+
+@pytest.mark.parametrize("kind", [OURS_3])
+def test_an_account_that_is_pushed_after_others_import_from_it(kind: str, tmp_path: Path) -> None:
+    """Its own clients come to another server."""
+    with configured(kind, member_conf(tmp_path / "jwt", "full", None)) as member:
+        admin = connect(member, SYSTEM.user("admin"))  # type: ignore[arg-type]
+        assert push(admin, OPERATOR.account(B, imports=[IMPORT])) == ["jwt updated"]
+        client = connect(member, B.user("u"))  # type: ignore[arg-type]
+        client.barrier()
+        assert push(admin, OPERATOR.account(A, exports=[EXPORT])) == ["jwt updated"]
+        wire = RouteWire.joined(member.route_port, {**INFO, "cluster": "c"}, {**CONNECT, "cluster": "c"})
+        wire.send(b"RS+ %s ask\r\n" % A.public.encode())
+        wire.barrier()
+
+        def is_asked() -> bool:
+            client.send(b"PUB please 2\r\nhi\r\n")
+            client.barrier()
+            return any(said.startswith(b"HMSG %s ask " % A.public.encode()) for said in wire.barrier())
+
+        wait_until(is_asked, "a request comes to the other server")
+        for one in (admin, client, wire):
+            one.close()
+
+
+@pytest.mark.parametrize("kind", [OURS])
+def test_other_servers_are_asked_though_no_client_is_told_of_them(kind: str, tmp_path: Path) -> None:
+    content = member_conf(tmp_path / "jwt", "full", None).replace("name: c,", "name: c, no_advertise: true,")
+    with configured(kind, content) as member:
+        wire = RouteWire.joined(member.route_port, {**INFO, "cluster": "c"}, {**CONNECT, "cluster": "c"})
+        wire.send(b"RS+ %s $SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP\r\n" % SYSTEM.public.encode())
+        asked: list[bytes] = []
+
+        def is_asked() -> bool:
+            connect(member, A.user("u")).close()  # type: ignore[arg-type]
+            asked.extend(one for one in wire.barrier() if b".CLAIMS.LOOKUP " in one)
+            return bool(asked)
+
+        wait_until(is_asked, "who has the account is asked")
+        _, account, _, reply, _ = asked[0].split()
+        jwt = OPERATOR.account(A).encode()
+        wire.send(b"RMSG %s %s %d\r\n%s\r\n" % (account, reply, len(jwt), jwt))
+        wait_until((tmp_path / "jwt" / f"{A.public}.jwt").exists, "what it says is kept")
+        assert at(member, A.user("u")) == b""
+        wire.close()
+
+
 # --- files alone ------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +391,72 @@ def test_what_has_expired_is_removed(tmp_path: Path) -> None:
     assert store.digest == both
     store.expire(2_000_000_000)
     assert store.keys() == [B.public] and [path.name for path in tmp_path.iterdir()] == [B.public + SUFFIX]
+
+
+def test_what_somebody_else_has_renewed_does_not_expire(tmp_path: Path) -> None:
+    store = Directory(terms(tmp_path))
+    store.save(A.public, OPERATOR.account(A, exp=2_000_000_000), 0)
+    (tmp_path / f"{A.public}{SUFFIX}").write_text(OPERATOR.account(A, exp=2_100_000_000))
+    store.expire(2_000_000_000)
+    assert store.keys() == [A.public] and store.load(A.public) == OPERATOR.account(A, exp=2_100_000_000)
+
+
+def test_two_brokers_with_one_directory_write_whole_files(tmp_path: Path) -> None:
+    jwts = [OPERATOR.account(A, {"payload": 10**number}) for number in range(2)]
+
+    def write(jwt: str) -> None:
+        for number in range(20):
+            store = Directory(terms(tmp_path, deletes="hard"))
+            store.save(A.public, jwt, number)
+            assert store.load(A.public) in jwts
+
+    with ThreadPoolExecutor(2) as brokers:
+        list(brokers.map(write, jwts))
+    assert [path.name for path in tmp_path.iterdir()] == [A.public + SUFFIX]
+
+
+def test_one_that_cannot_be_read_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+    store = Directory(terms(tmp_path))
+    for account in (A, B, C):
+        store.save(account.public, OPERATOR.account(account, exp=2_000_000_000), 0)
+    first, *others = store.keys()
+    (tmp_path / f"{first}{SUFFIX}").unlink()
+    (tmp_path / f"{first}{SUFFIX}").mkdir()
+    (tmp_path / f"{first}{SUFFIX}{WRITING}").mkdir()
+    again = Directory(terms(tmp_path))
+    again.learn(sorted(again.scan()), 0)
+    assert again.keys() == others
+    assert len(store.pack(store.keys(), 0)) == len(others)
+    store.expire(2_000_000_000)
+    assert store.keys() == [first]
+
+
+def test_what_was_begun_before_it_is_configured_anew_is_done_first(tmp_path: Path) -> None:
+    """Else it would be removed as half of a file, or not be known."""
+    is_begun, may_go_on = threading.Event(), threading.Event()
+    events: list[object] = []
+
+    def slow() -> None:
+        is_begun.set()
+        may_go_on.wait(60)
+        before.directory.save(A.public, OPERATOR.account(A), 0)
+
+    before = DirResolver(terms(tmp_path), lambda: None, lambda _, found: found(""))
+    before.do(slow, lambda _: None)
+    before.do(lambda: before.directory.save(B.public, OPERATOR.account(B), 0), lambda _: None)
+    assert is_begun.wait(60)
+    before.close()
+    after = DirResolver(terms(tmp_path), lambda: None, lambda _, found: found(""), before)
+    after.do(after.directory.scan, events.append)
+    may_go_on.set()
+
+    def is_scanned() -> bool:
+        after.settle()
+        return bool(events)
+
+    wait_until(is_scanned, "it is looked at")
+    after.close()
+    assert events == [[A.public]], "who waited is not answered, and nothing is done for it"
 
 
 def test_a_cache_lets_go_what_was_asked_for_least_recently(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
-from mq_shards.acceptor.protocols.nats.shares import Account, all_lines
+from mq_shards.acceptor.protocols.nats.shares import Account, ShareError, all_lines
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
@@ -81,12 +81,10 @@ class Admission:
     def share(self, cluster: str, accounts: Sequence[Account] | None = None) -> Sequence[Account]:
         """What accounts share from now on, instead of what they did, at a server in that cluster; None: what was said
         last. With what they need not say."""
-        self._said = accounts = self._said if accounts is None else accounts
-        if self._system_account:
-            accounts = with_api(accounts, self._system_account)
+        self._said = self._said if accounts is None else accounts
+        accounts, lines = self._lines(cluster)
         for account in accounts:
             self.account(account["name"])
-        lines = all_lines(accounts, self.account, cluster)
         for name in self._sharing.keys() | lines.keys():
             text = lines.get(name, "")
             if text == self._sharing.get(name, ""):
@@ -95,6 +93,16 @@ class Admission:
             self._engine.configure(self._protocol, "shares", self.account(name), encoded)
             self._sharing[name] = text  # at once: the next may be refused
         return accounts
+
+    def _lines(self, cluster: str) -> tuple[Sequence[Account], dict[str, str]]:
+        """With JetStream's API, unless what is shared otherwise makes that a cycle."""
+        if self._system_account:
+            accounts = with_api(self._said, self._system_account)
+            try:
+                return accounts, all_lines(accounts, self.account, cluster)
+            except ShareError as error:
+                log.warning("JetStream of other servers is out of reach: %s", error)
+        return self._said, all_lines(self._said, self.account, cluster)
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

@@ -145,18 +145,18 @@ class ClaimsRequests:
             return
         piece, rest = accounts[:LEARNED_AT_ONCE], accounts[LEARNED_AT_ONCE:]
 
-        def loaded(jwts: list[str] | Failure) -> None:
-            for account, jwt in zip(piece, jwts if isinstance(jwts, list) else (), strict=False):
+        def loaded(jwts: dict[str, str] | Failure) -> None:
+            for account, jwt in jwts.items() if isinstance(jwts, dict) else ():
                 self._change(account, jwt)
             self.look_again(rest)
 
-        self._resolver.do(lambda: [self.directory.load(one) for one in piece], loaded)
+        self._resolver.do(lambda: self.directory.read(piece), loaded)
 
     def _change(self, account: str, jwt: str) -> None:
         """All acceptors are told, if that is new."""
-        if self._updates is None or self._operator is None or self._why_not(account, jwt) is not None:
+        if self._updates is None or self._operator is None or not self._operator.says_otherwise(account, jwt):
             return
-        if self._operator.says_otherwise(account, jwt):
+        if self._why_not(account, jwt) is None:
             self._updates.tell(account, {"jwt": jwt})
 
     def _why_not(self, account: str, jwt: str) -> str | None:
@@ -256,7 +256,7 @@ class ClaimsRequests:
             return
         if named and account != named:
             self._say_error(reply, failed, "subject does not match jwt content", named)
-        elif self._is_cache and account not in operator.accounts:
+        elif self._is_cache and not operator.matters(account):
             self._say_done(reply, "jwt update cache skipped", account)
         elif (why := operator.why_not(account, jwt)) is not None:
             self._say_error(reply, failed, why, account)
@@ -271,7 +271,7 @@ class ClaimsRequests:
             return
         said = "jwt updated cache" if self._is_cache else "jwt updated"
         done = partial(self._say_done, reply, said, account)
-        if account not in operator.accounts:
+        if not operator.matters(account):
             done()
         elif not updates.tell(account, {"jwt": jwt}, done):
             self._say_error(reply, failed, "too many are under way", account)

@@ -41,6 +41,10 @@ def shares_something(account: Account) -> bool:
     return bool(blocks(nats, "exports") or blocks(nats, "imports") or block(nats, "mappings"))
 
 
+def may_jetstream(account: Account) -> bool:
+    return _has_jetstream(block(account.token.nats, "limits"))
+
+
 def shared(accounts: Mapping[str, Account], now_s: float) -> tuple[list[Row], float]:
     """Of all of them together, and when a token of these expires first; 0: never."""
     rows = {name: _row(account) for name, account in accounts.items()}

@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 class DirResolver:
     """Not for use by several threads; `poke` is called on its own when settle() has something to do."""
 
-    def __init__(self, terms: Mapping[str, Any], poke: Callable[[], None], lookup: Lookup) -> None:
-        """`lookup`: asks other servers."""
+    def __init__(
+        self, terms: Mapping[str, Any], poke: Callable[[], None], lookup: Lookup, before: DirResolver | None = None
+    ) -> None:
+        """`lookup`: asks other servers. `before`: was closed, and may still be at what it does with the directory."""
         self.directory: Final = Directory(terms)
         self._poke = poke
         self._lookup = lookup
@@ -36,6 +38,9 @@ class DirResolver:
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._waiting = 0
         self._thread: threading.Thread | None = None
+        self._is_closed = False
+        is_same = before is not None and before.directory.path == self.directory.path
+        self._before = before._thread if before is not None and is_same else None
 
     def fetch(self, account: str, found: Found) -> None:
         """`found` is given the JWT, from settle(); "" if there is none."""
@@ -85,10 +90,14 @@ class DirResolver:
         self._poke()
 
     def close(self) -> None:
-        """Who waits hears no more; what was begun is done."""
+        """Who waits hears no more; what was begun is done, and nothing else."""
+        self._is_closed = True
         self._jobs.put(None)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        if self._before is not None:
+            self._before.join()
+            self._before = None
+        while (job := self._jobs.get()) is not None and not self._is_closed:
             job()
 

@@ -41,12 +41,16 @@ class _Kept:
     digest: bytes
     ends_s: float  # 0: never
 
+    def is_over(self, now_s: float) -> bool:
+        return 0 < self.ends_s <= now_s
+
 
 class Directory:
     def __init__(self, terms: Mapping[str, Any]) -> None:
         """`terms`: what conf_operator.py has found."""
-        self._path = Path(terms["dir"])
+        self.path: Final = Path(terms["dir"])
         self.is_cache: Final[bool] = terms["type"] == CACHE
+        self._writer = os.urandom(4).hex()  # of several brokers that have one directory
         self._ttl_s = terms["ttl_ns"] / 1e9
         self._limit = min(terms["limit"] or (CACHED if self.is_cache else MAX_FILES), MAX_FILES)
         self._deletes: str = terms["deletes"]
@@ -68,6 +72,17 @@ class Directory:
             return ""
         return found.decode().strip()
 
+    def read(self, keys: Iterable[str]) -> dict[str, str]:
+        """Of those that there are. One that cannot be read keeps nobody from the others."""
+        found: dict[str, str] = {}
+        for key in keys:
+            try:
+                if jwt := self.load(key):
+                    found[key] = jwt
+            except OSError as error:
+                log.warning("accounts' directory: %s", error)
+        return found
+
     def newest(self, key: str, jwt: str) -> str:
         """This, or what is there, if that was issued later. Raises OSError."""
         there = self.load(key)
@@ -82,21 +97,20 @@ class Directory:
 
     def scan(self) -> list[str]:
         """What there is now, whoever has put it there: to be learned. Raises OSError."""
-        self._path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         found: list[str] = []
-        with os.scandir(self._path) as entries:
+        with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.endswith(WRITING):
-                    Path(entry.path).unlink()  # by somebody who was killed
+                    with contextlib.suppress(OSError):
+                        Path(entry.path).unlink()  # by somebody who was killed
                 elif entry.name.endswith(SUFFIX) and len(found) < MAX_FILES:
                     found.append(entry.name.removesuffix(SUFFIX))
         return found
 
     def learn(self, keys: Iterable[str], now_s: float) -> None:
-        """Raises OSError."""
-        for key in keys:
-            if jwt := self.load(key):
-                self._know(key, jwt, now_s)
+        for key, jwt in self.read(keys).items():
+            self._know(key, jwt, now_s)
 
     def save(self, key: str, jwt: str, now_s: float) -> None:
         """Raises OSError or StoreError."""
@@ -123,44 +137,47 @@ class Directory:
             raise StoreError("store is not set up to for delete")
         if self._deletes == "rename":
             with contextlib.suppress(FileNotFoundError):
-                self._file(key).rename(self._path / f"{key}{SUFFIX}{DELETED}")
+                self._file(key).rename(self.path / f"{key}{SUFFIX}{DELETED}")
             self._forget(key)
         else:
             self._remove(key)
 
     def sync(self) -> None:
         """What has been put there, or taken away, is so after a power failure too. Raises OSError."""
-        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
 
     def expire(self, now_s: float) -> None:
-        """Raises OSError."""
-        for key in [key for key, kept in self._kept.items() if 0 < kept.ends_s <= now_s]:
-            self._remove(key)
+        if not self._ttl_s:
+            self.learn(self._over(now_s), now_s)  # somebody may have put newer ones there
+        for key in self._over(now_s):
+            try:
+                self._remove(key)
+            except OSError as error:  # the others are over all the same
+                log.warning("accounts' directory: %s", error)
+
+    def _over(self, now_s: float) -> list[str]:
+        return [key for key, kept in self._kept.items() if kept.is_over(now_s)]
 
     def keys(self) -> list[str]:
         return sorted(self._kept)
 
     def pack(self, keys: Iterable[str], now_s: float) -> list[bytes]:
-        """Those of these that there are, each with its JWT. Raises OSError."""
-        found: list[bytes] = []
-        for key in keys:
-            kept = self._kept.get(key)
-            if kept is not None and not 0 < kept.ends_s <= now_s and (jwt := self.load(key)):
-                found.append(f"{key}|{jwt}".encode())
-        return found
+        """Those of these that there are, each with its JWT."""
+        known = [key for key in keys if (kept := self._kept.get(key)) is not None and not kept.is_over(now_s)]
+        return [f"{key}|{jwt}".encode() for key, jwt in self.read(known).items()]
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _file(self, key: str) -> Path:
-        return self._path / f"{key}{SUFFIX}"
+        return self.path / f"{key}{SUFFIX}"
 
     def _write(self, key: str, jwt: str) -> None:
-        self._path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        beside = self._path / f"{key}{SUFFIX}{WRITING}"
+        self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        beside = self.path / f"{key}{SUFFIX}.{self._writer}{WRITING}"
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             with os.fdopen(file, "wb") as to:

@@ -129,7 +129,7 @@ class Nats(Guarding):
         self._websocket_address = ("", 0)
         self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
         self._by_jwt = OperatorMode(
-            engine, broker, self.name, self._server_row, self._share, lambda: bool(self._cluster.get("met"))
+            engine, broker, self.name, self._server_row, self._share, lambda: bool(self._cluster.get("others"))
         )
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
@@ -273,7 +273,8 @@ class Nats(Guarding):
 
     def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, **more: bool) -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
-        by the acceptor that has the routes, for all. `met`: there are or were some; `jetstream`: some that have it."""
+        by the acceptor that has the routes, for all. `others`: there are or were some; `met`: of which clients are
+        told; `jetstream`: some that have it."""
         said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more}
         self._broker.share(self.name, "cluster", said)
 
@@ -284,6 +285,7 @@ class Nats(Guarding):
             if is_news or before.get("name") != message.get("name"):
                 self._share()  # mappings may be of a cluster
             if is_news:
+                self._by_jwt.meet_jetstream()
                 for conn in self._clients:
                     self._limit(conn)
             self._say_info_again()

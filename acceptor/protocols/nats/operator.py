@@ -15,12 +15,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
-from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, shared, shares_something
+from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, may_jetstream, shared, shares_something
 from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
@@ -33,6 +34,7 @@ REVOKED: Final = "User Authentication Revoked"
 VIOLATION: Final = "Authorization Violation"
 MAX_ACCOUNTS: Final = 1 << 14
 MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT, which crosses the supervisor as one packet
+WANT_AGAIN_S: Final = 30.0  # after accounts that others import from could not be fetched
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,9 @@ class Operator:
         self._is_serving = False
         self._accounts: dict[str, Account] = {}
         self._wanted: set[str] = set()  # that others import from
+        self._missing: set[str] = set()  # of those: to be asked for again
+        self._want_again_s = 0.0
+        self._has_jetstream = False
         self._shares_end_s = 0.0
         for name, jwt in content["preload"].items():
             self._take(name, jwt)
@@ -92,8 +97,6 @@ class Operator:
                     self._accounts.setdefault(name, account)
         self._is_serving = True
         self._share()
-        if self.system_account:
-            self._want({self.system_account})
 
     @property
     def accounts(self) -> Mapping[str, Account]:
@@ -165,9 +168,19 @@ class Operator:
     def trusts(self, key: str) -> bool:
         return key in self._trusted
 
+    def matters(self, name: str) -> bool:
+        """An account that is known, or that others import from."""
+        return name in self._accounts or name in self._wanted
+
     def says_otherwise(self, name: str, jwt: str) -> bool:
-        """Of an account that is known: something else than is known of it."""
-        return name in self._accounts and self._read(name, jwt) not in (None, self._accounts[name])
+        """Of an account that matters: something else than is known of it."""
+        return self.matters(name) and self._read(name, jwt) not in (None, self._accounts.get(name))
+
+    def meet_jetstream(self) -> None:
+        """Other servers of the cluster have it: from now on it is something to share."""
+        self._has_jetstream = True
+        if self._is_serving:
+            self._share()
 
     def forget(self, name: str) -> None:
         """An account has been deleted: whoever is there has to go, and nobody comes before it is fetched again."""
@@ -175,30 +188,39 @@ class Operator:
         if account is not None:
             over = replace(account.token, expires_s=1, nats={})
             self._accounts[name] = replace(account, token=over, signing_keys={})
-            self._share()
+            self._share_if_it_does(account)
 
     def update(self, name: str, jwt: str) -> None:
         """Of an account that is known, perhaps to others only; nothing of another, or of a JWT that does not count."""
         refusal = self.refusal(name, jwt)
         is_known = refusal is None or (refusal == "" and self._fetches is not None)
-        if is_known and self._take(name, jwt) is not None and self._is_serving:
-            self._share()
+        if is_known:
+            self._know(name, jwt)
 
     def _share(self) -> None:
         rows, self._shares_end_s = shared(self._accounts, self._now_s())
         self._changed(rows)
-        wanted = {name for account in self._accounts.values() for name in imported_accounts(account)}
-        self._want(wanted)
+        self._want(self._needed())
+
+    def _needed(self) -> set[str]:
+        """Accounts that matter though nobody has come from there."""
+        imported = {name for account in self._accounts.values() for name in imported_accounts(account)}
+        return imported | {self.system_account}
 
     def _want(self, names: set[str]) -> None:
-        """Accounts that matter though nobody has come from there."""
         if self._fetches is None:
             return
         self._fetches.met("")  # so that no stranger takes their places
         for name in names - self._accounts.keys() - self._wanted:
             if nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) and len(self._wanted) < MAX_ACCOUNTS:
                 self._wanted.add(name)
-                self._fetch(name, "", lambda account: None)
+                self._fetch(name, "", partial(self._heard_of, name))
+
+    def _heard_of(self, name: str, account: Account | None) -> None:
+        """What is not there yet may come, and who has it may be away for a moment."""
+        if account is None:
+            self._missing.add(name)
+            self._want_again_s = self._want_again_s or self._now_s() + WANT_AGAIN_S
 
     def _fetch(self, name: str, address: str, found: Found) -> None:
         def heard(jwt: str) -> None:
@@ -216,11 +238,20 @@ class Operator:
         self._fetches.fetch(name, address, heard)
 
     def _know(self, name: str, jwt: str) -> Account | None:
-        """One that was not known and shares nothing changes nothing of what others share, however many they are."""
         before, account = self._accounts.get(name), self._take(name, jwt)
-        if self._is_serving and account is not None and (before is not None or shares_something(account)):
-            self._share()
+        if account is not None:
+            self._share_if_it_does(before, account)
         return account
+
+    def _share_if_it_does(self, *accounts: Account | None) -> None:
+        """What one says that shares nothing, and did not, costs the others nothing, however many they are."""
+        if self._is_serving and any(one is not None and self._shares(one) for one in accounts):
+            self._share()
+
+    def _shares(self, account: Account) -> bool:
+        """Or says of itself who lets its users in, which has to be looked at again."""
+        is_asked = "authorization" in account.token.nats
+        return is_asked or shares_something(account) or (self._has_jetstream and may_jetstream(account))
 
     def learned(self, name: str, jwt: str) -> None:
         """What an acceptor has fetched, perhaps this one."""
@@ -280,7 +311,7 @@ class Operator:
         user = user_of(token, account)
         if not account.token.counts_at(now_s):
             raise JwtError("Account JWT has expired")
-        if user.bearer and account.token.nats.get("limits", {}).get("disallow_bearer"):
+        if user.bearer and nats_jwt.block(account.token.nats, "limits").get("disallow_bearer"):
             raise JwtError("Account does not allow bearer tokens")
         if user.connection_types and client.connection_type not in user.connection_types:
             raise JwtError("Connection type not allowed")
@@ -327,11 +358,17 @@ class Operator:
 
     def wait_s(self) -> float:
         """Until expire() has something to do; less than 0: never."""
-        return max(self._shares_end_s - self._now_s(), 0) if self._shares_end_s else -1
+        ends = [end for end in (self._shares_end_s, self._want_again_s) if end]
+        return max(min(ends) - self._now_s(), 0) if ends else -1
 
     def expire(self) -> None:
         if self._shares_end_s and self._shares_end_s <= self._now_s():
             self._share()
+        left_s = self._want_again_s - self._now_s()
+        if self._want_again_s and not 0 < left_s <= WANT_AGAIN_S:  # or the clock was set back
+            missing, self._missing, self._want_again_s = self._missing, set(), 0.0
+            self._wanted -= missing
+            self._want(missing & self._needed())
 
 
 def _is_signed(token: Token, client: Client) -> bool:

@@ -53,9 +53,11 @@ class OperatorMode:
         self._updates: Updates | None = None
         self._requests: ClaimsRequests | None = None
         self._system: System | None = None
+        self._has_jetstream = False
 
     def configure(self, found: Mapping[str, Any] | None) -> None:
         """What a file says of it: nothing, where it is not so."""
+        before = self._resolver
         self.close()
         # What servers of the cluster say of accounts that are not known here counts where those may be fetched.
         learns = bool(found and (found["url"] or found["directory"]))
@@ -66,10 +68,12 @@ class OperatorMode:
         from mq_shards.acceptor.protocols.nats.updates import Updates, spread
 
         others = partial(spread, self._tell) if self._broker.acceptors > 1 else None
-        self._resolver = self._resolver_of(found)
+        self._resolver = self._resolver_of(found, before)
         preload = {name: self._newest(name, jwt) for name, jwt in found["preload"].items()}
         self.operator = Operator({**found, "preload": preload}, self._resolver, self._changed, others)
         self._updates = Updates(self.operator, self._server, self._tell)
+        if self._has_jetstream:
+            self.operator.meet_jetstream()
         if self._requests is not None:
             self._requests.begin(self.operator, self._updates, preload)
             self._attach()
@@ -81,6 +85,12 @@ class OperatorMode:
             if self._requests is not None:
                 self._requests.look_again(list(self.operator.accounts))
 
+    def meet_jetstream(self) -> None:
+        """Other servers of the cluster have it."""
+        self._has_jetstream = True
+        if self.operator is not None:
+            self.operator.meet_jetstream()
+
     def _newest(self, account: str, jwt: str) -> str:
         """Of what the file says of an account, and what has been heard of it since."""
         if self._requests is None:
@@ -91,7 +101,9 @@ class OperatorMode:
             log.warning("accounts' directory: %s", error)
             return jwt
 
-    def _resolver_of(self, found: Mapping[str, Any]) -> UrlResolver | DirResolver | None:
+    def _resolver_of(
+        self, found: Mapping[str, Any], before: UrlResolver | DirResolver | None
+    ) -> UrlResolver | DirResolver | None:
         if found["url"]:
             from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
 
@@ -101,7 +113,8 @@ class OperatorMode:
         from mq_shards.acceptor.protocols.nats.claims_requests import ClaimsRequests
         from mq_shards.acceptor.protocols.nats.dir_resolver import DirResolver
 
-        resolver = DirResolver(found["directory"], self._engine.poke, self._lookup)
+        before = before if isinstance(before, DirResolver) else None
+        resolver = DirResolver(found["directory"], self._engine.poke, self._lookup, before)
         answers = self._broker.acceptor == ANSWERING_ACCEPTOR
         self._requests = ClaimsRequests(
             resolver, found["directory"], self._server, self._inbox, self._others, answers=answers

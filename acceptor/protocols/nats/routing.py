@@ -100,7 +100,7 @@ class Routing:
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
         self._met = False  # another server, of which clients were told
-        self._jetstream = False  # at another server
+        self._others = self._jetstream = False  # there is or was another server, one that has that
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
@@ -641,8 +641,10 @@ class Routing:
             ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
             self._met = told and (self._met or bool(urls))
             # Who has it, and is away for a moment, has it still.
+            self._others = self._others or any(self._cluster.one_of_each(""))
             self._jetstream = self._jetstream or self._cluster.has_jetstream()
-            self._nats.cluster_changed(urls, ws_urls, self._own.cluster, met=self._met, jetstream=self._jetstream)
+            more = {"met": self._met, "others": self._others, "jetstream": self._jetstream}
+            self._nats.cluster_changed(urls, ws_urls, self._own.cluster, **more)
 
     # --- figures ----------------------------------------------------------------------------------------------------
 

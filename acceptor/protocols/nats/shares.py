@@ -7,6 +7,7 @@ another subject. Nothing is taken that was not given. What is accepted is what n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
@@ -67,8 +68,13 @@ def service_line(exporter: int, export: Account, subject: str, to: str, is_share
     """Requests to `to` in the importing account go to `subject` in the exporting one."""
     once = export.get("response", "single") == "single"
     lifetime = export.get("threshold_ns") or ANSWER_NS
-    pieces = pieces_of(to, by_number(subject), reversible=True)
-    return f"v {exporter} {int(once)} {lifetime} {int(is_shared)} {to} {pieces}\n"
+    return f"v {exporter} {int(once)} {lifetime} {int(is_shared)} {to} {_service_pieces(to, subject)}\n"
+
+
+@lru_cache(1024)
+def _service_pieces(to: str, subject: str) -> str:
+    """Of very many accounts each may take the same."""
+    return pieces_of(to, by_number(subject), reversible=True)
 
 
 def _refuse_cycles(accounts: Sequence[Account]) -> None:
