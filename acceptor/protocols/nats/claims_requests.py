@@ -324,15 +324,31 @@ class ClaimsRequests:
         return accounts
 
     def _deleted(self, reply: str, failures: list[str], gone: list[str] | Failure) -> None:
+        """It is answered when all acceptors obey."""
         done = list(gone) if isinstance(gone, list) else []
-        for account in done:
-            if self._operator is not None and self._updates is not None and account in self._operator.accounts:
-                self._updates.tell(account, {"deleted": True})
-        said = f"deleted {len(done)} accounts"
-        if failures:
-            self._say_error(reply, f"{said}, failed for {len(failures)}", "\n".join(failures))
-        else:
-            self._say_done(reply, said)
+        updates, operator = self._updates, self._operator
+        if updates is None or operator is None:
+            return
+        left = {account for account in done if account in operator.accounts}
+
+        def obeyed(account: str) -> None:
+            left.discard(account)
+            if not left:
+                say()
+
+        def say() -> None:
+            said = f"deleted {len(done)} accounts"
+            if failures:
+                self._say_error(reply, f"{said}, failed for {len(failures)}", "\n".join(failures))
+            else:
+                self._say_done(reply, said)
+
+        for account in sorted(left):
+            if not updates.tell(account, {"deleted": True}, partial(obeyed, account)):
+                left.discard(account)  # too many wait
+                updates.tell(account, {"deleted": True})
+        if not left:
+            say()
 
     # --- packs ------------------------------------------------------------------------------------------------------
 
