@@ -305,16 +305,17 @@ static struct subject_group *group_for(struct subject_pattern *p, const char *na
     g->name_bytes = (uint32_t)bytes;
     memcpy(g->name, name, bytes);
     g->next = p->groups;
+    g->count = subject_groups(p) + 1;
     p->groups = g;
-    p->group_count++;
     return g;
 }
 
 static void forget_group(struct subject_pattern *p, struct subject_group *g) {
     struct subject_group **at = &p->groups;
+    uint32_t left = subject_groups(p) - 1;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    p->group_count--;
+    if (p->groups) p->groups->count = left;
     assert(g->entries.capacity == 0);
     free(g);
 }
@@ -678,11 +679,10 @@ uint64_t subjects_hits(const struct subjects *s) {
 
 static uint64_t fanout_of(const struct kept *k) {
     uint64_t groups = 0, fanout = 0;
-    for (uint32_t i = 0; i < k->count; i++) groups += k->patterns[i]->group_count;
-    for (uint32_t i = 0; i < k->count; i++) {
+    for (uint32_t i = 0; i < k->count; i++) groups += subject_groups(k->patterns[i]);
+    for (uint32_t i = 0; i < k->count; fanout += k->patterns[i++]->alone.count) {
         const struct subject_group *g = groups <= FEW_GROUPS ? k->patterns[i]->groups : NULL;
         for (; g != NULL; g = g->next) fanout -= subject_group_seen(k->patterns, i, g);
-        fanout += k->patterns[i]->alone.count;
     }
     return groups + fanout;
 }

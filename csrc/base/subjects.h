@@ -53,6 +53,7 @@ struct subject_group {
     struct subject_group *next; /* of the pattern */
     struct subject_entries entries;
     uint64_t weight; /* of all entries */
+    uint32_t count;  /* of the pattern's first: how many it has */
     uint32_t name_bytes;
     char name[];
 };
@@ -108,9 +109,12 @@ struct subject_pattern {
     };
     uint64_t hash; /* 0: it has a wildcard */
     uint32_t bytes;
-    uint32_t group_count;
     char text[]; /* there may be millions: it begins right behind */
 };
+
+static inline uint32_t subject_groups(const struct subject_pattern *p) {
+    return p->groups ? p->groups->count : 0;
+}
 
 /* Room for a walk through a trie: one for all that a thread matches. */
 struct subject_walk;
