@@ -107,6 +107,8 @@ def test_whoever_came_before_he_could_be_accepted_is_answered_at_once_and_looked
 def options_of(peer: object) -> tuple[int, int] | None:
     """TCP_NODELAY and SO_KEEPALIVE of this process's socket that is connected to there."""
     for path in Path("/proc/self/fd").iterdir():
+        if not path.is_socket():
+            continue
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
             if sock.getpeername() == peer:
                 nodelay = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
