@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from mq_shards.acceptor import named_files
+
 Setting: TypeAlias = int | str | bool | list[str]
 Check: TypeAlias = Callable[[str], bool]
 
@@ -191,10 +193,10 @@ class File(NamedTuple):
             return ""
         name = str(path(where, value))
         try:
-            with Path(name).open("rb"):
-                return name
+            named_files.check(name)
         except OSError as error:
             raise OptionsError(f"{where}: cannot read {name}: {error.strerror}") from None
+        return name
 
     def limits(self) -> str:
         return "default none; a file"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access.hashes import HASHED_PASSWORD, HASHED_TOKEN
 from mq_shards.acceptor.access.rights import RIGHTS, Patterns, User, Users
 from mq_shards.acceptor.option_kinds import OptionsError, shown
@@ -79,7 +79,7 @@ def read_file(path: str) -> Users:
     import tomllib  # not every broker has a file
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = named_files.read(path).decode()
     except OSError as error:
         raise OptionsError(f"users: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

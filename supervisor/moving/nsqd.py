@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Flag, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation
@@ -126,7 +126,7 @@ def _file(path: str) -> Iterator[tuple[str, list[str]]]:
     import tomllib
 
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(named_files.read(path).decode())
     except OSError as error:
         raise OptionsError(f"nsqd: cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import OptionsError
 
 _BETWEEN: Final = re.compile(r"\s*[=:]\s*|\s+")
@@ -16,7 +16,7 @@ _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 def read(path: str) -> dict[str, str]:
     """The last of a name counts. Raises OptionsError."""
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = named_files.read(path).decode(errors="replace")
     except OSError as error:
         raise OptionsError(f"{path} cannot be read: {error.strerror}") from None
     return parsed(text)

@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import parse_duration, shown
 
 # Blocks and arrays in each other, and files that include each other.
@@ -132,7 +133,7 @@ def _read(path: str, environment: Mapping[str, str], around: tuple[str, ...], wh
     if path in around or len(around) >= MAX_FILES:
         raise ConfError(f"{where}{path} includes itself")
     try:
-        text = Path(path).read_bytes().decode(errors="surrogateescape")
+        text = named_files.read(path).decode(errors="surrogateescape")
     except OSError as error:
         raise ConfError(f"{where}cannot read {path}: {error.strerror}") from None
     return _Reader(text, path, environment, (*around, path)).whole()

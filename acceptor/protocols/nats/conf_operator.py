@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
@@ -52,7 +52,7 @@ def _take_operator(conf: Conf, value: Value) -> None:
         text = item.text()
         if not text.startswith("eyJ"):
             try:
-                text = Path(text).read_text(encoding="ascii")
+                text = named_files.read(text).decode("ascii")
             except (OSError, UnicodeDecodeError) as error:
                 why = error.strerror if isinstance(error, OSError) else "not a JWT"
                 raise item.error(f"cannot read the operator's JWT {item.content}: {why}") from None

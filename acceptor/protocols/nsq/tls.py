@@ -15,9 +15,9 @@ import importlib
 import ssl
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
 
 REQUIRE: Final = "require"
@@ -132,7 +132,7 @@ def _check_readable(settings: Settings, name: str) -> None:
     if not settings[name]:
         return
     try:
-        Path(settings[name]).read_bytes()
+        named_files.check(settings[name])
     except OSError as error:
         raise ValueError(f"nsq.{name}: {settings[name]}: {error.strerror}") from None
 

@@ -10,9 +10,9 @@ import hmac
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Choice, File, Flag, Kind, Setting, Text, TextList
 
 TOKEN: Final = "token"
@@ -148,9 +148,9 @@ def _tokens(settings: Mapping[str, Setting]) -> Tokens | None:
     secret, public = str(settings["token-secret-key-file"]), str(settings["token-public-key-file"])
     try:
         if secret:
-            return Tokens(Path(secret).read_bytes(), SECRET_ALGORITHMS, claim)
+            return Tokens(named_files.read(secret), SECRET_ALGORITHMS, claim)
         if public:
-            key = _public_key(Path(public).read_bytes())
+            key = _public_key(named_files.read(public))
             return Tokens(key, (str(settings["token-public-alg"]).upper(),), claim)
     except (OSError, ValueError) as error:
         raise ValueError(f"the key that pulsar's tokens are verified with: {error}") from None
@@ -168,7 +168,7 @@ def _users(file: str) -> Users | None:
         return None
     found: dict[str, str] = {}
     try:
-        lines = Path(file).read_text().splitlines()
+        lines = named_files.read(file).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"pulsar.basic-auth-file {file}: {error}") from None
     for number, line in enumerate(lines, 1):
