@@ -95,7 +95,7 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
 
 
 def _complain(message: str, status: int) -> int:
-    print("mq-shards:", " ".join(message.split()), file=sys.stderr)
+    journal.complain(message)
     return status
 
 

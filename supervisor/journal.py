@@ -2,17 +2,24 @@
 
 Called journal because in this project a log is where a shard keeps its messages. Fields that a machine may want go
 in `extra={"fields": {...}}`: text shows the sentence, JSON shows both.
+
+Where stderr is systemd's journal, each line says its priority first (sd-daemon(3)), so that `journalctl -p warning`
+finds what there is to find; the journal takes that away.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final, TextIO
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+# Of syslog(3), for what is at least of that level.
+PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
 class TextFormatter(logging.Formatter):
@@ -51,10 +58,48 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
 
 
+class PriorityFormatter(logging.Formatter):
+    """Each line of what another makes, behind its priority: `<4>...`."""
+
+    def __init__(self, other: logging.Formatter) -> None:
+        super().__init__()
+        self._other = other
+
+    def format(self, record: logging.LogRecord) -> str:
+        return with_priority(self._other.format(record), record.levelno)
+
+
+def with_priority(text: str, level: int) -> str:
+    """
+    >>> with_priority("a\\nb", logging.WARNING)
+    '<4>a\\n<4>b'
+    """
+    priority = next((number for least, number in PRIORITIES if level >= least), 7)
+    return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
+
+
+def is_systemds(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether it leads to the journal: that is said by its device and inode (JOURNAL_STREAM in systemd.exec(5)), since
+    who starts us may have sent stderr elsewhere."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False  # it is no file
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def complain(message: str) -> None:
+    """One line, where there is nobody yet who keeps a journal."""
+    line = f"mq-shards: {' '.join(message.split())}"
+    print(with_priority(line, logging.ERROR) if is_systemds(sys.stderr) else line, file=sys.stderr)
+
+
 def configure(level: str, as_json: bool, process: str, stream: TextIO | None = None) -> None:
     """Sets up this process's root logger. May be called again; the last call holds."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter(process) if as_json else TextFormatter(process))
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    formatter = JsonFormatter(process) if as_json else TextFormatter(process)
+    handler.setFormatter(PriorityFormatter(formatter) if is_systemds(stream) else formatter)
     logging.raiseExceptions = False  # a closed stderr must not hurt the broker
     root = logging.getLogger()
     root.handlers[:] = [handler]

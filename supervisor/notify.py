@@ -10,12 +10,19 @@ import contextlib
 import os
 import socket
 from collections.abc import MutableMapping
+from typing import Final
+
+ALIVE_S: Final = 1.0  # between two signs of life at most
+PER_LIMIT: Final = 3  # so many within the time after which there is no more waiting
 
 
 class Notifier:
-    def __init__(self, address: str | None, watched: bool = False) -> None:
+    def __init__(self, address: str | None, watched_s: float | None = None) -> None:
+        """`watched_s`: how long the service manager waits for a sign of life; None: it does not look."""
         self._socket: socket.socket | None = None
-        self._watched = watched
+        self._every_s = None if watched_s is None else min(ALIVE_S, watched_s / PER_LIMIT)
+        # When the next sign of life is due, on the clock of whoever gives it; None: never.
+        self.alive_at = None if watched_s is None else 0.0
         self._address = ""
         if address and address[0] in "/@":
             self._address = "\0" + address[1:] if address[0] == "@" else address
@@ -27,8 +34,9 @@ class Notifier:
         """Takes it out of the environment, so that no child speaks for the service."""
         # Another's, if it was meant for one that has started this.
         ours = environment.pop("WATCHDOG_PID", None) in (None, str(os.getpid()))
-        watched = environment.pop("WATCHDOG_USEC", None) is not None and ours
-        return cls(environment.pop("NOTIFY_SOCKET", None), watched)
+        limit = environment.pop("WATCHDOG_USEC", "")
+        watched = ours and limit.isascii() and limit.isdigit() and int(limit) > 0
+        return cls(environment.pop("NOTIFY_SOCKET", None), int(limit) / 1e6 if watched else None)
 
     def ready(self, status: str) -> None:
         self._send("READY=1", f"STATUS={status}")
@@ -39,9 +47,11 @@ class Notifier:
     def stopping(self, status: str) -> None:
         self._send("STOPPING=1", f"STATUS={status}")
 
-    def alive(self) -> None:
-        """Where the service manager watches (WatchdogSec=): who does not say this in time is started anew."""
-        if self._watched:
+    def alive(self, now: float) -> None:
+        """Where the service manager watches (WatchdogSec=): who does not say this in time is started anew. To be called
+        when `alive_at` has come, or before."""
+        if self._every_s is not None and self.alive_at is not None and self.alive_at <= now:
+            self.alive_at = now + self._every_s
             self._send("WATCHDOG=1")
 
     def close(self) -> None:

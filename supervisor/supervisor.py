@@ -268,6 +268,8 @@ class Supervisor:
                     "host": listener.address.host,
                     "port": listener.address.port,
                     "user": listener.address.user,
+                    "cert": listener.address.cert,
+                    "key": listener.address.key,
                     "open": listener.address.protocol in self._options.insecure,
                     "backlog": BACKLOG,
                 }
@@ -553,7 +555,7 @@ class Supervisor:
 
     def _wait_s(self) -> float | None:
         times: list[float | None] = []
-        times += [self._liveness.due_at] if self._stop is None else self._stop.due_at
+        times += [self._liveness.due_at, self._notifier.alive_at] if self._stop is None else self._stop.due_at
         for child in [*self._acceptors, *self._workers]:
             times += child.restart_at, child.kill_at
         first = min((at for at in times if at is not None), default=None)
@@ -561,8 +563,8 @@ class Supervisor:
 
     def _let_time_pass(self, now: float) -> None:
         is_due = self._liveness.due_at <= now and self._stop is None
-        if is_due:
-            self._notifier.alive()
+        if self._stop is None:
+            self._notifier.alive(now)
         if is_due and self._liveness.look([*self._workers, *self._acceptors], now):
             self._tell_status()
         for child in [*self._workers, *self._acceptors]:

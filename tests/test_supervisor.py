@@ -361,10 +361,29 @@ def test_systemd_is_told_only_where_it_watches_this_process(
         given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **env}
         notifier = Notifier.from_environment(given)
         assert given == {}, "no child has it"
-        notifier.alive()
+        notifier.alive(0.0)
         notifier.stopping("x")
         notifier.close()
         assert notices.recv(4096).startswith(b"WATCHDOG=1" if is_told else b"STOPPING=1")
+
+
+@pytest.mark.parametrize(("limit_us", "every_s"), [(60_000_000, 1.0), (900_000, 0.3), (30_000, 0.01)])
+def test_however_short_systemd_waits_it_is_told_in_time(tmp_path: Path, limit_us: int, every_s: float) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.bind(str(tmp_path / "notify"))
+        notices.setblocking(False)
+        notifier = Notifier.from_environment(
+            {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": str(limit_us)}
+        )
+        for _ in range(5):
+            now = notifier.alive_at
+            assert now is not None
+            notifier.alive(now)
+            assert notices.recv(4096) == b"WATCHDOG=1" and notifier.alive_at == pytest.approx(now + every_s)
+            notifier.alive(now + every_s / 2)
+            with pytest.raises(BlockingIOError):
+                notices.recv(4096)
+        notifier.close()
 
 
 def test_systemd_is_told_over_an_abstract_socket(start: Start) -> None:

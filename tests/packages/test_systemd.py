@@ -82,6 +82,20 @@ kill -9 "$(of MainPID)"
 is NRestarts 1
 is StatusText serving
 ask 11300 peek-ready one
+# What somebody should look at is found by its priority, and nothing else is.
+warned() { journalctl -u mq-shards --no-pager -q -o cat -p warning; }
+kill -9 "$(pgrep -x mq-worker-0)"
+says 'mq-worker-0 is back'
+is StatusText serving
+warned | grep 'mq-worker-0.*SIGKILL'
+no eval "warned | grep -e 'listening on' -e ' info ' -e '<[0-9]>'"
+journalctl -u mq-shards --no-pager -q -o cat | grep -v '^<' | grep -q 'info mq-supervisor: listening on'
+# However short it is.
+drop_in watch 'WatchdogSec=300ms'
+systemctl restart mq-shards
+is StatusText serving
+sleep 3
+[ "$(of NRestarts)" = 0 ]
 drop_in watch 'WatchdogSec=20'
 systemctl restart mq-shards
 kill -STOP "$(of MainPID)"
@@ -94,6 +108,7 @@ sed -i '1i nonsense = 1' /etc/mq-shards.toml
 no systemctl restart mq-shards
 [ "$(of ExecMainStatus) $(of NRestarts) $(of ActiveState)" = '2 0 failed' ]
 says '"nonsense" is not an option'
+warned | grep '"nonsense" is not an option'
 cp /tmp/good /etc/mq-shards.toml
 systemctl start mq-shards
 ask 11300 peek-ready one
