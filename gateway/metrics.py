@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -178,6 +179,9 @@ class Metrics:
                       [((one.name,), float(one.resident_bytes)) for one in found])  # fmt: skip
         yield _metric(False, "process_open_files", "Descriptors that are open.", ("process",),
                       [((one.name,), float(one.open_files)) for one in found])  # fmt: skip
+        # All have the supervisor's, which raises it as far as it may.
+        most = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        yield _metric(False, "process_max_files", "Descriptors that each process may have open.", (), [((), most)])
 
 
 def _of_refused(refused: Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]) -> Iterator[Metric]:

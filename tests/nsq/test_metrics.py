@@ -122,6 +122,7 @@ def test_every_process_is_there(broker: Broker) -> None:
     pids = children(broker.running.process.pid)
     for pid in pids:
         assert figure(text, "process_resident_bytes", process=comm_of(pid)) > 1 << 20
+        assert 3 < figure(text, "process_open_files", process=comm_of(pid)) < figure(text, "process_max_files")
     assert figure(text, "worker_up", worker="0") == figure(text, "worker_up", worker="1") == 1
 
 
