@@ -6,8 +6,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.access.access import Access
@@ -31,7 +31,7 @@ FULL_SAID_S: Final = 60.0
 LOGGED_BYTES: Final = 200
 
 if TYPE_CHECKING:
-    from mq_shards.acceptor.secure import SecureConnections
+    from mq_shards.acceptor.secure import SecureConnections, SecureContexts
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class AcceptorProcess:
         self._calls.serve("published", self._published)
         self._access.serve(self._calls)
         self._tls = settings["tls"]
+        self._secure_contexts: SecureContexts | None = None  # when something listens for who is encrypted
         self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
         self._serving = False
         self._stopping = False
@@ -198,14 +199,33 @@ class AcceptorProcess:
             protocol.listening_otherwise(scheme, host, port)
         else:
             protocol.listening(host, port)
-        if message["secure"] and number not in self._secure:
-            from mq_shards.acceptor.secure import SecureConnections
-
-            self._secure[number] = protocol.secured = SecureConnections(self._engine, self._tls)
         listener = self._engine.listen(fd, number, filtered=message["secure"] or otherwise)
+        if message["secure"]:
+            self._encrypt(number, protocol, listener, message)
         self._access.listening(
             listener, message.get("user", ""), is_open=message.get("open", False), is_encrypted=message["secure"]
         )
+
+    def _encrypt(self, number: int, protocol: Protocol, listener: int, message: Message) -> None:
+        from mq_shards.acceptor.secure import SecureConnections, SecureContexts
+
+        if self._secure_contexts is None:
+            self._secure_contexts = SecureContexts(self._tls)
+        if number not in self._secure:
+            self._secure[number] = protocol.secured = SecureConnections(self._engine, self._secure_contexts)
+        self._secure[number].listening(listener, message["cert"], message["key"])
+
+    def _reload(self, settings: Mapping[str, Any]) -> None:
+        """The supervisor has found that all of it can be used. A file may have changed since: that costs nobody his
+        connection."""
+        for protocol in self._protocols.values():
+            try:
+                protocol.reload(protocol.settings_of(settings))
+            except ValueError as error:
+                log.error("%s goes on as before: %s", protocol.name, error)
+        self._tls = settings["tls"]
+        if self._secure_contexts is not None:
+            self._secure_contexts.reload(self._tls)
 
     def _do(self, message: Message, fds: list[int]) -> None:
         try:
@@ -233,10 +253,7 @@ class AcceptorProcess:
                     self._engine.mesh_gone(message["acceptor"])
                     log.debug("acceptor %d is gone", message["acceptor"])
                 case "reload":
-                    for protocol in self._protocols.values():
-                        protocol.reload(protocol.settings_of(message["settings"]))
-                    for secure in self._secure.values():
-                        secure.reload(message["settings"]["tls"])
+                    self._reload(message["settings"])
                 case "lame-duck":
                     self._send_clients_away()
                 case "shared":

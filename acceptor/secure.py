@@ -5,44 +5,75 @@ The supervisor asks secure_context() before it starts anything: neither the C co
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import VerifyingTls
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
     from mq_shards.acceptor.upgrade import Upgrades
 
+log = logging.getLogger(__name__)
+
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
-def secure_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """Of the section tls. Raises ValueError: one line that names the option and says what is wrong."""
-    for option in ("cert", "key"):
-        if not settings[option]:
+def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -> ssl.SSLContext:
+    """Of the section tls, with a certificate and a key of a listener's own if there are. Raises ValueError: one line
+    that names the option and says what is wrong."""
+    own = bool(cert)
+    cert, key = (cert, key) if own else (settings["cert"], settings["key"])
+    for option, path in (("cert", cert), ("key", key)):
+        if not path:
             raise ValueError(f"tls.{option} is needed where everything is to be encrypted")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    renew(context, settings)
-    return context
-
-
-def renew(context: ssl.SSLContext, settings: Mapping[str, Any]) -> None:
-    """For connections that come; those that are there keep what they began with. Raises ValueError."""
     context.minimum_version = VERSIONS[settings["min-version"]]
     try:
+        for path in (cert, key):
+            named_files.check(path)
         # No password: an empty one fails, where none would be asked for on the terminal.
-        context.load_cert_chain(settings["cert"], settings["key"], password="")
+        context.load_cert_chain(cert, key, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ValueError(f"tls.cert {settings['cert']}, tls.key {settings['key']}: {_said(error)}") from None
+        files = f"--listen: cert={cert}, key={key}" if own else f"tls.cert {cert}, tls.key {key}"
+        raise ValueError(f"{files}: {_said(error)}") from None
     if settings["client-ca"]:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
+            named_files.check(settings["client-ca"])
             context.load_verify_locations(cafile=settings["client-ca"])
         except (ssl.SSLError, OSError) as error:
             raise ValueError(f"tls.client-ca {settings['client-ca']}: {_said(error)}") from None
+    return context
+
+
+class SecureContexts:
+    """Of the listeners of a process, by their certificate and key."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Those of the section tls."""
+        self._settings = settings
+        self._of: dict[tuple[str, str], ssl.SSLContext] = {}
+
+    def of(self, cert: str, key: str) -> ssl.SSLContext:
+        """For a connection that comes now. Raises ValueError as secure_context() does."""
+        if (cert, key) not in self._of:
+            self._of[cert, key] = secure_context(self._settings, cert, key)
+        return self._of[cert, key]
+
+    def reload(self, settings: Mapping[str, Any]) -> None:
+        """All files are read anew, for connections that come. What cannot be used is said, and stays as it was: a file
+        may have changed since the supervisor looked at it."""
+        self._settings = settings
+        for cert, key in self._of:
+            try:
+                self._of[cert, key] = secure_context(settings, cert, key)
+            except ValueError as error:
+                log.error("who comes is shown the certificate of before: %s", error)
 
 
 def _said(error: Exception) -> str:
@@ -54,21 +85,23 @@ def _said(error: Exception) -> str:
 class SecureConnections:
     """Those of one protocol, in an acceptor: each begins with its handshake. Takes their upcalls."""
 
-    def __init__(self, engine: Engine, settings: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, contexts: SecureContexts) -> None:
         from mq_shards.acceptor.upgrade import Upgrades  # which needs the core
 
         self._engine = engine
-        self._context = secure_context(settings)
+        self._contexts = contexts
+        self._shown: dict[int, tuple[str, str]] = {}  # by listener: certificate and key
         self.upgrades: Final[Upgrades] = Upgrades(engine, lambda conn: None, self._refused, hears_out=True)
 
-    def reload(self, settings: Mapping[str, Any]) -> None:
-        """For connections that come."""
-        self._context = secure_context(settings)
+    def listening(self, listener: int, cert: str, key: str) -> None:
+        """Raises ValueError as secure_context() does."""
+        self._contexts.of(cert, key)
+        self._shown[listener] = cert, key
 
     def input(self, conn: int, data: bytes) -> None:
         if conn not in self.upgrades:
             self.upgrades.adopt(conn)
-            self.upgrades.shake_hands(conn, VerifyingTls(self._context))
+            self.upgrades.shake_hands(conn, VerifyingTls(self._contexts.of(*self._shown[self._engine.listener(conn)])))
         self.upgrades.input(conn, data)
 
     def certificate_names(self, conn: int) -> tuple[str, ...]:

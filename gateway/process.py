@@ -13,15 +13,16 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mq_shards.acceptor import secure
 from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.secure import SecureContexts
 from mq_shards.gateway import services
 from mq_shards.gateway.access import HttpAccess, HttpLogin
 from mq_shards.gateway.broker import Broker
@@ -54,8 +55,6 @@ from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
 
 if TYPE_CHECKING:
-    import ssl
-
     from mq_shards.gateway.pulsar.service import PulsarService
 
 # At most so often it is said that no connection can be accepted.
@@ -77,8 +76,7 @@ class GatewayProcess:
         self._engine = engine
         self._stop = asyncio.Event()
         self._full_said_at = -FULL_SAID_S
-        self._tls = start["settings"]["tls"]
-        self._context: ssl.SSLContext | None = None  # when something listens for who is encrypted
+        self._contexts = SecureContexts(start["settings"]["tls"])
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = Workers(engine)
@@ -290,7 +288,7 @@ class GatewayProcess:
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
                     server = self._server_of(message["protocol"])
-                    tls = self._secure_context() if message["secure"] else None
+                    tls = partial(self._contexts.of, message["cert"], message["key"]) if message["secure"] else None
                     listened = Arrival(message["user"], message["open"])
                     self._go_on(server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls, listened))
                 case "users":
@@ -306,9 +304,7 @@ class GatewayProcess:
                     self._reloads.heard(message["error"])
                 case "reload":
                     self._monitoring.reload(message["settings"]["nats"])
-                    self._tls = message["settings"]["tls"]
-                    if self._context is not None:
-                        secure.renew(self._context, self._tls)
+                    self._reload(message["settings"])
                 case "lame-duck" | "shared":  # the latter is what we have said ourselves
                     pass
                 case "go":
@@ -331,10 +327,17 @@ class GatewayProcess:
             for fd in fds:
                 os.close(fd)
 
-    def _secure_context(self) -> ssl.SSLContext:
-        if self._context is None:
-            self._context = secure.secure_context(self._tls)
-        return self._context
+    def _reload(self, settings: Mapping[str, Any]) -> None:
+        """The supervisor has found that all of it can be used; a file may have changed since."""
+        if self._pulsar is not None:
+            try:
+                self._pulsar.reload(settings["pulsar"])
+            except ValueError as error:
+                log.error("pulsar goes on as before: %s", error)
+        self._contexts.reload(settings["tls"])
+        servers = [self._http.server, self._monitoring_http.server, self._pipeline_http.server]
+        for server in servers if self._pulsar is None else [*servers, self._pulsar.server]:
+            self._go_on(server.renew())
 
     def _server_of(self, protocol: str) -> HttpServer:
         if protocol == "pulsar-http":
@@ -350,6 +353,7 @@ class GatewayProcess:
         self._tasks.append(task)
 
     def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
             self._failed.set_exception(error)
 

@@ -43,7 +43,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
 }
 
 # Whose clients need Pulsar's catalog, which the gateway keeps.
-PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http")
+PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http", "pulsar-https")
 # What acceptors serve in part, and leave the rest of to the gateway.
 IN_PART: Final = ("nsq-http",)
 # Who is told of what listens on nsq://, in options of [nsq]; that is work for a gateway too.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from mq_shards.acceptor.engine import Engine, protocol_number
@@ -38,8 +38,8 @@ class Monitoring:
         self._wall_ns = wall_ns
         self._usage = Usage(supervisor)
         self._requests: dict[str, int] = {}
-        addresses = [one for one in start["addresses"] if one["protocol"] == "nats-http" and one["port"]]
-        self._http = (addresses[0]["host"], addresses[0]["port"]) if addresses else ("", 0)
+        plain, secure = (_first(start["addresses"], scheme) for scheme in ("nats-http", "nats-https"))
+        self._http = plain[0] or secure[0], plain[1], secure[1]
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -120,3 +120,8 @@ class Monitoring:
         except UnavailableError:
             return 503, {"status": "unavailable", "error": "no acceptor answers"}
         return 200, {"status": "ok"}
+
+
+def _first(addresses: Sequence[Mapping[str, Any]], scheme: str) -> tuple[str, int]:
+    """Host and port; "" and 0 where there is none."""
+    return next(((one["host"], one["port"]) for one in addresses if one["protocol"] == scheme and one["port"]), ("", 0))

@@ -42,7 +42,7 @@ class Served(NamedTuple):
     started_ns: int
     loaded_ns: int  # its options, last
     now_ns: int
-    http: tuple[str, int]  # where monitoring is served
+    http: tuple[str, int, int]  # where monitoring is served: host, port, port of https
     requests: Mapping[str, int]  # so far, by path
 
 
@@ -73,7 +73,7 @@ def varz(
     }
 
 
-def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, int]) -> Row:
+def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, int, int]) -> Row:
     limits = {"max_subscriptions": settings["max-subscriptions"]} if settings["max-subscriptions"] else {}
     return {
         **{name: server[name] for name in ("server_id", "server_name", "version", "proto", "go", "host", "port")},
@@ -86,7 +86,7 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "http_host": http[0],
         "http_port": http[1],
         "http_base_path": settings["http-base-path"],
-        "https_port": 0,
+        "https_port": http[2],
         "auth_timeout": _whole(settings["auth-timeout"] / SECOND_NS),
         "max_control_line": settings["max-control-line"],
         "max_payload": settings["max-payload"],

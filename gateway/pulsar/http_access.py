@@ -151,6 +151,10 @@ class Access:
         self._roles = roles
         self._broker_id = broker_id
 
+    def learn(self, credentials: Credentials | None) -> None:
+        """For requests that come; None where there were none before either."""
+        self._credentials = credentials
+
     @property
     def knows_others(self) -> bool:
         """Beside the users that all protocols have in common."""

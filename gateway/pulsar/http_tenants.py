@@ -45,10 +45,11 @@ class Urls:
     broker: str
     broker_tls: str
     web: str
+    web_tls: str
 
     @property
     def broker_id(self) -> str:
-        return self.web.partition("://")[2]
+        return (self.web or self.web_tls).partition("://")[2]
 
 
 class HttpTenants:
@@ -206,6 +207,8 @@ class HttpTenants:
         }
         if urls.broker_tls:
             found["brokerUrlTls"] = urls.broker_tls
+        if urls.web_tls:
+            found["httpUrlTls"] = urls.web_tls
         return json_of(found)
 
     async def _bundle(self, call: Call) -> Answer:

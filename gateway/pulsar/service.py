@@ -80,9 +80,13 @@ class PulsarService:
             **HttpSubscriptions(control, stats).routes,
             **HttpAll(control, stats).routes,
         }
-        self._http = PulsarHttp(
-            self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)
-        )
+        self._access = Access(Credentials.of(settings), roles, urls.broker_id)
+        self._http = PulsarHttp(self._store, bodies, routes, self._access)
+
+    def reload(self, settings: Mapping[str, Any]) -> None:
+        """None of the options may change, so it is about files with keys and passwords. Raises ValueError: all is as
+        before."""
+        self._access.learn(Credentials.of(settings))
 
     @property
     def server(self) -> HttpServer:
@@ -121,4 +125,5 @@ def urls_of(addresses: Addresses) -> Urls:
         host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
         return f"{scheme}://{host}:{found['port']}"
 
-    return Urls(url("pulsar", "pulsar"), url("pulsar+ssl", "pulsar+ssl"), url("pulsar-http", "http"))
+    broker, broker_tls = url("pulsar", "pulsar"), url("pulsar+ssl", "pulsar+ssl")
+    return Urls(broker, broker_tls, url("pulsar-http", "http"), url("pulsar-https", "https"))

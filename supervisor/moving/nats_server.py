@@ -16,6 +16,7 @@ from mq_shards.supervisor.options.options import WILDCARDS
 CLIENTS: Final = "nats"
 ROUTES: Final = "nats-route"
 MONITORING: Final = "nats-http"
+SECURE_MONITORING: Final = "nats-https"
 HELP: Final = """\
 Usage: mq-shards as nats-server [options of nats-server 2.15] [-- options of mq-shards]
 """
@@ -48,7 +49,6 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "l": JOURNAL, "s": JOURNAL, "r": JOURNAL, "log_size_limit": JOURNAL, "T": "every line has its time",
     "logtime_utc": "every line has its time", "max_traced_msg_len": "messages are not logged",
     "V": "messages are not logged", "VV": "messages are not logged", "profile": "use py-spy",
-    "ms": "put a proxy that ends TLS before nats-http://",
 }  # fmt: skip
 
 
@@ -63,6 +63,7 @@ TLS_FLAGS: Final = ("tlscert", "tlskey", "tlscacert", "tlsverify")
 class Address(NamedTuple):
     host: str
     port: str
+    shown: str = ""  # the certificate
 
 
 def translate(arguments: Sequence[str], version: str) -> Translation:
@@ -81,7 +82,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "c" in given:
         t.option("nats-config", given["c"])
     for scheme, address in addresses.items():
-        t.listen(scheme, address.host, address.port, WILDCARDS)
+        t.listen(scheme, address.host, address.port, WILDCARDS, address.shown)
     for name, value in given.items():
         if name in SETTINGS:
             t.setting(f"nats.{SETTINGS[name]}", value)
@@ -134,11 +135,16 @@ def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
             raise OptionsError(str(error)) from None
         for one in listening:
             url = urlsplit(one)
-            found[url.scheme] = Address(url.hostname or "", str(url.port or 0))
+            found[url.scheme] = Address(url.hostname or "", str(url.port or 0), url.query)
     host, port = given.get("a", found[CLIENTS].host), given.get("p", found[CLIENTS].port)
     found[CLIENTS] = Address(host, "0" if port == "-1" else _port(port, "-p"))
     if "m" in given:
         found[MONITORING] = Address(host, _port(given["m"], "-m"))
+    if "ms" in given:
+        if not {"tlscert", "tlskey"} <= given.keys():
+            raise OptionsError("nats-server: -ms needs --tlscert and --tlskey (in a file: https_port, beside tls)")
+        shown = f"cert={given['tlscert']}&key={given['tlskey']}"
+        found[SECURE_MONITORING] = Address(host, _port(given["ms"], "-ms"), shown)
     if "cluster" in given:
         url = urlsplit(given["cluster"])
         if url.scheme not in ("nats", ROUTES) or url.port is None:

@@ -41,6 +41,7 @@ WITH_IPV6: Final = "-Djava.net.preferIPv4Stack=false"
 DIRECTORY: Final = "data/standalone/bookkeeper"
 MESSAGES: Final = ("bookkeeper*/current", "current")
 TLS_PORT: Final = "brokerServicePortTls"
+WEB_TLS_PORT: Final = "webServicePortTls"
 
 TOKENS: Final = "AuthenticationProviderToken"
 PASSWORDS: Final = "AuthenticationProviderBasic"
@@ -74,7 +75,6 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "bindAddresses": Unlike(("",), "further addresses are --listen pulsar://HOST:PORT"),
     "clusterName": Unlike(("standalone",), "the cluster is called standalone"),
     "haProxyProtocolEnabled": Unlike(OFF, "the PROXY protocol is not spoken"),
-    "webServicePortTls": Unlike(("",), "put a proxy that ends TLS before pulsar-http://"),
     "tlsEnabledWithKeyStore": Unlike(OFF, "certificates are PEM files here"),
     "tlsAllowInsecureConnection": Unlike(OFF, "a certificate that nobody trusts is refused"),
     "tlsProtocols": Unlike(("", "TLSv1.3,TLSv1.2", "TLSv1.2,TLSv1.3"), "TLS 1.2 and 1.3 are spoken"),
@@ -172,6 +172,7 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
     ):
         if number:
             t.listen(scheme, host, str(checked(number, f"pulsar: {name}", range(65536))), wildcards)
+    _listen_for_administration(t, conf, host, wildcards)
     if advertised:
         bare = advertised.strip("[]")
         t.setting("pulsar.advertised-url", f"pulsar://{f'[{bare}]' if ':' in bare else bare}:{port or with_tls}")
@@ -189,6 +190,19 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
             t.notes.append(f"TLS and plain clients are served on {ports}")
         if certificates:
             t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
+
+
+def _listen_for_administration(
+    t: Translation, conf: Mapping[str, str], host: str, wildcards: Sequence[str]
+) -> None:
+    """Encrypted, with the certificate that brokerServicePortTls shows too."""
+    number = conf.get(WEB_TLS_PORT, "")
+    if number:
+        t.listen("pulsar-https", host, str(checked(number, f"pulsar: {WEB_TLS_PORT}", range(65536))), wildcards)
+        t.setting("tls.cert", _needed(conf, "tlsCertificateFilePath"))
+        t.setting("tls.key", _needed(conf, "tlsKeyFilePath"))
+        if conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true":
+            t.setting("tls.client-ca", _needed(conf, "tlsTrustCertsFilePath"))
 
 
 def _needed(conf: Mapping[str, str], name: str) -> str:

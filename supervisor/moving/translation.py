@@ -28,11 +28,13 @@ class Translation:
     def setting(self, name: str, value: str) -> None:
         self.arguments += ["--set", f"{name}={value}"]
 
-    def listen(self, scheme: str, host: str, port: str, wildcards: Sequence[str] = ()) -> None:
-        """`wildcards`: hosts that to the other server are all addresses of IPv6 and of IPv4."""
+    def listen(self, scheme: str, host: str, port: str, wildcards: Sequence[str] = (), shown: str = "") -> None:
+        """`wildcards`: hosts that to the other server are all addresses of IPv6 and of IPv4; `shown`: the certificate,
+        as it stands behind an address."""
         bare = host.strip("[]")
-        both = "?both" if bare in wildcards else ""
-        self.option("listen", f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}{both}")
+        behind = "&".join(filter(None, ("both" if bare in wildcards else "", shown)))
+        address = f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}"
+        self.option("listen", f"{address}?{behind}" if behind else address)
 
     def keep_in(self, directory: str, left: Sequence[str], whose: str) -> None:
         """`left`: patterns of files in which the other server keeps messages."""

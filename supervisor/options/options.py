@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access import users_file
 from mq_shards.acceptor.access.rights import Users
 from mq_shards.acceptor.access.users_file import NAME
@@ -92,6 +93,8 @@ class Listen(NamedTuple):
     inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
     user: str = ""  # who comes there and says nothing
     both: bool = False  # one socket for IPv6 and IPv4, where others have 0.0.0.0 or [::] for that
+    cert: str = ""  # shown there instead of that of the section tls
+    key: str = ""
 
     @property
     def address(self) -> str:
@@ -181,8 +184,7 @@ class Options:
     def check_files(self) -> None:
         """Once more: who has become another user may not be able to read certificates. Raises OptionsError."""
         _check_protocols(self.settings)
-        if any(address.protocol in SECURE for address in self.listen):
-            _check_secure(self.settings)
+        _check_secure(self.listen, self.settings)
 
     @property
     def gateway(self) -> bool:
@@ -236,10 +238,13 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     scheme_text, separator, address = text.partition("://")
     scheme = scheme_text.lower()
     address, question, query = address.partition("?")
-    both = query == "both"
-    user = "" if both else query.removeprefix("user=")
-    if question and not both and (not query.startswith("user=") or NAME.fullmatch(user) is None):
-        raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME or nothing, not "?{query}"')
+    said = dict(part.partition("=")[::2] for part in query.split("&")) if question else {}
+    both = "both" in said
+    user, cert, key = (said.get(name, "") for name in ("user", "cert", "key"))
+    takes_files = scheme in SECURE
+    if not _is_said_well(said, query, takes_files=takes_files):
+        more = ", ?cert=FILE&key=FILE" if takes_files else ""
+        raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME{more} or nothing, not "?{query}"')
     match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
     if not separator or not address or (match is None and not special) or address == "/":
@@ -250,9 +255,10 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     if special and both:
         raise OptionsError(f"{where}: ?both stands behind 0.0.0.0 or [::], not behind {address}")
     if special == "unix":
-        return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]), user=user)
+        path_ = _unix_path(where, text, address.partition(":")[2])
+        return Listen(scheme, "", 0, path=path_, user=user, cert=cert, key=key)
     if special == "systemd":
-        return Listen(scheme, "", 0, inherited=address.partition(":")[2], user=user)
+        return Listen(scheme, "", 0, inherited=address.partition(":")[2], user=user, cert=cert, key=key)
     assert match is not None
     host, port_text = match[1].strip("[]"), match[2]
     if both and host not in WILDCARDS:
@@ -260,8 +266,20 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     port = EVERY_SCHEME[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
-    listen = Listen(scheme, host, port, user=user)
+    listen = Listen(scheme, host, port, user=user, cert=cert, key=key)
     return on_both(listen) if both else listen
+
+
+def _is_said_well(said: Mapping[str, str], query: str, *, takes_files: bool) -> bool:
+    """What stands behind an address: each once, and each with a value that it can have."""
+    known = {"both", "user", "cert", "key"} if takes_files else {"both", "user"}
+    return (
+        said.keys() <= known
+        and len(said) == len(query.split("&") if said else ())
+        and ("both" not in said or "both" in query.split("&"))
+        and ("user" not in said or NAME.fullmatch(said["user"]) is not None)
+        and bool(said.get("cert")) == bool(said.get("key")) == ("cert" in said) == ("key" in said)
+    )
 
 
 def on_both(listen: Listen) -> Listen:
@@ -302,8 +320,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     users, insecure = _users(top), _insecure(top)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
-    if any(address.protocol in SECURE for address in listen):
-        _check_secure(settings)
+    _check_secure(listen, settings)
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
@@ -359,13 +376,17 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
     return (*(one for one in listen if one.protocol not in schemes), *own)
 
 
-def _check_secure(settings: Settings) -> None:
+def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
+    shown = dict.fromkeys((one.cert, one.key) for one in listen if one.protocol in SECURE)
+    if not shown:
+        return
     from mq_shards.acceptor.secure import secure_context  # which brings the ssl library
 
-    try:
-        secure_context(settings["tls"])
-    except ValueError as error:
-        raise OptionsError(str(error)) from None
+    for cert, key in shown:
+        try:
+            secure_context(settings["tls"], cert, key)
+        except ValueError as error:
+            raise OptionsError(str(error)) from None
 
 
 def _shards(given: int | None, settings: Settings) -> int | None:
@@ -391,7 +412,7 @@ def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str],
     import tomllib  # not every broker has a file
 
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = named_files.read(name).decode()
         content = tomllib.loads(text)
     except OSError as error:
         raise OptionsError(f"--config: cannot read {name}: {error.strerror}") from None

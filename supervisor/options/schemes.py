@@ -18,6 +18,8 @@ OTHER_SCHEMES: Final[Mapping[str, OtherScheme]] = {
     "beanstalks": OtherScheme("beanstalk", 11301, "openssl s_client -quiet -connect {address}"),
     "https": OtherScheme("http", 4181, "curl --cacert CA 'https://{address}/v1/topics'"),
     "nsq-https": OtherScheme("nsq-http", 4152, "curl --cacert CA -d hello 'https://{address}/pub?topic=greetings'"),
+    "pulsar-https": OtherScheme("pulsar-http", 8443, "curl --cacert CA 'https://{address}/admin/v2/brokers/health'"),
+    "nats-https": OtherScheme("nats-http", 8223, "curl --cacert CA 'https://{address}/varz'"),
     # What is in front of it is the protocol's affair: a request of HTTP, and TLS as it has it.
     "nats-ws": OtherScheme("nats", 8080, "nats --server ws://{address} sub greetings", secure=False),
 }

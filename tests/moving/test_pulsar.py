@@ -75,6 +75,18 @@ def test_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listens(options_of()) == ["pulsar://127.0.0.1:7650", "pulsar-http://127.0.0.1:7080"]
 
 
+def test_its_administration_is_encrypted_too(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    path = conf(
+        tmp_path, "webServicePort=", "webServicePortTls=8443", f"tlsCertificateFilePath={pair.cert}",
+        f"tlsKeyFilePath={pair.key}",
+    )  # fmt: skip
+    assert translate(("pulsar", "standalone", "--config", path)).notes == []
+    options = options_of("--config", path)
+    assert listens(options) == ["pulsar://0.0.0.0:6650", "pulsar-https://0.0.0.0:8443"]
+    assert options.settings["tls"]["cert"] == str(pair.cert)
+
+
 def test_what_cannot_be_honoured_is_one_line_each(tmp_path: Path) -> None:
     (tmp_path / "bookkeeper0" / "current").mkdir(parents=True)
     path = conf(

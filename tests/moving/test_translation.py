@@ -227,6 +227,27 @@ def test_nats_servers_tls_is_asked_for_and_put_aside(tmp_path: Path) -> None:
         translate(["nats-server", "--tls"])
 
 
+def test_nats_servers_encrypted_monitoring(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    (from_flags,) = (
+        one
+        for one in options_of("nats-server", "-ms", "8223", f"--tlscert={pair.cert}", f"--tlskey={pair.key}").listen
+        if one.protocol == "nats-https"
+    )
+    assert (from_flags.port, from_flags.both, from_flags.cert, from_flags.key) == (
+        8223, True, str(pair.cert), str(pair.key),
+    )  # fmt: skip
+    file = tmp_path / "nats.conf"
+    file.write_text(f'https_port: 8223\ntls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\n')
+    (from_file,) = (one for one in options_of("nats-server", "-c", str(file)).listen if one.protocol == "nats-https")
+    assert from_file == from_flags
+    file.write_text('https: "127.0.0.1:8223"\n')
+    with pytest.raises(OptionsError, match="https needs tls"):
+        options_of("nats-server", "-c", str(file))
+    with pytest.raises(OptionsError, match="-ms needs"):
+        translate(["nats-server", "-ms", "8223"])
+
+
 def test_jetstream_is_one_line() -> None:
     assert ["JetStream" in note for note in translate(["nats-server", "-js"]).notes] == [True]
 

@@ -23,7 +23,7 @@ from tests.strangers.test_bombs import deflate_bomb
 MIB = 1 << 20
 LIMIT = 48 * MIB
 OF_A_KIND = 25
-BLOCKS = 2 * (32 << 10)  # beside the limit, of each connection (docs/operations.md)
+BLOCKS = 2 * (32 << 10)  # beside the limit, of each connection (docs/limits.md)
 PROCESSES = ("mq-acceptor", "mq-gateway")
 ROUNDS = 60
 # What all its processes do for others before one is answered, on the median and at most (when all begin): not how long

@@ -91,8 +91,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "prof_port": "it is of Go's run-time",
     "prof_block_rate": "it is of Go's run-time",
     # operating it
-    "https": "there is no HTTPS listener",
-    "https_port": "there is no HTTPS listener",
     "ocsp": _LATER,
     "ocsp_cache": _LATER,
     # others that it speaks with

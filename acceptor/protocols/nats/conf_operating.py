@@ -8,6 +8,7 @@ from typing import Final
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_takers import (
+    SECURE_MONITORING,
     Conf,
     Taker,
     duration_option,
@@ -128,18 +129,23 @@ def _take_tls(conf: Conf, value: Value) -> None:
             raise value.error(f"tls has no {name.removeprefix('tls-').replace('-', '_')}")
 
 
-def _take_http(conf: Conf, value: Value) -> None:
-    """A port, or HOST:PORT; 0 is nowhere."""
-    if value.content == 0:
-        return
-    listen("nats-http")(conf, value)
-    if isinstance(value.content, int):
-        del conf.hosts["nats-http"]  # where clients are served
+def _monitoring(scheme: str) -> Taker:
+    def take(conf: Conf, value: Value) -> None:
+        """A port, or HOST:PORT; 0 is nowhere."""
+        if value.content == 0:
+            return
+        listen(scheme)(conf, value)
+        if isinstance(value.content, int):
+            del conf.hosts[scheme]  # where clients are served
+
+    return take
 
 
 OPERATING: Final[Mapping[str, Taker]] = {
-    "http": _take_http,
-    "http_port": _take_http,
+    "http": _monitoring("nats-http"),
+    "http_port": _monitoring("nats-http"),
+    "https": _monitoring(SECURE_MONITORING),
+    "https_port": _monitoring(SECURE_MONITORING),
     "http_base_path": option("http-base-path", Value.text),
     "max_closed_clients": option("max-closed-clients", Value.whole),
     "tls": _take_tls,

@@ -17,6 +17,7 @@ from mq_shards.acceptor.protocols.nats.conf import Block, ConfError, Value
 
 DEFAULT_HOST: Final = "0.0.0.0"
 DEFAULT_PORT: Final = 4222
+SECURE_MONITORING: Final = "nats-https"
 
 
 @dataclass(slots=True)
@@ -54,6 +55,15 @@ class Conf:
     def address(self, scheme: str) -> str:
         host = self.hosts.get(scheme) or self.hosts.get("nats", DEFAULT_HOST)
         return f"[{host}]:{self.ports[scheme]}" if ":" in host else f"{host}:{self.ports[scheme]}"
+
+    def shown_at(self, scheme: str) -> str:
+        """Behind an address: the certificate that is shown there. Raises ConfError."""
+        if scheme != SECURE_MONITORING:
+            return ""
+        cert, key = (self.options.get(name, ("", ""))[1] for name in ("tls-cert-file", "tls-key-file"))
+        if not cert or not key:
+            raise self.error_at(self.file, "https needs tls with cert_file and key_file")
+        return f"?cert={cert}&key={key}"
 
     def error_at(self, where: str, text: str) -> ConfError:
         return ConfError(f"{where}: {text}")

@@ -16,6 +16,7 @@ PORTS: Final[Mapping[str, tuple[str, str]]] = {
     "nats": ("nats", "nats"),
     "nats-ws": ("websocket", "ws"),
     "nats-http": ("monitoring", "http"),
+    "nats-https": ("monitoring", "https"),
     "nats-route": ("cluster", "nats"),
 }
 

@@ -93,7 +93,7 @@ class Nats(Guarding):
         from mq_shards.acceptor.protocols.nats.conf_keys import read_conf
 
         conf = read_conf(path)
-        listen = [f"{scheme}://{conf.address(scheme)}" for scheme in conf.ports]
+        listen = [f"{scheme}://{conf.address(scheme)}{conf.shown_at(scheme)}" for scheme in conf.ports]
         return OwnConfig(conf.options, listen, orjson.dumps(conf.content), conf.warnings)
 
     @classmethod

@@ -171,7 +171,7 @@ class AuthClient:
         self._addresses: Final = tuple(addresses)
         self._connect_timeout_s: Final = connect_timeout_ns / SECOND_NS
         self._request_timeout_s: Final = request_timeout_ns / SECOND_NS
-        self._context: Final = context
+        self._context = context
         self._poke: Final = poke
         self._now_ns: Final = now_ns
         self._questions: queue.Queue[Question] = queue.Queue(MAX_WAITING)
@@ -179,6 +179,10 @@ class AuthClient:
         self._threads = 0
         self._lock = threading.Lock()  # of the next
         self._closed = False
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """For questions that come."""
+        self._context = context
 
     def ask(self, question: Question) -> None:
         try:

@@ -169,6 +169,15 @@ class Nsq(Protocol):
         engine.set("nsq.auth", int(self._auth is not None))
         engine.set("nsq.tls-required", int(nsq_options.is_tls_required(settings)))
 
+    def reload(self, settings: Settings) -> None:
+        """None of its options may change, so it is about certificates: who comes is shown what the files have now.
+        Raises ValueError: all is as before."""
+        self._make_tls = _tls_factory(settings)
+        if self._auth is not None:
+            from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
+
+            self._auth.trust(nsq_tls.client_context(settings))
+
     def close(self) -> None:
         """Before the engine is."""
         if self._auth is not None:

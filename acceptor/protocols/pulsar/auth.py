@@ -55,6 +55,10 @@ class Authentication:
         self._expiries = Expiries()
         self._challenged: deque[tuple[int, int]] = deque()  # until when, connection
 
+    def learn(self, credentials: Credentials | None) -> None:
+        """For logins that come; `None` where there were none before either."""
+        self._credentials = credentials
+
     def admit(self, client: Client, body: Message, done: Callable[[PulsarError | None], None]) -> None:
         """At its CONNECT; `done` now or later."""
         access = self._access()

@@ -144,6 +144,13 @@ class Pulsar(Protocol):
     def listening(self, host: str, port: int) -> None:
         self._address = (host, port)
 
+    def reload(self, settings: Settings) -> None:
+        """None of its options may change, so it is about files: certificates, keys that tokens are verified with,
+        passwords. Who is connected stays so. Raises ValueError: all is as before."""
+        context, credentials = _context(settings), pulsar_credentials.Credentials.of(settings)
+        self._context = context
+        self._authentication.learn(credentials)
+
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def command(self, conn: int, command: bytes) -> None:

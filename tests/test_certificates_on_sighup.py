@@ -1,0 +1,206 @@
+"""Certificates, on every listener: each shows its own, SIGHUP shows the new one to who comes, and nobody is cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.options.options import parse
+
+from tests import servers
+from tests.nsq import certificates
+from tests.nsq.certificates import Certificates
+from tests.servers import Server, Shape, free_port, wait_until
+
+HOST: Final = "127.0.0.1"
+SHAPE: Final = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
+# Encrypted from the first byte; one of beanstalkd's has a certificate of its own.
+SECURE: Final = ("beanstalks", "https", "nsq-https", "pulsar-https", "nats-https")
+OTHERS: Final = ("nsq", "nats", "pulsar")
+OWN: Final = "beanstalks with its own"
+
+
+def heard(client: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        received = client.recv(count - len(data))
+        assert received, data
+        data += received
+    return data
+
+
+def until(client: socket.socket, end: bytes) -> bytes:
+    data = b""
+    while not data.endswith(end):
+        data += heard(client, 1)
+    return data
+
+
+def ask_nsq(plain: socket.socket) -> None:
+    told = orjson.dumps({"feature_negotiation": True, "tls_v1": True})
+    plain.sendall(b"  V2IDENTIFY\n" + struct.pack(">I", len(told)) + told)
+    heard(plain, int.from_bytes(heard(plain, 4), "big"))
+
+
+BEFORE_TLS: Final[dict[str, Callable[[socket.socket], object]]] = {
+    "nsq": ask_nsq,
+    "nats": lambda plain: until(plain, b"\r\n"),
+}
+
+
+@dataclass
+class Everywhere:
+    server: Server
+    place: Path
+    ports: dict[str, int]
+
+    def connect(self, kind: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+        plain = socket.create_connection((HOST, self.ports[kind]), timeout=60)
+        try:
+            BEFORE_TLS.get(kind, lambda plain: None)(plain)
+            return context.wrap_socket(plain, server_hostname="localhost")
+        except BaseException:
+            plain.close()
+            raise
+
+    def shown(self, kind: str) -> bytes:
+        """Whoever signed it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with self.connect(kind, context) as client:
+            return client.getpeercert(binary_form=True) or b""
+
+    def show(self, made: Certificates, name: str = "") -> None:
+        shutil.copy(made.server.cert, self.place / f"{name}cert.pem")
+        shutil.copy(made.server.key, self.place / f"{name}key.pem")
+
+    def reload(self) -> None:
+        self.server.process.send_signal(signal.SIGHUP)
+
+
+def der(made: Certificates) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(made.server.cert.read_text())
+
+
+def made_in(path: Path) -> Certificates:
+    path.mkdir()
+    return certificates.make(path)
+
+
+@contextlib.contextmanager
+def running(place: Path, *more: str) -> Iterator[Everywhere]:
+    ports = {kind: free_port() for kind in (*SECURE, *OTHERS, OWN)}
+    listen = [f"--listen={kind}://{HOST}:{ports[kind]}" for kind in (*SECURE, *OTHERS)]
+    own = f"cert={place / 'own-cert.pem'}&key={place / 'own-key.pem'}"
+    listen.append(f"--listen=beanstalks://{HOST}:{ports[OWN]}?{own}")
+    sets = {
+        "tls.cert": "cert", "tls.key": "key", "nsq.tls-cert": "cert", "nsq.tls-key": "key",
+        "nats.tls-cert-file": "cert", "nats.tls-key-file": "key", "pulsar.tls-cert-file": "cert",
+        "pulsar.tls-key-file": "key",
+    }  # fmt: skip
+    options = [*listen, *(f"--set={name}={place / file}.pem" for name, file in sets.items()), *more]
+    with servers.running(SHAPE, data_dir=place / "data", options=options) as server:
+        yield Everywhere(server, place, ports)
+
+
+@pytest.fixture
+def everywhere(tmp_path: Path) -> Iterator[tuple[Everywhere, Certificates, Certificates]]:
+    one, own = made_in(tmp_path / "one"), made_in(tmp_path / "own")
+    for made, name in ((one, ""), (own, "own-")):
+        Everywhere.show(Everywhere(None, tmp_path, {}), made, name)  # type: ignore[arg-type]
+    with running(tmp_path) as broker:
+        yield broker, one, own
+
+
+def test_every_listener_shows_the_new_one_and_keeps_who_is_there(
+    everywhere: tuple[Everywhere, Certificates, Certificates], tmp_path: Path
+) -> None:
+    broker, one, own = everywhere
+    kinds = (*SECURE, *OTHERS)
+    assert {kind: broker.shown(kind) == der(one) for kind in kinds} == dict.fromkeys(kinds, True)
+    assert broker.shown(OWN) == der(own)
+    with contextlib.ExitStack() as stack:
+        there = {kind: stack.enter_context(broker.connect(kind, one.context())) for kind in (*SECURE, "nats")}
+        there[OWN] = stack.enter_context(broker.connect(OWN, own.context()))
+
+        # A key that is another's: one line, and all is as it was.
+        two, three = made_in(tmp_path / "two"), made_in(tmp_path / "three")
+        shutil.copy(two.server.key, tmp_path / "key.pem")
+        broker.reload()
+        wait_until(lambda: "cannot reload, nothing is changed" in broker.server.said(), "it is said")
+        assert all(broker.shown(kind) == der(one) for kind in kinds)
+
+        broker.show(two)
+        broker.show(three, "own-")
+        broker.reload()
+        for kind in kinds:
+            wait_until(lambda kind=kind: broker.shown(kind) == der(two), f"{kind} shows the new one")
+        wait_until(lambda: broker.shown(OWN) == der(three), "and the one with its own does")
+        for kind in (*SECURE, OWN):
+            line = b"use t\r\n" if kind.startswith("b") else b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            there[kind].sendall(line)
+            assert until(there[kind], b"\r\n").startswith((b"USING t", b"HTTP/1.1 ")), kind
+        there["nats"].sendall(b"CONNECT {}\r\nPING\r\n")
+        assert b"PONG" in until(there["nats"], b"PONG\r\n")
+    assert "Traceback" not in broker.server.said()
+
+
+def test_an_authority_that_is_replaced_lets_nobody_in_any_more(tmp_path: Path) -> None:
+    one, two = made_in(tmp_path / "one"), made_in(tmp_path / "two")
+    for name in ("", "own-"):
+        Everywhere.show(Everywhere(None, tmp_path, {}), one, name)  # type: ignore[arg-type]
+    shutil.copy(one.authority, tmp_path / "clients.pem")
+    with running(tmp_path, f"--set=tls.client-ca={tmp_path / 'clients.pem'}") as broker:
+
+        def is_let_in(kind: str, who: Certificates) -> bool:
+            context = one.context(who.client)
+            try:
+                with broker.connect(kind, context) as client:
+                    line = b"use t\r\n" if kind.startswith("b") else b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                    client.sendall(line)
+                    return client.recv(1) != b""
+            except (ssl.SSLError, ConnectionError):
+                return False
+
+        kinds = (*SECURE, OWN)
+        assert {kind: (is_let_in(kind, one), is_let_in(kind, two)) for kind in kinds} == dict.fromkeys(
+            kinds, (True, False)
+        )
+        shutil.copy(two.authority, tmp_path / "clients.pem")
+        broker.reload()
+        for kind in kinds:
+            wait_until(lambda kind=kind: is_let_in(kind, two), f"{kind} takes those of the new one")
+            assert not is_let_in(kind, one), kind
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["cert=/a", "key=/a", "cert=/a&key=", "cert=/a&key=/b&cert=/a", "cert=/a&key=/b&more=1", "user=&cert=/a&key=/b"],
+)
+def test_what_stands_behind_an_address_is_said_whole(behind: str) -> None:
+    with pytest.raises(OptionsError, match=r"stands \?user=NAME, \?cert=FILE&key=FILE or nothing"):
+        parse(["--listen", f"https://127.0.0.1:0?{behind}"])
+
+
+def test_only_what_is_encrypted_from_the_first_byte_has_one_of_its_own(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    behind = f"cert={pair.cert}&key={pair.key}"
+    (listen,) = parse(["--listen", f"https://127.0.0.1:0?{behind}"]).listen
+    assert (listen.cert, listen.key) == (str(pair.cert), str(pair.key))
+    (listen,) = parse(["--listen", f"nsq-https://0.0.0.0:0?both&{behind}"]).listen
+    assert listen.both and listen.cert == str(pair.cert)
+    with pytest.raises(OptionsError, match="or nothing"):
+        parse(["--listen", f"http://127.0.0.1:0?{behind}"])
+    with pytest.raises(OptionsError, match="cert=/nowhere, key=/nowhere"):
+        parse(["--listen", "https://127.0.0.1:0?cert=/nowhere&key=/nowhere"])
