@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.packages.given import lay_out
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS: Final = 900
 # In a mount namespace of its own: what is mounted there is gone with its last process.
@@ -41,12 +43,7 @@ def run(script: str, files: dict[str, Path]) -> str:
 
 
 def _run(directory: Path, script: str, files: dict[str, Path]) -> subprocess.CompletedProcess[str]:
-    given, mounted = directory / "given", directory / "mounted"
-    given.mkdir()
-    mounted.mkdir()
-    for name, path in files.items():
-        shutil.copy(path, given / name)
-    (given / "script").write_text(script)
+    given, mounted = lay_out(directory, script, files)
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
     command = [*own, "sh", "-euc", MOUNT, "sh", str(mounted), str(given)]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.packages.given import lay_out
+
 SECONDS: Final = 900
 # The cgroup is made outside, where it can be removed; inside it is the root of all.
 OUTSIDE: Final = """
@@ -101,12 +103,7 @@ def _told(directory: Path) -> tuple[Path, Path]:
 
 
 def _run(directory: Path, script: str, files: dict[str, Path]) -> subprocess.CompletedProcess[str]:
-    given, mounted = directory / "given", directory / "mounted"
-    given.mkdir()
-    mounted.mkdir()
-    for name, path in files.items():
-        shutil.copy(path, given / name)
-    (given / "script").write_text(script)
+    given, mounted = lay_out(directory, script, files)
     (given / "script.service").write_text(SERVICE)
     command = ["unshare", "--mount", "sh", "-euc", OUTSIDE, "sh", str(mounted), str(given), INSIDE]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

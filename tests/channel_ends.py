@@ -1,0 +1,104 @@
+"""The two ends of a channel (csrc/ringbuf/channel.h), both played by a test."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf import create
+
+DATA_BYTES = 4096
+MOST = 1 << 20
+HEADER_BYTES = 48
+RECORD_BYTES = 8  # before a message in the ring
+FIRST, LAST = 1, 2
+# The largest body that travels in one record of such a ring.
+WHOLE_BODY = DATA_BYTES // 4 - 8 - HEADER_BYTES
+
+
+def header(number: int, body_bytes: int) -> Any:  # noqa: ANN401
+    return ffi.new("struct message *", {"kind": 32, "id": number, "pri": 7, "body_bytes": body_bytes})
+
+
+def raw_message(number: int, body: bytes, body_bytes: int | None = None) -> bytes:
+    return bytes(ffi.buffer(header(number, len(body) if body_bytes is None else body_bytes))) + body
+
+
+@dataclass
+class End:
+    """One side of a channel, with the eventfd that it sleeps on."""
+
+    channel: Any
+    wake_fd: int
+
+    def send(self, number: int, body: bytes = b"") -> None:
+        lib.channel_send(self.channel, header(number, len(body)), body, len(body))
+
+    def send_in_place(self, number: int, body: bytes = b"") -> bool:
+        message = lib.channel_reserve(self.channel, len(body))
+        if message == ffi.NULL:
+            return False
+        assert int(ffi.cast("uintptr_t", message)) % 8 == 0
+        message[0] = header(number, len(body))[0]
+        ffi.memmove(message + 1, body, len(body))
+        lib.channel_sent(self.channel)
+        return True
+
+    def receive(self) -> tuple[int, bytes] | None:
+        message = lib.channel_receive(self.channel)
+        if message == ffi.NULL:
+            return None
+        assert int(ffi.cast("uintptr_t", message)) % 8 == 0
+        return int(message.id), bytes(ffi.buffer(message + 1, message.body_bytes))
+
+    def receive_all(self) -> list[tuple[int, bytes]]:
+        received = []
+        while (message := self.receive()) is not None:
+            received.append(message)
+        lib.channel_release(self.channel)
+        return received
+
+    def publish(self, tail: int | None = None) -> bool:
+        return bool(lib.channel_publish(self.channel) if tail is None else lib.channel_publish_to(self.channel, tail))
+
+    def backlogged(self) -> bool:
+        return bool(lib.channel_backlogged(self.channel))
+
+    def tail(self) -> int:
+        return int(lib.channel_tail(self.channel))
+
+    def may_sleep(self) -> bool:
+        return bool(lib.channel_may_sleep(self.channel))
+
+    def may_sleep_until_room(self) -> bool:
+        return bool(lib.channel_may_sleep_until_room(self.channel))
+
+    def awake(self) -> None:
+        lib.channel_awake(self.channel)
+
+    def broken(self) -> bool:
+        return bool(lib.channel_broken(self.channel))
+
+    def wake_ups(self) -> int:
+        try:
+            return os.eventfd_read(self.wake_fd)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        lib.channel_close(self.channel)
+        os.close(self.wake_fd)
+
+
+def connect(data_bytes: int = DATA_BYTES, most: int = MOST) -> tuple[End, End]:
+    rings = [create(data_bytes, epoch=5) for _ in range(2)]
+    wakes = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+    ends = [
+        End(lib.channel_open(rings[side], rings[1 - side], wakes[1 - side], most), wakes[side]) for side in range(2)
+    ]
+    for fd in rings:
+        os.close(fd)
+    assert all(end.channel != ffi.NULL for end in ends)
+    return ends[0], ends[1]
