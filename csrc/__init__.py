@@ -1,1 +1,27 @@
-"""The C half of mq-shards: what happens once per message. `surface/` is all that Python sees of it."""
+"""The C half of mq-shards: what happens once per message. `surface/` is all that Python sees of it.
+
+In a checkout that was updated and not built again the core is older than the Python beside it: that is said at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from pathlib import Path
+
+
+def _compare() -> None:
+    surface = Path(__file__).resolve().parent / "surface"
+    if not surface.is_dir():  # installed, both came together
+        return
+    try:
+        core = importlib.import_module(f"{__name__}._core")
+    except ImportError:  # who needs it says so
+        return
+    beside = zlib.crc32(b"".join(part.read_bytes() for part in sorted(surface.glob("*.h"))))
+    if getattr(core.lib, "CORE_SURFACE", None) != beside:
+        wrong = "was built of another version than lies beside it: `make setup` builds it anew"
+        raise ImportError(f"{core.__file__} {wrong}")
+
+
+_compare()

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,9 +52,10 @@ def surface(rooms: Sequence[str] = ROOMS) -> tuple[str, list[str]]:
 def generate(target: Path, module: str = "mq_shards.csrc._core", rooms: Sequence[str] = ROOMS) -> None:
     ffi = FFI()
     cdef, headers = surface(rooms)
-    ffi.cdef(cdef)
+    ffi.cdef(cdef + "\n#define CORE_SURFACE ...\n")  # csrc/__init__.py compares it with what lies beside it
     preamble = "\n".join(f'#include "{h}"' for h in headers)
-    ffi.set_source(module, preamble)
+    whole = b"".join(part.read_bytes() for part in sorted((HERE / "surface").glob("*.h")))
+    ffi.set_source(module, f"{preamble}\n#define CORE_SURFACE {zlib.crc32(whole)}u\n")
     fresh = target.with_suffix(".fresh")
     ffi.emit_c_code(str(fresh))
     text = EXEMPTION + fresh.read_text()
