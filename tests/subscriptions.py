@@ -109,6 +109,14 @@ class Channels(Bench):
         self.early = []
         return answers
 
+    def pass_turn(self) -> bool:
+        """One, of which nobody hears yet. Whether something was done."""
+        for channel in self.channels:
+            lib.channel_publish(channel)
+        busy = lib.worker_turn(self.worker, self.now, self.wall)
+        self.supply()
+        return bool(busy)
+
     def credit(self, conn: int, credit: int) -> list[Answer]:
         self.raw(lib.MSG_CREDIT, conn, id=credit)
         return self.turn()

@@ -342,3 +342,64 @@ def test_of_many_that_are_lost_at_once_each_topics_first_are_named(bench: Channe
         named.append(ffi.string(topic[0]))
     assert left[0] == 62 and len(named) == left[0] - left[-1] + 1
     assert {b"many", b"few"} == set(named)
+
+
+# --- in a segment that is emptied -----------------------------------------------------------------------------------
+
+
+def spoil(bench: Channels, how: str, size: int) -> None:
+    """The end of the first segment, or what lies in its midst."""
+    roll(bench)
+    fd = bench.segments[0][0][1]
+    if how == "the end":
+        os.ftruncate(fd, size - size // 3)
+    else:
+        os.pwrite(fd, bytes(size // 3), size // 3 // PAGE * PAGE)
+
+
+def empty_first(bench: Channels) -> None:
+    for _ in range(200):
+        bench.supply()
+        bench.turn()
+        if lib.worker_compact(bench.worker, 0, 1 << 14):
+            break
+    assert lib.worker_dead_segments(bench.worker, 0) == 1, "nothing keeps it"
+    assert lib.worker_drop_first(bench.worker, 0)
+
+
+@pytest.mark.parametrize("how", ["the end", "the midst"])
+@pytest.mark.parametrize("size", [100, 3000, 40_000])
+def test_a_segment_that_cannot_be_read_throughout_is_emptied_of_what_can(how: str, size: int) -> None:
+    bench = Channels(ring_bytes=1 << 22)
+    bench.sub(1, "t", "c")
+    bench.sub(2, "t", "d", credit=50)
+    ids = bench.mpub("t", [b"m" * size] * 60)
+    bench.turn()
+    jobs = put(bench, 60, "jobs", b"j" * size)
+    bench.mpub("waits", [b"w" * size] * 60)
+    spoil(bench, how, int(lib.worker_segment_bytes(bench.worker, 0, 1)))
+
+    def play() -> None:
+        empty_first(bench)
+        gone = lost(bench)
+        assert 0 < gone < 180
+        came = set(take(bench, 5, 60, "jobs"))
+        bench.raw(GONE, 2)
+        bench.turn()
+        for conn, name, channel in ((3, "t", "d"), (6, "waits", "w")):
+            assert bench.sub(conn, name, channel, credit=100) == OK
+        bench.raw(lib.MSG_CREDIT, 1, id=100)
+        got: dict[int, set[int]] = {1: set(), 3: set(), 6: set()}
+        for _ in range(20):
+            for a in bench.turn():
+                if a.kind == lib.MSG_DELIVER:
+                    got[a.conn].add(a.id)
+                    bench.raw(lib.MSG_SENT, a.conn, id=1 << 20)
+        assert got[1] == got[3] <= set(ids) and came <= set(jobs)
+        assert len(came) + len(got[6]) + len(got[1]) == 180 - gone
+        figures = bench.catalog()
+        assert figures["t"].channels["c"].depth == figures["t"].channels["d"].depth == 0
+        assert figures["jobs"].jobs == len(came)
+
+    lives(play)
+    bench.dispose()

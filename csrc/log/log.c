@@ -525,23 +525,20 @@ const struct record *log_read(const struct log *log, log_position position) {
     return (const struct record *)(const void *)(log->segments[i].map + offset);
 }
 
-/* The file itself, in the place of the zeros that a touch has left. */
-static bool map_again(const struct log *log, const uint8_t *at) {
-    size_t bytes;
-    const uint8_t *page = reads_page(at, &bytes);
-    for (uint32_t i = 0; i < log->count; i++) {
-        const struct segment *s = &log->segments[i];
-        if (page < s->map || page >= s->map + s->map_bytes) continue;
-        int access = s->copied ? PROT_READ | PROT_WRITE : PROT_READ;
-        void *place = s->map + (page - s->map);
-        return mmap(place, bytes, access, MAP_SHARED | MAP_FIXED, s->fd, (off_t)(page - s->map)) == place;
-    }
-    return false;
+void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes) {
+    int access = s->copied ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *place = s->map + from;
+    if (mmap(place, bytes, access, MAP_SHARED | MAP_FIXED, s->fd, (off_t)from) != place) abort();
 }
 
 __attribute__((cold, noinline)) static bool cannot_read(const struct log *log, const uint8_t *failed) {
-    /* Zeros that stay there would be taken for what was written. */
-    if (!map_again(log, failed)) abort();
+    size_t bytes;
+    const uint8_t *page = reads_page(failed, &bytes);
+    uint32_t i = 0;
+    while (i < log->count && (page < log->segments[i].map || page >= log->segments[i].map + log->segments[i].map_bytes))
+        i++;
+    assert(i < log->count);
+    segment_map_again(&log->segments[i], (uint64_t)(page - log->segments[i].map), bytes);
     return false;
 }
 

@@ -173,6 +173,9 @@ static inline uint64_t record_stride(const struct record *r) {
  * size, whatever is in it. What cannot be read is damage too, and at the end of a log it is none that a crash has left: the log
  * goes on behind it, in a new segment. */
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+/* The same of a sealed segment that is in use. -1: something there cannot be read, or is damage, and *offset is behind it: a record of which
+ * the head can be read, or all up to the next whole one. The record that is told can be read. */
+int log_scan_sealed(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
 /* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended.
  * If the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the log goes on
  * in a new segment: log_uncut. False with errno if that fails too. */

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* Walking a segment at recovery: which of its bytes are whole records, and where it goes on behind damage. */
+/* Walking a segment, at recovery or to empty it: which of its bytes are whole records, and where it goes on behind damage. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "log/log_state.h"
 #include "log/reads.h"
+#include "log/scan.h"
 
 #define SCAN_WINDOW      ((uint64_t)1 << 20)
 #define SCAN_AHEAD       ((uint64_t)8 << 20)
@@ -168,4 +169,68 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     *bad = dirty ? at : 0;
     *offset = at;
     return 0;
+}
+
+/* --- in use ------------------------------------------------------------------------------------------------------- */
+
+/* The end of the last page that cannot be read; 0: all can. Those pages are zeros until they are mapped again, the first from
+ * *first on. */
+static uint64_t touch_all(const struct segment *s, uint64_t from, uint64_t until, uint64_t *first) {
+    const uint8_t *failed;
+    uint64_t last = 0;
+    while (from < until && !reads_touch(s->map + from, (size_t)(until - from), &failed)) {
+        size_t bytes;
+        uint64_t page = (uint64_t)(reads_page(failed, &bytes) - s->map);
+        if (!last) *first = page;
+        from = last = page + bytes;
+    }
+    return last;
+}
+
+/* The next whole record from `from` on, or 0: first not far behind it, as a medium that fails takes its time. */
+static uint64_t find_behind(const struct segment *s, uint64_t from) {
+    from = (from + 7) & ~(uint64_t)7;
+    for (uint64_t window = SCAN_WINDOW; from < s->end; window *= 8) {
+        uint64_t until = s->end - from < window ? s->end : from + window, first = 0;
+        uint64_t last = touch_all(s, from, until, &first);
+        uint64_t found = scan_find(s->map, until, from, s->number);
+        if (last) segment_map_again(s, first, last - first);
+        if (found < until) return found;
+        if (until == s->end) break;
+    }
+    return 0;
+}
+
+/* Where the page ends that this lies on; it is the file's again. */
+static uint64_t end_of_page(const struct segment *s, const uint8_t *failed) {
+    size_t bytes;
+    uint64_t page = (uint64_t)(reads_page(failed, &bytes) - s->map);
+    segment_map_again(s, page, bytes);
+    return page + bytes;
+}
+
+int log_scan_sealed(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record) {
+    const struct segment *s = segment_find(log, segment);
+    assert(s != NULL && segment != log_active_segment(log) && *offset % 8 == 0);
+    uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset, behind = at + sizeof(uint64_t);
+    const uint8_t *failed;
+    if (*offset == 0) read_ahead(s, 0);
+    if (at + sizeof(struct record) > s->end) return 0;
+    const struct record *r = (const struct record *)(const void *)(s->map + at);
+    if (!reads_touch(r, sizeof *r, &failed)) {
+        behind = end_of_page(s, failed);
+    } else if (r->kind && r->bytes >= sizeof *r + r->attribute_bytes && r->bytes <= s->end - at) {
+        uint64_t next = at + record_stride(r);
+        bool readable = reads_touch(r, r->bytes, &failed);
+        if (!readable) (void)end_of_page(s, failed);
+        if (!readable || record_crc(s, at, r->bytes, NULL) == r->crc) {
+            *record = r;
+            *offset = next;
+            if (readable && at / SCAN_WINDOW != next / SCAN_WINDOW) read_ahead(s, next / SCAN_WINDOW * SCAN_WINDOW);
+            return readable ? 1 : -1;
+        }
+    }
+    uint64_t next = find_behind(s, behind);
+    *offset = next ? next : (s->end + 7) & ~(uint64_t)7;
+    return -1;
 }

@@ -76,6 +76,9 @@ static inline struct segment *segment_find(const struct log *log, uint32_t numbe
     return i < log->count ? &log->segments[i] : NULL;
 }
 
+/* The file itself, in the place of zeros that a touch has left (reads.h): they would be taken for what was written. Whole pages. */
+void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes);
+
 /* --- log_scan.c --- */
 
 void prefixes_forget(struct prefixes *p);

@@ -17,6 +17,7 @@ static void add_reference(const struct worker *w, struct references *references,
     uint64_t given = topic_given_until(topic_at(&w->topics, s->topic));
     struct reference reference = {.subscription = s->number};
     uint32_t delivery = delivery_find(w, subscription, r->id);
+    if (delivery && r->seq < s->over_until) return;
     if (delivery)
         reference.redelivery = shard_redelivery_of(w, delivery_at(&w->subscriptions, delivery));
     else if (r->seq >= subscription_held_from(s) && r->seq < given && !delayed)
@@ -46,7 +47,8 @@ static void find_references(const struct worker *w, const struct topic *t, const
                             struct references *references) {
     bool delayed = stream_delayed(&t->stream, r->seq);
     references->count = references->in_parts = 0;
-    bool kept = stream_kept(&t->stream, r->seq), waits = !t->subscription_count && !job;
+    bool kept = stream_kept(&t->stream, r->seq);
+    bool waits = !t->subscription_count && !job && stream_position(&t->stream, r->seq);
     if (kept || waits) references->items[references->count++] = (struct reference){0};
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
         if (kept)
@@ -60,7 +62,8 @@ static void log_parts(struct worker *w, struct shard *s, const struct topic *t, 
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
         const struct subscription *of = subscription_at(&w->subscriptions, n);
-        const struct parts_left *left = delivery && of->number ? delivery_parts(w, delivery) : NULL;
+        bool logged = delivery && of->number && seq >= of->over_until;
+        const struct parts_left *left = logged ? delivery_parts(w, delivery) : NULL;
         if (left) shard_log_finish_parts(w, s, of, seq, left);
     }
 }
@@ -78,11 +81,12 @@ static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t
     }
 }
 
-/* `job` 0: the job queue does not have it; !held: the stream does not. */
+/* `job` 0: the job queue does not have it; !held: the stream does not. One that the stream retains only is nobody's there too. */
 static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
     static _Thread_local struct references references;
     struct topic *t = topic_at(&w->topics, topic);
     log_position from = job ? job_at(w, job)->position : stream_position(&t->stream, r->seq);
+    log_position place = from ? from : stream_place(&t->stream, r->seq);
     if (held) find_references(w, t, r, job != 0, &references);
     uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
     uint32_t in_parts = held ? references.in_parts : 0;
@@ -93,6 +97,7 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     bytes += pending * PENDING_BYTES;
     /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
     if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs + pending, bytes) != LOG_OK) return false;
+    r = log_read(s->log, place); /* what this turn has appended may have been written out, and lies elsewhere */
     uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
@@ -104,8 +109,8 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     }
     if (job) queue_moved(w, job, to);
     if (jobs) log_jobs(w, s, job, jobs);
-    shard_count_out(s, from);
     shard_count_in(s, to);
+    shard_count_out(s, from ? from : to);
     w->count->records_migrated++;
     return true;
 }
@@ -122,12 +127,15 @@ static bool move_if_live(struct worker *w, struct shard *s, const struct record 
     return !(topic && (job || held)) || move(w, s, topic, r, job, held);
 }
 
-bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq) {
-    const struct record *r = message_whole(w, topic_at(&w->topics, topic), seq);
-    if (!r) return false;
+bool shard_move_from(struct worker *w, struct shard *s, log_position position) {
+    return move_if_live(w, s, log_read(s->log, position), position);
+}
+
+bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
     uint32_t job = job_of_message(w, r->id);
-    bool there = !job || job_at(w, job)->position == stream_position(&topic_at(&w->topics, topic)->stream, seq);
-    return there && move(w, s, topic, r, job, true);
+    log_position held = stream_position(&topic_at(&w->topics, topic)->stream, r->seq);
+    /* What its topic has kept may be a job elsewhere. */
+    return (job && job_at(w, job)->position != held) || move(w, s, topic, r, job, true);
 }
 
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
@@ -135,10 +143,11 @@ bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
     if (segment >= s->segment) return false;
     uint64_t end = s->scan_offset + budget;
     while (s->scan_offset < end) {
-        uint64_t offset = s->scan_offset, bad;
+        uint64_t offset = s->scan_offset;
         const struct record *r;
-        int found = log_scan(s->log, segment, &offset, &r, &bad);
-        if (found == 0) return true;
+        int found = log_scan_sealed(s->log, segment, &offset, &r);
+        if (found == 0) return !s->passed_over || shard_lose_rest(w, s);
+        s->passed_over |= found < 0;
         if (found > 0 && (r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED)) {
             log_position position = (uint64_t)segment << 32 | (offset - record_stride(r));
             if (!move_if_live(w, s, r, position)) return false;

@@ -252,24 +252,22 @@ static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint
 
 static enum outcome finish_upto(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
-    uint8_t status = STATUS_NOT_FOUND;
+    uint8_t status = consumer ? STATUS_OK : STATUS_NOT_FOUND;
     uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
-    if (consumer && reserve_record(w, subscription, 0, &status) == LATER) return LATER;
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    uint64_t *begun = &client_at(&w->clients, client)->done;
+    if (consumer && !*begun && s->over_until) return MORE; /* what somebody asked for before */
+    if (consumer && !*begun && reserve_record(w, subscription, 0, &status) == LATER) return LATER;
     if (status != STATUS_OK) {
         refuse(w, client, m, status);
         return DONE;
     }
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
-    if (!s->cursor) return DONE;
-    /* What it has passed by now: it may pass more before this is done. */
-    uint64_t *upto = &client_at(&w->clients, client)->upto;
-    if (!*upto) *upto = m->seq < s->cursor ? m->seq + 1 : s->cursor;
-    uint64_t seq = *upto - 1;
-    uint32_t finished = subscription_finish_upto(w, subscription, seq, w->piece);
-    consumer_at(&w->subscriptions, consumer)->finishes += finished;
-    if (finished == w->piece) return MORE;
-    *upto = 0;
-    if (s->number) shard_log_finish_upto(w, w->own[topic_at(&w->topics, s->topic)->shard], s, seq);
+    if (!*begun && !s->cursor) return DONE;
+    if (!*begun) subscription_finish_all(w, subscription, m->seq);
+    *begun = 1;
+    consumer_at(&w->subscriptions, consumer)->finishes += subscription_finish_some(w, subscription);
+    if (s->over_until) return MORE;
+    *begun = 0;
     return DONE;
 }
 

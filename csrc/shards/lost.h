@@ -2,7 +2,7 @@
  * told of.
  *
  * Asked where bodies are read, and where heads are of what may have lain long. What cannot be read is damage when the worker starts
- * anew; until then a message of which nobody can say any more what it was may keep its segment.
+ * anew; until then a message of which nobody can say any more what it was may keep its segment, but not one that is emptied.
  */
 #ifndef MQ_LOST_H
 #define MQ_LOST_H
@@ -27,6 +27,9 @@ void lost_note(struct worker *w, uint32_t topic, log_position position);
 static inline bool lost_enough(const struct worker *w) {
     return w->lost_in_turn >= WORKER_LOST_IN_TURN;
 }
+/* What is left of the oldest segment, when all that could be read as it was gone through has moved: what can be read now moves too, the
+ * rest is nobody's any more. A piece of that; true: it was all. */
+bool shard_lose_rest(struct worker *w, struct shard *s);
 /* The topic's jobs go to who waits in the next turn. False: too many do so. */
 bool serve_later(struct worker *w, uint32_t topic);
 /* In each turn. True if there were any. */

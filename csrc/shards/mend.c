@@ -31,12 +31,6 @@ static void forget_stray(struct worker *w, uint32_t subscription, uint32_t first
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-static bool holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
-    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
-    bool ahead = seq >= subscription_held_from(at(w, subscription)) && seq < topic_given_until(t) && !delayed;
-    return ahead || delivery_find(w, subscription, id);
-}
-
 static void give_again(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
     if (delayed) {
         subscription_defer(w, subscription, seq, id);
@@ -55,7 +49,7 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
     if (job) queue_moved(w, job, stream_position(&t->stream, seq));
     uint32_t count = job ? 1 : 0;
     bool kept = stream_kept(&t->stream, seq) && t->keeps && seq >= t->stopped_seq;
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += holds(w, n, seq, id, delayed);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += subscription_holds(w, n, seq, id, delayed);
     if (!count && t->keeps && seq >= t->stopped_seq) kept = true;
     if (kept != stream_kept(&t->stream, seq)) stream_keep(&t->stream, seq, kept);
     if (kept) {

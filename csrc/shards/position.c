@@ -1,4 +1,4 @@
-/* Positions: what a topic retains beside what is held, where a subscription begins in it, and how one is moved.
+/* Positions: where a subscription begins in what its topic has (retain.c), and how one is moved.
  *
  * A subscription that was set back holds nothing between its cursor and `cold`, where it stood: what is retained there it
  * takes back as it passes it. For one that is logged the segments with that range stay meanwhile: it is pinned.
@@ -9,9 +9,6 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* Of the pages of a topic, looked at in one turn. */
-enum { FORGOTTEN_PAGES = 64 };
-
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
@@ -20,101 +17,6 @@ static struct topic *topic_of(const struct worker *w, const struct subscription 
 }
 static struct shard *shard_of(const struct worker *w, const struct subscription *s) {
     return shard_of_topic(w, topic_of(w, s));
-}
-
-/* --- a topic that retains ----------------------------------------------------------------------------------------- */
-
-uint64_t retained_oldest(const struct shard *s) {
-    return (uint64_t)log_first_segment(s->log) << 32;
-}
-
-void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    t->incarnation = incarnation;
-    t->began_seq = began_seq;
-    if (incarnation > s->top_id) s->top_id = incarnation;
-    if (t->stream.retains) return;
-    t->stream.retains = true;
-    t->previous_retaining = 0;
-    t->next_retaining = s->retaining;
-    if (s->retaining) topic_at(&w->topics, s->retaining)->previous_retaining = topic;
-    s->retaining = topic;
-}
-
-void topic_retains_no_more(struct worker *w, uint32_t topic) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    if (!t->stream.retains) return;
-    *(t->previous_retaining ? &topic_at(&w->topics, t->previous_retaining)->next_retaining : &s->retaining) =
-        t->next_retaining;
-    if (t->next_retaining) topic_at(&w->topics, t->next_retaining)->previous_retaining = t->previous_retaining;
-    if (s->forgetting == topic) {
-        s->forgetting = t->next_retaining;
-        s->forgetting_page = 0;
-    }
-    t->stream.retains = false;
-    t->incarnation = t->began_seq = t->epochs = 0;
-}
-
-enum { KEPT_BYTES = 4 << 20 }; /* that are written anew in one turn */
-
-/* Of messages that can be read. */
-static uint64_t bytes_of(const struct worker *w, const struct topic *t) {
-    uint64_t bytes = 0;
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
-        const struct record *r = message_head(w, t, seq);
-        bytes += r ? r->bytes : 0;
-    }
-    return bytes;
-}
-
-/* Read back, nobody has what ephemeral channels alone hold, and what they share with the job queue is jobs and nothing else: it is
- * written anew, so that who begins before it has it then too. Of more than a turn may touch that is not done. */
-static void keep_ephemeral(struct worker *w, uint32_t topic) {
-    struct topic *t = topic_at(&w->topics, topic);
-    if (w->replaying || t->handover || !t->ephemeral_count || t->ephemeral_count != t->subscription_count) return;
-    if (t->stream.live > w->piece || bytes_of(w, t) > KEPT_BYTES) return;
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
-        (void)shard_move_message(w, shard_of_topic(w, t), topic, seq);
-}
-
-enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK || t->stream.retains) return DONE;
-    if (requests_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
-    uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
-    topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
-    shard_log_topic(w, s, topic);
-    keep_ephemeral(w, topic);
-    return DONE;
-}
-
-/* --- what went with its segment ----------------------------------------------------------------------------------- */
-
-void shard_forget_retained(struct worker *w, struct shard *s) {
-    s->forgetting = s->retaining;
-    s->forgetting_page = 0;
-    if (s->forgetting) w->forgetting = true;
-}
-
-bool shards_forget_retained(struct worker *w) {
-    if (!w->forgetting) return false;
-    w->forgetting = false;
-    for (uint32_t n = 0; n < w->shards; n++) {
-        struct shard *s = w->own[n];
-        if (!s || !s->forgetting) continue;
-        struct topic *t = topic_at(&w->topics, s->forgetting);
-        if (!stream_forget(&t->stream, retained_oldest(s), FORGOTTEN_PAGES, &s->forgetting_page)) {
-            s->forgetting = t->next_retaining;
-            s->forgetting_page = 0;
-        }
-        w->forgetting |= s->forgetting != 0;
-    }
-    return w->forgetting;
 }
 
 /* --- what a subscription that was set back does not hold ---------------------------------------------------------- */
@@ -304,8 +206,16 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     struct subscription *s = at(w, subscription);
     uint32_t topic = s->topic;
     struct shard *shard = shard_of(w, s);
-    if (topic_retain(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
+    struct client *c = client_at(&w->clients, client);
+    bool finishes = !c->done && c->upto; /* it is as below where it only finishes what it has passed */
+    if (finishes) (void)subscription_finish_some(w, subscription);
+    if (s->over_until) return MORE;
+    if (finishes) {
+        c->upto = 0;
+        return DONE;
+    }
+    enum outcome retained = topic_retain_all(w, topic, status);
+    if (retained != DONE || *status != STATUS_OK) return retained;
     if (!subscription_write(w, subscription)) {
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
@@ -323,12 +233,13 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     if (only_before) {
         /* Behind that nothing changes: what is in flight stays so, what was finished does not come again. */
         if (to == 0) return DONE;
-        if (subscription_finish_upto(w, subscription, to - 1, w->piece) == w->piece) return MORE;
-        if (!s->number) return DONE;
         /* What it let go of piece by piece before, to come to stand here, the log has not seen it pass. */
-        shard_log_cursor(w, shard, s);
-        shard_log_finish_upto(w, shard, s, to - 1);
-        return DONE;
+        if (s->number) shard_log_cursor(w, shard, s);
+        subscription_finish_all(w, subscription, to - 1);
+        (void)subscription_finish_some(w, subscription);
+        if (!s->over_until) return DONE;
+        c->upto = 1;
+        return MORE;
     }
     subscription_seek(w, subscription, to);
     if (s->number) shard_log_seek(w, shard, s);

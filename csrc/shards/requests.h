@@ -163,13 +163,21 @@ void replay_pause(struct worker *w, uint32_t topic, uint16_t flags, uint64_t sto
 /* A record is about a delivery of a message that the topic keeps: who wrote it gave that at once. */
 void replay_release(struct worker *w, uint32_t topic, uint64_t seq);
 
-/* --- position.c --- */
+/* --- retain.c --- */
 
 /* It retains from now on. */
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status);
+/* The same, and the log has all that somebody may go back to: MORE, or LATER, as long as it has not. */
+enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status);
 /* It does so no more, or not yet: while the log is read back. */
 void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq);
 void topic_retains_no_more(struct worker *w, uint32_t topic);
+/* In each turn. True if there is more. */
+bool keepings_go_on(struct worker *w);
+void keepings_free(struct worker *w);
+
+/* --- position.c --- */
+
 /* The seq that is meant. */
 uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t at);
 enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);

@@ -56,7 +56,10 @@ struct shard {
     uint64_t jobs;
     uint64_t replayed_ns; /* recovery: what the time of the log has come to, now */
     uint64_t scan_offset; /* of compaction, in the first segment */
-    uint64_t sync_upto;   /* what the round of syncs under way covers */
+    bool passed_over; /* ... of which something could not be read: what it still holds then is looked for (lost.c) */
+    uint32_t rest_job, rest_topic; /* ... among these and those behind them, */
+    uint64_t rest_seq;             /* ... of the topic's from here on */
+    uint64_t sync_upto;            /* what the round of syncs under way covers */
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
     uint64_t took_from, took_until; /* recovery: what the channel that was read last took of the stream at once */
     uint32_t took_by;
@@ -168,7 +171,7 @@ void shard_count_back(struct shard *s, log_position position);
 uint32_t shard_dead_segments(struct worker *w, struct shard *s);
 /* Of position.c. The first that has something of the latter; UINT32_MAX: none. */
 uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
-/* After segments went: what was retained in them is forgotten, a piece a turn. True if there is more. */
+/* Of retain.c. After segments went: what was retained in them is forgotten, a piece a turn. True if there is more. */
 void shard_forget_retained(struct worker *w, struct shard *s);
 bool shards_forget_retained(struct worker *w);
 /* Of names.c. The log knows a topic no more, and later ones count on from where it stopped. */
@@ -194,9 +197,10 @@ void shard_keep_topics(struct worker *w, struct shard *s, const char *names, siz
  * segment has been gone through. */
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
 
-/* A message that the stream has and the job queue has not, as if its segment were to go. False: it cannot be read, or there is no
- * room. */
-bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq);
+/* The message that lives there, should it still do so: its record can be read. False: there is no room, or it has to wait. */
+bool shard_move_from(struct worker *w, struct shard *s, log_position position);
+/* A message that the stream has, as if its segment were to go: `r` is its record, and can be read. False: there is no room. */
+bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r);
 
 /* A place of a segment that could not be read: [offset, until); nothing whole came after it if the two are equal. */
 struct damage {

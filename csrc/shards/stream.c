@@ -185,9 +185,9 @@ uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked) {
 
 void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
     struct stream_page *page = stream_page(s, seq);
-    assert(stream_position(s, seq) && position);
+    assert(stream_place(s, seq) && position);
     uint64_t *at = &page->positions[stream_index(page, seq)];
-    *at = position | (*at & STREAM_KEPT);
+    *at = position | (*at & (STREAM_KEPT | STREAM_RETAINED));
 }
 
 void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more) {

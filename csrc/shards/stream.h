@@ -93,8 +93,9 @@ uint64_t stream_next(const struct stream *s, uint64_t seq);
  * where they do not (messages were moved), all are looked at: *walked. */
 uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked);
 
-/* The next four are of a message that is held. */
+/* Of a message that is held or retained; to one that is higher. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
+/* The next four are of a message that is held. */
 void stream_hold(struct stream *s, uint64_t seq);
 void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more);
 /* One of its holds is its topic's from now on, or is so no more. */

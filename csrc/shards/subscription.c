@@ -162,6 +162,12 @@ void subscription_pass(struct worker *w, uint32_t subscription) {
     subscription_touched(w, subscription);
 }
 
+bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
+    const struct subscription *s = at(w, subscription);
+    bool ahead = seq >= subscription_held_from(s) && seq < topic_given_until(topic_of(w, s)) && !delayed;
+    return ahead || delivery_find(w, subscription, id);
+}
+
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = topic_of(w, s);
     return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->again +
@@ -245,6 +251,7 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     s->number = number;
     t->subscription_count++;
     if (!number) t->ephemeral_count++;
+    if (!number) t->had_ephemeral = true;
     if (first) {
         s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : end;
         /* Nobody has passed anything yet: only what is there counts. */
@@ -364,6 +371,7 @@ void subscription_unlink(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     leave_lists(w, subscription);
+    subscription_over_forget(w, subscription);
     subscription_unpin(w, subscription);
     uint32_t *link = &t->subscriptions;
     while (*link != subscription) link = &at(w, *link)->next;

@@ -11,7 +11,9 @@
  *   dispatch.c       messages to consumers, and what of that goes to the log
  *   consume.c        what a consumer's requests ask for
  *   compacted.c      the view in which only the last message of each key is
- *   position.c       where a subscription begins and goes on: what its topic retains
+ *   upto.c           all that it has passed up to a seq is finished at once
+ *   position.c       where a subscription begins and goes on
+ *   retain.c         what its topic retains
  *   topic_life.c     durable topics: how they and their subscriptions are made, emptied and deleted
  *   pause.c          what a topic that is paused keeps, and how that comes to its subscriptions
  *   catalog.c        the figures of all that
@@ -63,6 +65,7 @@ struct subscription {
 
     uint64_t cursor, logged_cursor; /* the next message's seq */
     uint64_t cold;                  /* what lies before, and is not passed, it does not hold: it was set back there */
+    uint64_t over_until;            /* its deliveries of what lies before are over, and let go of (upto.c); 0: none */
     uint64_t taken;                 /* of topic.ahead: what the cursor has passed */
     uint64_t joined;                /* topic.messages when it was made, less what waited for it */
 
@@ -76,7 +79,7 @@ struct subscription {
     uint32_t consumer_first, consumers;
     uint32_t turn; /* of those consumers that may take a message, a ring: whose turn it is */
 
-    uint32_t next_due, next_touched;
+    uint32_t next_due, next_touched, next_over;
     union {
         uint64_t still;      /* the turn in which nothing is delivered, as a request is letting go of what there is; */
         uint64_t referenced; /* while the log is read back: behind the last that it was said to have ahead of it */
@@ -182,6 +185,7 @@ struct subscriptions {
     struct heap deadlines; /* deliveries that are deferred, or in flight for less than their consumer's timeout */
     uint32_t due_first, due_last;
     uint32_t touched_first;
+    uint32_t over_first;  /* of those that let go of what is over */
     uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or as few as a test says */
     uint64_t random;
 };
@@ -232,6 +236,8 @@ uint64_t subscription_horizon(const struct topic *t);
 bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq);
 /* The cursor goes past its front. */
 void subscription_pass(struct worker *w, uint32_t subscription);
+/* Of a message that its topic's stream has: it is ahead of it, or passed and not finished. */
+bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed);
 /* Messages it could deliver now, were there credit and no pause. */
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s);
 
@@ -277,6 +283,17 @@ void subscription_touched(struct worker *w, uint32_t subscription);
 
 /* Finishes what it has passed up to a seq, so many at most; returns how many those were. */
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most);
+
+/* --- upto.c: all that it has passed up to a seq is finished at once --- */
+
+/* It is in the log, for which there is room, and over; nothing else of the kind must be under way. */
+void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t seq);
+/* A piece of that is let go of: so many. All is when `over_until` is 0. */
+uint32_t subscription_finish_some(struct worker *w, uint32_t subscription);
+/* It is unlinked. */
+void subscription_over_forget(struct worker *w, uint32_t subscription);
+/* In each turn. True if there was any. */
+bool finishes_go_on(struct worker *w);
 
 /* --- policy.c: who gets the next message --- */
 
@@ -398,11 +415,14 @@ void topic_bury(struct worker *w, uint32_t topic);
 bool tombs_clear(struct worker *w);
 void tombs_free(struct worker *w);
 
+/* --- retain.c --- */
+
+/* What is retained, and not below, is there to be read. */
+uint64_t retained_oldest(const struct shard *s);
+
 /* --- position.c --- */
 
 bool retention_is_name(const char *name, size_t name_bytes);
-/* What is retained, and not below, is there to be read. */
-uint64_t retained_oldest(const struct shard *s);
 /* As subscription_front, of what comes before `until` and the subscription does not hold. */
 __attribute__((cold)) bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
 /* As subscription_pass, of what it does not hold. */

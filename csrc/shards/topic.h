@@ -55,6 +55,7 @@ struct topic {
 
     struct handover *handover; /* of its backlog, under way; or NULL */
     struct release *release;   /* of what it keeps, under way; or NULL */
+    struct keeping *keeping;   /* of what it comes to retain, under way; or NULL (retain.c) */
 
     bool nameless; /* recovery has not found its name: it goes by one that was made up */
     bool asleep;   /* see names.c */
@@ -67,6 +68,7 @@ struct topic {
     bool ending; /* its stream is buried already */
     bool terminated;             /* nothing is published to it any more */
     bool blocked;                /* by a transaction: nothing is delivered from blocked_seq on */
+    bool had_ephemeral;          /* a subscription, in this process: the log need not have all that its stream has */
     uint32_t subscriptions;      /* first of the list */
     uint32_t subscription_count; /* those that hold what is published: all but ... */
     uint32_t reader_count;

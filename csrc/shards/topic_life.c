@@ -258,7 +258,10 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     struct shard *s = shard_of_topic(w, t);
     if (handover_goes_on(t)) return MORE;
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status == STATUS_OK && wish->start && topic_retain(w, topic, status) == LATER) return LATER;
+    if (*status == STATUS_OK && wish->start) {
+        enum outcome outcome = topic_retain_all(w, topic, status);
+        if (outcome != DONE) return outcome;
+    }
     if (*status != STATUS_OK) return DONE;
     *subscription = subscription_find(w, topic, wish->name, wish->name_bytes);
     bool reads = wish->ephemeral && wish->start;
@@ -370,7 +373,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     while (t->subscriptions) unsubscribe(w, t->subscriptions);
     t->ending = false;
     topic_retains_no_more(w, topic);
-    t->durable = t->ephemeral = t->tube = t->terminated = false;
+    t->durable = t->ephemeral = t->tube = t->terminated = t->had_ephemeral = false;
     t->kept_messages = t->kept_delayed = 0;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
     t->read_back = t->read_back_bytes = 0;
@@ -500,7 +503,7 @@ static uint32_t topic_named(struct worker *w, const char *name, size_t name_byte
 static enum outcome make(struct worker *w, uint32_t topic, uint32_t what, const struct channel_wish *channel,
                          uint8_t *status) {
     uint32_t subscription;
-    if (what == CHANGE_RETAIN) return topic_retain(w, topic, status);
+    if (what == CHANGE_RETAIN) return topic_retain_all(w, topic, status);
     return channel->name ? topic_subscription(w, topic, channel, &subscription, status)
                          : topic_make_durable(w, topic, status);
 }

@@ -140,6 +140,7 @@ struct worker {
     uint32_t orphans;   /* subscriptions of which only deliveries are left */
     struct handover *handovers;
     struct release *releases;
+    struct keeping *keepings;
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];

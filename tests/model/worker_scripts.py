@@ -1,11 +1,7 @@
-"""Random scripts of ring messages to one worker, and what is owed to whom.
+"""Random scripts of ring messages to one worker.
 
 A script is data: acts with numbers that say which of what is there they mean, so that any part of a script is one too
 and a failure can be made smaller. Between acts there may be a single turn, so that work in pieces meets all else.
-
-A ledger holds what channels and tubes are owed, and what they must not get again, as far as that is certain. What is
-not is asked of the worker itself: one that starts anew from a copy of its logs has the same for all that is durable as
-the one that lives on, and its figures say what then comes.
 """
 
 from __future__ import annotations
@@ -14,15 +10,35 @@ import itertools
 import os
 import random
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc._core import lib
 
-from tests.subscriptions import SUBSCRIBE, Channels, Topic
+from tests.model.worker_bench import (
+    CONSUMING,
+    DURABLE_CHANNELS,
+    EPHEMERAL_CHANNELS,
+    KNOW_NO_BATCHES,
+    NUMBERS,
+    PARTS,
+    PIECES,
+    POLICY,
+    READERS,
+    TOPICS,
+    TUBE,
+    TXNS,
+    WORKING,
+    Act,
+    Holder,
+    Subject,
+    WrongError,
+)
+from tests.model.worker_ledger import Ledger, conclude
+from tests.subscriptions import SUBSCRIBE
 from tests.test_naming import move_names
-from tests.test_open_transactions import ABORT, COMMIT, MSG_TXN
+from tests.test_open_transactions import MSG_TXN
 from tests.test_packed import RUN, packed
 from tests.test_positions import EARLIEST, LATEST
 from tests.test_worker import (
@@ -59,28 +75,6 @@ from tests.test_worker import (
     Answer,
 )
 
-TOPICS: Final = ("t", "u")
-DURABLE_CHANNELS: Final = ("c", "d")
-EPHEMERAL_CHANNELS: Final = ("e", "f#ephemeral")
-READERS: Final = ("r", "s")
-CONSUMING: Final = (1, 2, 3, 4)
-KNOW_NO_BATCHES: Final = (2, 4)
-WORKING: Final = (11, 12, 13)  # connections that reserve jobs
-PARTS: Final = (2, 3, 5, 70)
-TXNS: Final = (1, 2, 3)
-PIECES: Final = (0, 4, 5, 8, 16, 64)  # of a turn; of fewer than four some things have no part
-POLICY: Final = struct.Struct("<HHIIII")
-TUBE: Final = ""
-NUMBERS: Final = 1 << 16
-EVERYTHING: Final = 1_000_000
-
-Act = tuple[str, int, int, int]
-Holder = tuple[str, str]  # a topic and its channel, or its TUBE
-
-
-class WrongError(AssertionError):
-    """What the worker does is not what it promises."""
-
 
 @dataclass(frozen=True)
 class Script:
@@ -93,8 +87,6 @@ class Script:
         piece = dice.choice(PIECES)
         # Some kinds of acts are left out of each script, so that others meet more often.
         left_out = set(dice.sample(sorted(WEIGHTS), dice.randrange(len(WEIGHTS) * 3 // 4)))
-        # What ephemeral channels alone hold the log does not have: whoever goes back to it has it until a restart.
-        left_out |= set(dice.choice([GOING_BACK, ("consume_for_now",)]))
         kinds = [name for name, weight in WEIGHTS.items() for _ in range(weight) if name not in left_out]
         restless = dice.choice([0.1, 0.5, 0.9])
         acts: list[Act] = []
@@ -103,96 +95,6 @@ class Script:
             if dice.random() < restless:
                 acts.append((dice.choice(["one_turn", "one_turn", "settle"]), 0, 0, 0))
         return Script(piece, tuple(acts))
-
-
-class Ledger:
-    """Messages by id; those that are several to some by the id of the whole."""
-
-    def __init__(self) -> None:
-        self.owed: dict[Holder, set[int]] = {}
-        self.over: dict[Holder, set[int]] = {}
-
-    def owe(self, holder: Holder, id: int) -> None:
-        self.owed.setdefault(holder, set()).add(id)
-
-    def unsure(self, holder: Holder, ids: Iterable[int]) -> None:
-        self.owed.setdefault(holder, set()).difference_update(ids)
-
-    def finish(self, holder: Holder, id: int) -> None:
-        self.unsure(holder, [id])
-        self.over.setdefault(holder, set()).add(id)
-
-    def forget(self, holder: Holder) -> None:
-        self.owed.pop(holder, None)
-        self.over.pop(holder, None)
-
-
-class Subject(Channels):
-    """A worker with turns one by one, that can be copied."""
-
-    def pass_turn(self) -> bool:
-        for channel in self.channels:
-            lib.channel_publish(channel)
-        busy = lib.worker_turn(self.worker, self.now, self.wall)
-        self.supply()
-        return bool(busy)
-
-    def heard(self) -> list[Answer]:
-        answers = []
-        while (m := lib.channel_receive(self.channels[0])) != ffi.NULL:
-            body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-            head = (m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq, m.delay_ns)
-            answers.append(Answer(*head))
-        lib.channel_release(self.channels[0])
-        return answers
-
-    def settle(self) -> list[Answer]:
-        """Until nothing happens any more."""
-        answers: list[Answer] = []
-        idle = 0
-        for _ in range(20_000):
-            idle = 0 if self.pass_turn() else idle + 1
-            answers += self.heard()
-            if idle == 3:
-                return answers
-        raise WrongError("the worker never comes to rest")
-
-    def turn(self, seconds: float = 0, acceptor: int = 0) -> list[Answer]:
-        early, self.early = self.early, []
-        answers = early + self.settle()
-        if seconds:
-            self.now += int(seconds * SECOND)
-            self.wall += int(seconds * SECOND)
-            answers += self.settle()
-        return answers
-
-    def copy(self) -> Subject:
-        """Another worker, from what this one's logs say now."""
-        other = Subject.__new__(Subject)
-        other.__dict__.update(self.__dict__)
-        other.segments = {shard: [(n, copy_of(fd)) for n, fd in kept] for shard, kept in self.segments.items()}
-        other.names = {place: copy_of(fd) for place, fd in self.names.items()}
-        other.numbers = dict(self.numbers)
-        other.early = []
-        other.board = os.memfd_create("board")
-        assert lib.board_format(other.board)
-        other.start()
-        return other
-
-
-def copy_of(fd: int) -> int:
-    other = os.memfd_create("copy")
-    size = os.fstat(fd).st_size
-    os.ftruncate(other, size)
-    at = 0
-    while at < size:
-        try:
-            begin = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:
-            break  # nothing but a hole is left
-        at = os.lseek(fd, begin, os.SEEK_HOLE)
-        os.pwrite(other, os.pread(fd, at - begin, begin), begin)
-    return other
 
 
 class Play:
@@ -739,8 +641,6 @@ class Play:
         self.bench.restart()
 
 
-GOING_BACK: Final = ("consume_from", "seek")
-
 WEIGHTS: Final = {
     "publish": 5, "publish_many": 2, "publish_delayed": 2, "publish_batch": 3, "put": 4, "put_batch": 2, "stage": 2,
     "end": 2, "consume": 6, "consume_for_now": 5, "consume_from": 2, "read": 2, "credit": 1, "leave": 4,
@@ -750,172 +650,3 @@ WEIGHTS: Final = {
     "delete": 6, "release": 3, "kick": 2, "pause_tube": 1, "stop_working": 3, "look": 3, "rename": 1, "roll": 3,
     "compact": 3, "compact_all": 2, "drop": 1, "pass_time": 3, "restart": 2,
 }  # fmt: skip
-
-
-# --- the end of a script --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Left:
-    """What holders had left in the end, by id: of a message that is several its parts."""
-
-    figures: dict[str, Topic]
-    came: dict[Holder, list[int]] = field(default_factory=dict)
-
-
-def expanded(play: Play, a: Answer) -> list[int]:
-    if a.id in play.whole:
-        return [a.id + i * SHARDS for i in range(RUN.unpack_from(a.body)[2])]
-    return [a.id]
-
-
-def drain_channel(play: Play, bench: Subject, topic: str, channel: str) -> list[int]:
-    conn = 500
-    head = SUBSCRIBE.pack(FOREVER // 4, FOREVER // 4, 0, 0, len(channel), 0, 4)
-    bench.raw(lib.MSG_SUBSCRIBE, conn, topic=bench.topic(topic), body=head + channel.encode() + b"{ab}")
-    bench.raw(lib.MSG_CREDIT, conn, id=EVERYTHING)
-    came: list[int] = []
-    while True:
-        answers = [a for a in bench.settle() if a.kind == lib.MSG_DELIVER and a.conn == conn]
-        if not answers:
-            break
-        for a in answers:
-            ids = expanded(play, a)
-            came += ids
-            for id in ids:
-                bench.raw(lib.MSG_FINISH, conn, id=id)
-            bench.raw(lib.MSG_SENT, conn, id=1 << 20)
-    bench.raw(GONE, conn)
-    bench.settle()
-    return came
-
-
-def drain_tube(play: Play, bench: Subject, topic: str) -> list[int]:
-    conn = 501
-    bench.raw(WATCH, conn, topic=bench.topic(topic))
-    bench.raw(KICK, conn, topic=bench.topic(topic), id=EVERYTHING)
-    bench.raw(KICK, conn, topic=bench.topic(topic), id=EVERYTHING)
-    bench.settle()
-    came: list[int] = []
-    while True:
-        bench.raw(RESERVE, conn, delay=0)
-        (answer,) = [a for a in bench.settle() if a.kind == RESERVE]
-        if answer.status != OK:
-            break
-        came.append(answer.id)
-        bench.raw(DELETE, conn, id=answer.id)
-    bench.raw(GONE, conn)
-    bench.settle()
-    return came
-
-
-def drain(play: Play, bench: Subject, with_new: bool) -> Left:
-    """All that is there comes to somebody, and is done with."""
-    for conn in (*CONSUMING, *WORKING, 14, 994, 995, 996, 998, 999):
-        bench.raw(GONE, conn)
-    bench.settle()
-    for topic in TOPICS:
-        for txn in TXNS:
-            bench.raw(lib.MSG_TXN_END, 996, topic=bench.topic(topic), id=txn, pri=COMMIT if with_new else ABORT)
-    bench.settle()
-    bench.turn(5000)
-    left = Left(bench.catalog())
-    for topic, figures in left.figures.items():
-        if with_new:
-            drain_new(play, bench, left, topic)
-        for channel in ("", *figures.channels):
-            body = f"{topic}\n{channel}" if channel else topic
-            bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_UNPAUSE, body=body.encode())
-        for channel in figures.channels:
-            if not channel.startswith("_"):
-                left.came[topic, channel] = drain_channel(play, bench, topic, channel)
-    for topic in TOPICS:
-        left.came[topic, TUBE] = drain_tube(play, bench, topic)
-    return left
-
-
-def drain_new(play: Play, bench: Subject, left: Left, topic: str) -> None:
-    """A channel that is made now, before the pause ends."""
-    bench.change(lib.CHANGE_MAKE, topic, "new")
-    bench.change(lib.CHANGE_UNPAUSE, topic)
-    left.came[topic, "new"] = drain_channel(play, bench, topic, "new")
-
-
-def check_empty(bench: Subject) -> None:
-    for name, topic in bench.catalog().items():
-        if topic.depth or topic.jobs:
-            raise WrongError(f"of {name}, which has nothing, the figures say {topic}")
-        for channel, figures in topic.channels.items():
-            if not channel.startswith("_") and (figures.depth or figures.in_flight or figures.deferred):
-                raise WrongError(f"of {channel} of {name}, which has nothing, the figures say {figures}")
-
-
-def check_nothing_kept(bench: Subject) -> None:
-    for topic in TOPICS:
-        bench.change(lib.CHANGE_DELETE, topic)
-    bench.settle()
-    for _ in range(3):
-        if not lib.worker_active_segment(bench.worker, 0):
-            return
-        lib.worker_roll(bench.worker, 0)
-        bench.supply()
-        lib.worker_roll(bench.worker, 0)
-        bench.settle()
-        first, active = lib.worker_first_segment(bench.worker, 0), lib.worker_active_segment(bench.worker, 0)
-        if lib.worker_dead_segments(bench.worker, 0) != active - first:
-            raise WrongError("something keeps a segment, and there is no topic")
-
-
-def check_figures(play: Play, left: Left) -> None:
-    for (topic, channel), came in left.came.items():
-        figures = left.figures.get(topic)
-        if len(set(came)) != len(came):
-            raise WrongError(f"something comes twice to {(topic, channel)}")
-        if figures is None or channel == "new" or topic in play.moved or figures.paused:
-            continue
-        if channel == TUBE:
-            said = figures.jobs
-            if figures.channels or not said:
-                continue
-        else:
-            of = figures.channels[channel]
-            said = of.depth + of.in_flight + of.deferred
-            came = sorted({play.whole.get(id, id) for id in came})
-        if len(came) != said and not any(id in play.whole for id in left.came[topic, channel]):
-            raise WrongError(f"{(topic, channel)} had {said} by its figures, and {len(came)} came")
-
-
-def check_ledger(play: Play, left: Left) -> None:
-    for holder, owed in play.ledger.owed.items():
-        came = {play.whole.get(id, id) for id in left.came.get(holder, ())}
-        lost = {id for id in owed if holder[1] == TUBE or holder in play.sure} - came
-        if lost:
-            raise WrongError(f"{holder} is owed {sorted(lost)}, which do not come")
-    for holder, over in play.ledger.over.items():
-        again = over & set(left.came.get(holder, ()))
-        if again and (holder in play.sure or holder[1] == TUBE):
-            raise WrongError(f"{holder} has finished {sorted(again)}, which come again")
-
-
-def conclude(play: Play) -> None:
-    """The worker that lives and one that starts from its log now have the same left."""
-    play.settle()
-    other = play.bench.copy()
-    with_new = len(play.script.acts) % 2 == 0
-    play.trace("drain the one that lives")
-    lives = drain(play, play.bench, with_new)
-    play.trace("drain the one that starts anew")
-    anew = drain(play, other, with_new)
-    try:
-        for left in (lives, anew):
-            check_figures(play, left)
-            check_ledger(play, left)
-        for holder in {*lives.came, *anew.came}:
-            one, two = set(lives.came.get(holder, ())), set(anew.came.get(holder, ()))
-            if one != two:
-                raise WrongError(f"{holder}: {sorted(one - two)} are lost by a restart, {sorted(two - one)} come back")
-        for bench in (play.bench, other):
-            check_empty(bench)
-            check_nothing_kept(bench)
-    finally:
-        other.dispose()

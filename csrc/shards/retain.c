@@ -1,0 +1,196 @@
+/* What a topic retains beside what is held: from when on, what of before that the log is to have, and what went with its segment.
+ *
+ * A topic begins to retain when somebody first asks for a position in it. What ephemeral channels alone hold by then, or share with
+ * the job queue alone, the log has for nobody, or as jobs and nothing else: it is written anew, a piece a turn, so that who
+ * goes back to it has it after a restart too. Who asks for a position meanwhile waits for that.
+ */
+#include <stdlib.h>
+
+#include "shards/lost.h"
+#include "shards/requests.h"
+
+enum {
+    FORGOTTEN_PAGES = 64,  /* of a topic, looked at in one turn */
+    KEPT_BYTES = 1 << 20,  /* written anew in one turn */
+    KEPT_LOOKED = 1 << 14, /* at channels, in one turn */
+};
+
+uint64_t retained_oldest(const struct shard *s) {
+    return (uint64_t)log_first_segment(s->log) << 32;
+}
+
+/* --- what of before the log is to have ---------------------------------------------------------------------------- */
+
+struct keeping {
+    struct keeping *next;
+    uint32_t topic;
+    uint64_t seq, end; /* the next to be looked at; what came from here on the log has */
+    bool no_room;      /* there was none for the next */
+};
+
+/* Who reads the log back has it in the topic's stream. */
+static bool is_logged(struct worker *w, const struct topic *t, const struct record *r) {
+    bool delayed = stream_delayed(&t->stream, r->seq);
+    if (stream_kept(&t->stream, r->seq)) return true;
+    for (uint32_t n = t->subscriptions, next; n; n = next) {
+        const struct subscription *s = subscription_at(&w->subscriptions, n);
+        next = s->next;
+        worker_walk(w, 1);
+        if (s->number && subscription_holds(w, n, r->seq, r->id, delayed)) return true;
+    }
+    return false;
+}
+
+/* False: there is more, or no room. */
+static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
+    struct topic *t = topic_at(&w->topics, k->topic);
+    struct shard *s = shard_of_topic(w, t);
+    uint64_t end = k->end < t->stream.end ? k->end : t->stream.end, walk = w->walked + KEPT_LOOKED, bytes = 0;
+    while ((k->seq = stream_next_place(&t->stream, k->seq, retained_oldest(s))) < end) {
+        if (w->steps >= most || w->walked >= walk || bytes >= KEPT_BYTES) return false;
+        worker_step(w);
+        const struct record *r = message_whole(w, t, k->seq);
+        if (r && !is_logged(w, t, r)) {
+            bytes += r->bytes;
+            k->no_room = !shard_move_message(w, s, k->topic, r);
+            if (k->no_room) return false;
+        }
+        k->seq++;
+    }
+    return true;
+}
+
+static void append(struct worker *w, struct keeping *k) {
+    struct keeping **link = &w->keepings;
+    while (*link) link = &(*link)->next;
+    k->next = NULL;
+    *link = k;
+}
+
+static void end(struct worker *w, struct keeping *k) {
+    struct keeping **link = &w->keepings;
+    while (*link != k) link = &(*link)->next;
+    *link = k->next;
+    topic_at(&w->topics, k->topic)->keeping = NULL;
+    free(k);
+}
+
+/* What has come since there was no ephemeral channel, or none but of earlier processes, the log has. */
+static void begin(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!t->had_ephemeral || t->ephemeral || !t->stream.live) return;
+    struct keeping *k = calloc(1, sizeof *k);
+    if (!k) worker_die("out of memory");
+    *k = (struct keeping){.topic = topic, .end = t->next_seq};
+    t->keeping = k;
+    append(w, k);
+    if (!t->handover && keep_some(w, k, w->steps + w->piece)) end(w, k);
+}
+
+bool keepings_go_on(struct worker *w) {
+    uint64_t most = w->steps + w->piece;
+    bool more = false;
+    uint32_t last = 0;
+    /* One after the other, so that all have their turn. */
+    for (struct keeping *k; (k = w->keepings) != NULL && k->topic != last && w->steps < most;) {
+        bool waits = topic_at(&w->topics, k->topic)->handover != NULL;
+        if (!waits && keep_some(w, k, most)) {
+            end(w, k);
+            more = true;
+            continue;
+        }
+        more |= !waits && !k->no_room;
+        if (!last) last = k->topic;
+        w->keepings = k->next;
+        append(w, k);
+    }
+    return more;
+}
+
+void keepings_free(struct worker *w) {
+    for (struct keeping *k = w->keepings, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    w->keepings = NULL;
+}
+
+/* --- a topic that retains ----------------------------------------------------------------------------------------- */
+
+void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    t->incarnation = incarnation;
+    t->began_seq = began_seq;
+    if (incarnation > s->top_id) s->top_id = incarnation;
+    if (t->stream.retains) return;
+    t->stream.retains = true;
+    t->previous_retaining = 0;
+    t->next_retaining = s->retaining;
+    if (s->retaining) topic_at(&w->topics, s->retaining)->previous_retaining = topic;
+    s->retaining = topic;
+}
+
+void topic_retains_no_more(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (!t->stream.retains) return;
+    *(t->previous_retaining ? &topic_at(&w->topics, t->previous_retaining)->next_retaining : &s->retaining) =
+        t->next_retaining;
+    if (t->next_retaining) topic_at(&w->topics, t->next_retaining)->previous_retaining = t->previous_retaining;
+    if (s->forgetting == topic) {
+        s->forgetting = t->next_retaining;
+        s->forgetting_page = 0;
+    }
+    if (t->keeping) end(w, t->keeping);
+    t->stream.retains = false;
+    t->incarnation = t->began_seq = t->epochs = 0;
+}
+
+enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK || t->stream.retains) return DONE;
+    if (requests_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
+    topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
+    shard_log_topic(w, s, topic);
+    begin(w, topic);
+    return DONE;
+}
+
+enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (topic_retain(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK || !t->keeping) return DONE;
+    if (!t->keeping->no_room || !shard_of_topic(w, t)->refused) return MORE;
+    w->no_space = true;
+    *status = STATUS_NO_SPACE;
+    return DONE;
+}
+
+/* --- what went with its segment ----------------------------------------------------------------------------------- */
+
+void shard_forget_retained(struct worker *w, struct shard *s) {
+    s->forgetting = s->retaining;
+    s->forgetting_page = 0;
+    if (s->forgetting) w->forgetting = true;
+}
+
+bool shards_forget_retained(struct worker *w) {
+    if (!w->forgetting) return false;
+    w->forgetting = false;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        if (!s || !s->forgetting) continue;
+        struct topic *t = topic_at(&w->topics, s->forgetting);
+        if (!stream_forget(&t->stream, retained_oldest(s), FORGOTTEN_PAGES, &s->forgetting_page)) {
+            s->forgetting = t->next_retaining;
+            s->forgetting_page = 0;
+        }
+        w->forgetting |= s->forgetting != 0;
+    }
+    return w->forgetting;
+}

@@ -1,0 +1,49 @@
+/* All that a channel has passed up to a seq is finished at once: the log says so at once, and the deliveries are let go of
+ * a piece a turn, whether who asked for that is still there or not.
+ *
+ * Meanwhile it delivers nothing, and is moved nowhere: what it has before `over_until` is over.
+ */
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t seq) {
+    struct subscription *s = at(w, subscription);
+    if (seq >= s->cursor) seq = s->cursor - 1;
+    if (s->number) shard_log_finish_upto(w, shard_of_topic(w, topic_at(&w->topics, s->topic)), s, seq);
+    s->over_until = seq + 1;
+    s->next_over = w->subscriptions.over_first;
+    w->subscriptions.over_first = subscription;
+}
+
+void subscription_over_forget(struct worker *w, uint32_t subscription) {
+    uint32_t *link = &w->subscriptions.over_first;
+    if (!at(w, subscription)->over_until) return;
+    while (*link != subscription) link = &at(w, *link)->next_over;
+    *link = at(w, subscription)->next_over;
+    at(w, subscription)->over_until = 0;
+}
+
+uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (!s->over_until) return 0;
+    uint32_t finished = subscription_finish_upto(w, subscription, s->over_until - 1, w->piece);
+    if (finished < w->piece)
+        subscription_over_forget(w, subscription);
+    else
+        s->still = w->turns;
+    return finished;
+}
+
+bool finishes_go_on(struct worker *w) {
+    uint64_t most = w->steps + w->piece;
+    bool any = w->subscriptions.over_first != 0;
+    for (uint32_t n = w->subscriptions.over_first, next; n && w->steps < most; n = next) {
+        next = at(w, n)->next_over;
+        /* Who asked for it has seen to it in this turn. */
+        if (at(w, n)->still != w->turns) (void)subscription_finish_some(w, n);
+    }
+    return any;
+}
