@@ -16,6 +16,7 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log_state.h"
+#include "log/pages.h"
 #include "log/reads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
@@ -309,6 +310,7 @@ static ssize_t write_out(const struct segment *s, const uint8_t *data, size_t by
 enum log_result log_flush(struct log *log) {
     if (log->from == log->to) return LOG_OK;
     struct segment *s = log->current;
+    if (log->prepares) pages_prepare(s, log->to - log->from);
     while (log->from < log->to) {
         ssize_t n = write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
         if (n < 0 && errno == EINTR) continue;
@@ -391,6 +393,10 @@ static enum log_result allocate_waiting(struct log *log, uint64_t upto) {
         *next = larger;
     }
     return allocate(log, next, upto);
+}
+
+void log_prepare_pages(struct log *log) {
+    log->prepares = true;
 }
 
 void log_leave_uncut(struct log *log) {

@@ -114,6 +114,10 @@ bool log_allocate_ahead(int fd, uint64_t bytes);
 /* A segment that is full is cut to its length by somebody else, who may wait for the disk; log_roll does it nevertheless. */
 void log_leave_uncut(struct log *log);
 
+/* Much is written, and synced now and then: pages are prepared for it (pages.h). Not where each write is synced: what is prepared
+ * would be too. */
+void log_prepare_pages(struct log *log);
+
 /* Goes on in the segment that waits, though the active one has room; if none waits, it is wanted from now on. True if
  * done. */
 bool log_roll(struct log *log, uint64_t now_wall_ns);

@@ -18,6 +18,7 @@ struct segment {
     uint64_t capacity;
     uint64_t end;       /* written up to here */
     uint64_t allocated; /* the disk has room up to here */
+    uint64_t prepared;  /* there are pages up to here; see pages.h */
     uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
     uint64_t readable;  /* while it is read back: up to here its pages can be read, or are zeros in their place ... */
     uint64_t unreadable_until; /* ... up to here at most; 0: all can */
@@ -60,7 +61,7 @@ struct log {
     uint64_t records;
     int error;
 
-    bool leaves_uncut;
+    bool leaves_uncut, prepares;
     struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
     uint32_t shard;
     uint32_t shards;

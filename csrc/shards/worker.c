@@ -139,6 +139,7 @@ void worker_push_at_most(struct worker *w, uint64_t bytes) {
 bool worker_own(struct worker *w, uint32_t shard) {
     assert(shard < w->shards && !w->own[shard]);
     w->own[shard] = shard_new(shard, w->shards);
+    if (w->own[shard] && w->sync != SYNC_ALWAYS) log_prepare_pages(w->own[shard]->log);
     return w->own[shard];
 }
 
@@ -383,7 +384,7 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
             w->count->stalls++;
             break;
         }
-        done++;
+        done += m->kind == MSG_PUBLISH_EACH ? m->several : 1;
         requests_run_parked(w);
     }
     /* Nobody there would be answered any more; with new rings they are. */

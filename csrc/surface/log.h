@@ -40,6 +40,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
                      uint64_t now_wall_ns);
 uint64_t log_wants_segment(const struct log *log);
 bool log_allocate_ahead(int fd, uint64_t bytes);
+void log_prepare_pages(struct log *log);
 enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
                         size_t body_bytes);
