@@ -4,6 +4,7 @@
  *   turn.c        a turn: replies in, bytes out, wait, bytes in, requests out; and when to sleep
  *   socket.c      one connection's bytes: receive, parse, send, close
  *   workers.c     the workers: attach, lose, ask, hear
+ *   publishes.c   PUBLISHes one behind the other, which are one message
  *   timers.c      connections that are looked at when a time comes
  *   room.c        what all connections together hold, and who waits or goes when that is too much
  *   filter.c      a connection whose bytes pass through Python on their way
@@ -45,6 +46,7 @@ struct connection_list {
 struct worker_link {
     struct channel *channel;        /* NULL: it is gone */
     struct connection_list stalled; /* connections that wait for it */
+    uint64_t publishes_at;          /* where its channel has the PUBLISHes that were sent last; see publishes.c */
     bool backlogged;
 };
 
@@ -440,6 +442,11 @@ void topic_unbind(struct acceptor *a, uint32_t topic);
 bool topic_list(struct acceptor *a, const void *name, size_t name_bytes);
 /* Tells the worker, anew perhaps. */
 void topic_open(struct acceptor *a, uint32_t topic);
+
+/* --- publishes.c -------------------------------------------------------------------------------------------------- */
+
+/* Sends a PUBLISH, all of whose head is filled in, with those before it if it may. False: it is one that travels for itself. */
+bool publishes_send(struct acceptor *a, uint32_t worker, const struct message *request, const void *body);
 
 /* --- workers.c ---------------------------------------------------------------------------------------------------- */
 

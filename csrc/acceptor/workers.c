@@ -9,12 +9,17 @@
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
-static void send_request(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request,
-                         const void *body, uint32_t body_bytes, uint32_t slot) {
+static void address(struct connection *c, uint32_t worker, struct message *request, uint32_t body_bytes,
+                    uint32_t slot) {
     request->conn = c->number;
     request->slot = slot;
     request->body_bytes = body_bytes;
     c->touched_workers |= bit_of(worker);
+}
+
+static void send_request(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request,
+                         const void *body, uint32_t body_bytes, uint32_t slot) {
+    address(c, worker, request, body_bytes, slot);
     peer_send(a, worker, request, body);
 }
 
@@ -32,8 +37,12 @@ void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct 
     slot->worker = (uint8_t)worker;
     slot->value = value;
     a->expected++;
-    if (request->kind == MSG_PUBLISH) request->flags |= MSG_JOINED;
-    send_request(a, c, worker, request, body, body_bytes, last_slot(c));
+    address(c, worker, request, body_bytes, last_slot(c));
+    const bool publishes = request->kind == MSG_PUBLISH;
+    if (!publishes || !publishes_send(a, worker, request, body)) {
+        if (publishes) request->flags |= MSG_JOINED;
+        peer_send(a, worker, request, body);
+    }
     if (request->kind == MSG_PUBLISH || request->kind == MSG_PUBLISH_MANY) bridge_asked(a, c, slot, request, body);
 }
 
@@ -153,13 +162,7 @@ static void settle_reserve(struct acceptor *a, struct connection *c) {
     if (--c->reserves > 0 && c->half_closed) peer_cancel_reserves(a, c);
 }
 
-void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply) {
-    struct connection *c = connection_find(a, reply->conn);
-    if (c == NULL) return;
-    if (reply->kind >= MSG_DELIVER) {
-        if (c->codec->pushed != NULL) c->codec->pushed(a, c, worker, reply);
-        return;
-    }
+static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
     if (c->codec->heard_alone != NULL && c->codec->heard_alone(a, c, worker, reply)) return;
     uint32_t distance = reply->slot - c->head_slot;
     if (distance >= c->slot_count) {
@@ -200,17 +203,28 @@ void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply)
     }
 }
 
+void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply) {
+    struct connection *c = connection_find(a, reply->conn);
+    if (c == NULL) return;
+    if (reply->kind < MSG_DELIVER)
+        said_to(a, c, worker, reply);
+    else if (c->codec->pushed != NULL)
+        c->codec->pushed(a, c, worker, reply);
+}
+
 static bool is_joined(const struct message *reply) {
     return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;
 }
 
 /* One after the other; how many. */
 static uint32_t said_joined(struct acceptor *a, uint32_t worker, const struct message *reply) {
+    struct connection *c = connection_find(a, reply->conn);
     struct message one = *reply;
     uint32_t count = reply->count < JOINED_MOST ? reply->count : JOINED_MOST;
     one.flags &= (uint16_t)~MSG_JOINED;
     one.count = 0;
-    for (uint32_t left = count; left > 0; left--, one.slot++, one.seq++) peer_said(a, worker, &one);
+    for (uint32_t left = count; c != NULL && !c->closed && left > 0; left--, one.slot++, one.seq++)
+        said_to(a, c, worker, &one);
     return count;
 }
 
@@ -322,6 +336,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     struct worker_link *link = &a->links[worker];
     link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
     if (link->channel == NULL) return -1;
+    link->publishes_at = UINT64_MAX;
     open_topics(a, worker);
     for (uint32_t i = 0; i < a->highest_index; i++) {
         struct connection *c = a->table[i];

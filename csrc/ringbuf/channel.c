@@ -278,6 +278,24 @@ void channel_sent(struct channel *channel) {
     ring_commit(&channel->out, FRAGMENT_WHOLE);
 }
 
+static struct ring_record *record_at(const struct channel *channel, uint64_t place) {
+    return (struct ring_record *)(void *)(channel->out.data + (place & (channel->out.data_bytes - 1)));
+}
+
+struct message *channel_last(struct channel *channel, uint64_t place) {
+    const uint64_t tail = channel->out.tail;
+    if (channel->first != NULL || channel_broken(channel) || place < channel->publishable || place >= tail) return NULL;
+    struct ring_record *record = record_at(channel, place);
+    if (record->bytes < sizeof(struct message) || place + ring_record_bytes(record->bytes) != tail) return NULL;
+    return (struct message *)(void *)(record + 1);
+}
+
+void *channel_extend(struct channel *channel, uint64_t place, size_t bytes) {
+    void *room = ring_extend(&channel->out, place, bytes);
+    if (room != NULL) ((struct message *)(void *)(record_at(channel, place) + 1))->body_bytes += (uint32_t)bytes;
+    return room;
+}
+
 static void drain_overflow(struct channel *channel) {
     size_t moved = 0;
     while (channel->first != NULL) {

@@ -55,6 +55,13 @@ void channel_send(struct channel *channel, const struct message *header, const v
 struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 
+/* What was sent last, if that was at this place (a channel_tail() before it), lies in the ring in one record, and nobody can have seen
+ * it: then it may be written to. NULL: it is none of that. */
+struct message *channel_last(struct channel *channel, uint64_t place);
+/* Room behind the body of what channel_last() has just given, which has so many bytes more from then on: both it and they are a multiple
+ * of 8. NULL, and nothing changed: there is none. */
+void *channel_extend(struct channel *channel, uint64_t place, size_t bytes);
+
 /* Moves overflow into the ring as far as there is room, and publishes of it what was to be published already. True
  * while some is left. */
 bool channel_backlogged(struct channel *channel);

@@ -121,6 +121,10 @@ enum message_kind {
                          not finished for longest; of a topic, which waits for a first channel, or is the tube's next job |
                          NONE: nothing | NOT_FOUND: no such topic or channel */
     MSG_RINGS, /* -> OK + body: of each acceptor that is there a struct ring_figures */
+    MSG_PUBLISH_EACH, /* several PUBLISHes of a connection to one topic, in slots one behind the other: `several` of them; topic, pri,
+                         delay_ns, ttr_ns, MSG_DURABLE: of each; id: of the first; body: of each a struct publish_each, its body,
+                         zeros up to a multiple of 8 -> as to so many PUBLISHes with MSG_JOINED; all are there, or none is |
+                         INVALID, one answer */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
@@ -167,6 +171,18 @@ enum message_status {
  * that follow. Replies stay in the order of the requests; what is pushed may come before an answer that it came behind. */
 #define MSG_JOINED 16384u
 enum { JOINED_MOST = 256 };
+
+/* In a PUBLISH_EACH: so many messages at most, of so many bytes at most. Their ids rise. */
+enum { EACH_MOST = 64, EACH_BODY_BYTES = 4096 };
+struct publish_each {
+    uint64_t id;
+    uint32_t bytes;
+    uint32_t unused; /* 0 */
+};
+/* What it takes, with its body. */
+static inline uint32_t publish_each_bytes(uint32_t body_bytes) {
+    return (uint32_t)sizeof(struct publish_each) + ((body_bytes + 7) & ~(uint32_t)7);
+}
 
 /* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
 #define MSG_LISTED 16u
@@ -341,7 +357,10 @@ struct superseded {
 
 struct message {
     uint8_t kind; /* of the request, in a reply too */
-    uint8_t status;
+    union {
+        uint8_t status;  /* of a reply */
+        uint8_t several; /* PUBLISH_EACH */
+    };
     uint16_t flags;
     uint32_t conn;
     union {
@@ -392,7 +411,8 @@ struct message {
 };
 
 _Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16 && sizeof(struct parts_head) == 8 &&
-                   sizeof(struct packed_run) == 16,
+                   sizeof(struct packed_run) == 16 && sizeof(struct publish_each) == 16 && EACH_MOST <= UINT8_MAX &&
+                   (int)EACH_MOST <= (int)JOINED_MOST,
                "a ring record's layout is shared between processes");
 
 struct subscribe {

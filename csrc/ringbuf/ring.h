@@ -175,6 +175,22 @@ static inline void ring_commit(struct ring_producer *producer, uint32_t flags) {
     if (producer->fetched < tail + RING_FETCH_BYTES) ring_fetch(producer);
 }
 
+/* Room for `bytes` more at the end of the record that was committed last and nobody has seen, at `place` of the stream. Both its
+ * payload and these are a multiple of 8 bytes. NULL if there is none now, or it would be too large. They are committed. */
+static inline void *ring_extend(struct ring_producer *producer, uint64_t place, uint64_t bytes) {
+    uint8_t *at = producer->data + (place & (producer->data_bytes - 1));
+    struct ring_record *record = (struct ring_record *)(void *)at;
+    const uint64_t payload_bytes = record->bytes;
+    assert(place >= producer->published && place + sizeof *record + payload_bytes == producer->tail && bytes % 8 == 0);
+    if (payload_bytes + bytes > ring_max_payload(producer->data_bytes)) return NULL;
+    if (producer->tail - producer->head + bytes > producer->data_bytes && !ring_producer_look(producer, bytes))
+        return NULL;
+    record->bytes += (uint32_t)bytes;
+    producer->tail += bytes;
+    if (producer->fetched < producer->tail + RING_FETCH_BYTES) ring_fetch(producer);
+    return at + sizeof *record + payload_bytes;
+}
+
 /* Makes everything committed before `tail` (a value that producer->tail had) visible, and wakes the consumer if it
  * sleeps. False if that was nothing new. */
 bool ring_publish_to(struct ring_producer *producer, uint64_t tail);

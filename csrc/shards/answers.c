@@ -33,25 +33,25 @@ void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t ki
 }
 
 /* Nobody can have seen it, and no round of syncs that does not cover this one lets it out. */
-static bool may_join(const struct peer *p, uint32_t client, const struct message *m) {
+static bool may_join(const struct peer *p, uint32_t client, const struct message *m, uint32_t more) {
     if (p->joined_client != client || !channel_unseen(p->channel, p->joined_at) || p->joined_at < p->round_tail)
         return false;
     const struct message *to = p->joined;
     uint32_t count = to->count;
     /* The number of a client that has gone may be another connection's by now. */
     return m->conn == to->conn && m->slot == to->slot + count && m->seq == to->seq + count && m->topic == to->topic &&
-           m->incarnation == to->incarnation && m->flags == to->flags && count < JOINED_MOST;
+           m->incarnation == to->incarnation && m->flags == to->flags && count + more <= JOINED_MOST;
 }
 
-void request_joined(struct worker *w, uint32_t client, struct message *m) {
+void request_joined(struct worker *w, uint32_t client, struct message *m, uint32_t count) {
     struct peer *p = peer_of(w, client);
     if (!p->channel) return;
     m->flags |= MSG_JOINED;
-    if (may_join(p, client, m)) {
-        p->joined->count++;
+    if (may_join(p, client, m, count)) {
+        p->joined->count += count;
         return;
     }
-    m->count = 1;
+    m->count = count;
     p->joined_at = channel_tail(p->channel);
     p->joined = channel_reserve(p->channel, 0);
     p->joined_client = p->joined ? client : 0;

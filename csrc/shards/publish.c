@@ -135,7 +135,7 @@ static void answer(struct worker *w, uint32_t client, uint32_t topic, const stru
         a.seq = t->next_seq - count;
         if (m->kind == MSG_PUBLISH && m->flags & MSG_JOINED) {
             a.topic = m->topic;
-            request_joined(w, client, &a);
+            request_joined(w, client, &a, 1);
             return;
         }
     }
@@ -156,7 +156,7 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
         uint32_t job = queue_job_of(w, whole, i);
         if (delay_ns)
             queue_make_delayed(w, job, after(w, delay_ns));
-        else
+        else if (jobs > 1 || !queue_serve_at_once(w, job))
             queue_make_ready(w, job);
     }
     if (!was_seen) queue_settle(w, topic, false);
@@ -258,6 +258,91 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
     return DONE;
 }
+
+/* --- several that are answered each -------------------------------------------------------------------------------- */
+
+static const struct publish_each *each_at(const uint8_t *at) {
+    return (const struct publish_each *)(const void *)at;
+}
+
+/* There is nothing but as many as it says, all whole. */
+static bool each_whole(const struct message *m) {
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    uint32_t count = 0, left = m->body_bytes;
+    while (left >= sizeof(struct publish_each) && count < m->several) {
+        const struct publish_each *each = each_at(at);
+        if (each->bytes > EACH_BODY_BYTES || publish_each_bytes(each->bytes) > left) return false;
+        left -= publish_each_bytes(each->bytes);
+        at += publish_each_bytes(each->bytes);
+        count++;
+    }
+    return count > 0 && count == m->several && count <= EACH_MOST && left == 0;
+}
+
+/* Of ones that are all whole: none is there yet, and each is one of the topic's shard. */
+static bool each_new(const struct worker *w, uint32_t topic, const struct message *m) {
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    uint64_t last = 0;
+    for (uint32_t left = m->several; left > 0; left--) {
+        const struct publish_each *each = each_at(at);
+        if (each->id <= last || each->id % w->shards != topic_at(&w->topics, topic)->shard) return false;
+        if (is_known(w, topic, each->id, 0)) return false;
+        last = each->id;
+        at += publish_each_bytes(each->bytes);
+    }
+    return true;
+}
+
+static void enter_each(struct worker *w, uint32_t topic, const struct message *m) {
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    bool unheard = topic_at(&w->topics, topic)->messages == 0;
+    for (uint32_t left = m->several; left > 0; left--) {
+        const struct publish_each *each = each_at(at);
+        struct arrival one = {.id = each->id, .content = at + sizeof *each, .content_bytes = each->bytes};
+        enter(w, topic, m, one, false);
+        at += publish_each_bytes(each->bytes);
+    }
+    if (unheard) catalog_changed(w);
+}
+
+static void answer_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status) {
+    struct message a = request_answer_of(w, client, m, status);
+    a.kind = MSG_PUBLISH;
+    if (status == STATUS_OK) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        a.incarnation = t->incarnation;
+        a.seq = t->next_seq - m->several;
+        a.topic = m->topic;
+        a.id = m->id;
+        request_joined(w, client, &a, m->several);
+        return;
+    }
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    for (uint32_t left = m->several; left > 0; left--, a.slot++) {
+        a.id = each_at(at)->id;
+        at += publish_each_bytes(each_at(at)->bytes);
+        request_send(w, client, &a, NULL, 0);
+    }
+}
+
+enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
+    if (!each_whole(m)) {
+        request_done(w, client, m, STATUS_INVALID);
+        return DONE;
+    }
+    struct message each = *m;
+    each.flags &= MSG_DURABLE;
+    uint64_t bytes = m->several * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
+    bool fresh = topic && each_new(w, topic, m);
+    if (fresh && prepare(w, topic, &each, m->several, bytes, &status) == LATER) return LATER;
+    if (fresh && status == STATUS_OK) enter_each(w, topic, m);
+    answer_each(w, client, topic, m, status);
+    if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
+    return DONE;
+}
+
+/* --- many that are answered together ------------------------------------------------------------------------------- */
 
 /* What a PUBLISH_MANY brings, beside its message. */
 struct many {

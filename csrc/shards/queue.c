@@ -291,6 +291,18 @@ void queue_serve(struct worker *w, uint32_t topic) {
     }
 }
 
+bool queue_serve_at_once(struct worker *w, uint32_t job) {
+    const struct topic *t = topic_at(&w->topics, job_at(w, job)->topic);
+    if (!t->waiting_first || ready_count(&t->ready) || queue_paused(w, t)) return false;
+    uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
+    uint32_t slot = client_at(&w->clients, client)->wait_slot;
+    worker_step(w);
+    queue_stop_waiting(w, client);
+    queue_make_reserved(w, job, client);
+    request_deliver(w, client, slot, MSG_RESERVE, job);
+    return true;
+}
+
 static uint32_t best_of(const struct worker *w, uint32_t client) {
     bool found = false;
     struct heap_entry best = {0}, first;

@@ -59,6 +59,9 @@ void buried_jobs_free(struct buried_jobs *b);
 /* Postpones the end of a reservation. */
 void queue_touch(struct worker *w, uint32_t job);
 
+/* A job that is new, and in no state, goes to who waits for one of its topic without having been ready. False: nobody does, or
+ * another would come first. */
+bool queue_serve_at_once(struct worker *w, uint32_t job);
 /* Gives ready jobs of a topic to the clients that wait for them. */
 void queue_serve(struct worker *w, uint32_t topic);
 

@@ -57,6 +57,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_STATS_ID: stats_id(w, client, m); break;
     case MSG_STATS_TOPIC: stats_topic(w, client, m); break;
     case MSG_LIST: list(w, client, m); break;
+    case MSG_PUBLISH_EACH: return publish_each(w, client, topic, m);
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;

@@ -20,8 +20,8 @@ enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t r
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
-/* The answer to one PUBLISH that is OK, together with those before it if they may be joined. */
-void request_joined(struct worker *w, uint32_t client, struct message *answer);
+/* The answer to `count` PUBLISHes that are OK, JOINED_MOST at most, together with those before them if they may be joined. */
+void request_joined(struct worker *w, uint32_t client, struct message *answer, uint32_t count);
 /* With the request's id. */
 void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 
@@ -60,6 +60,7 @@ void tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct m
 /* --- publish.c --- */
 
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2 };
 /* A message that is in the log comes into its topic's stream, if that is where it goes. */

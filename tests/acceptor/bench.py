@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from dataclasses import dataclass, field
+import struct
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mq_shards.acceptor import engine
@@ -29,6 +30,7 @@ NONE_IN_FLIGHT: Final = 1
 FOREVER: Final = (1 << 64) - 1
 SECOND: Final = 1_000_000_000
 
+EACH: Final = struct.Struct("<QII")  # struct publish_each
 SHARDS: Final = 8
 MAX_OUTSTANDING: Final = 256
 STARTED_NS: Final = 1_700_000_000 * SECOND
@@ -52,6 +54,20 @@ class Request:
         return self.kind >= PUBLISH
 
 
+def each_of(several: Request) -> list[Request]:
+    """The PUBLISHes that a PUBLISH_EACH stands for."""
+    requests, at = [], 0
+    while at < len(several.body):
+        id, size, unused = EACH.unpack_from(several.body, at)
+        body = several.body[at + EACH.size : at + EACH.size + size]
+        at += EACH.size + (size + 7) // 8 * 8
+        assert unused == 0 and len(body) == size and several.body[at - (-size % 8) : at] == bytes(-size % 8)
+        slot, flags = several.slot + len(requests), several.flags | lib.MSG_JOINED
+        requests.append(replace(several, kind=PUBLISH, slot=slot, id=id, body=body, flags=flags))
+    assert at == len(several.body) and requests[0].id == several.id
+    return requests
+
+
 class FakeWorker:
     def __init__(self, acceptor: Engine, index: int, ring_bytes: int, acceptor_wake: int) -> None:
         self._acceptor = acceptor
@@ -71,15 +87,23 @@ class FakeWorker:
         os.close(requests)
         os.close(replies)
 
-    def take(self, limit: int = 1 << 30) -> list[Request]:
-        """What the acceptor has sent since the last call."""
-        requests: list[Request] = []
-        while len(requests) < limit and (m := lib.channel_receive(self._channel)) != ffi.NULL:
+    def receive(self) -> Any:  # noqa: ANN401
+        """The next message as it lies in the ring, or NULL."""
+        return lib.channel_receive(self._channel)
+
+    def messages(self, limit: int = 1 << 30) -> list[list[Request]]:
+        """What the acceptor has sent since the last call, so many requests or a few more, message by message."""
+        messages: list[list[Request]] = []
+        while sum(map(len, messages)) < limit and (m := self.receive()) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + ffi.sizeof("struct message"), m.body_bytes))
-            requests.append(Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body, m.flags))
+            one = Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body, m.flags)
+            messages.append(each_of(one) if m.kind == lib.MSG_PUBLISH_EACH else [one])
         lib.channel_release(self._channel)
         lib.channel_publish(self._channel)
-        return requests
+        return messages
+
+    def take(self, limit: int = 1 << 30) -> list[Request]:
+        return [request for message in self.messages(limit) for request in message]
 
     def answer(
         self, request: Request, status: int = OK, *, id: int = 0, pri: int = 0, body: bytes = b"", flags: int = 0

@@ -338,6 +338,48 @@ static void publish(uint32_t acceptor, struct connection *c) {
     ask(acceptor, c, worker, m, scratch, before + bytes);
 }
 
+/* Several, of which now and then something is wrong; whatever it is, each is answered, or one for all is that it is INVALID. */
+static void publish_each(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS, count = 1 + pick(pick(4) ? 6 : EACH_MOST);
+    struct relation *r = &c->with[worker];
+    if (channel_backlogged(side.channels[acceptor][worker]) || r->awaited_count + count > AWAITED) return;
+    struct message m = {.kind = MSG_PUBLISH_EACH,
+                        .several = (uint8_t)count,
+                        .flags = pick(4) ? MSG_DURABLE : 0,
+                        .conn = c->number,
+                        .slot = c->next_slot,
+                        .topic = topic + 1,
+                        .pri = 1024 - pick(2),
+                        .ttr_ns = SECOND};
+    if (!pick(4)) m.delay_ns = some_time();
+    if (!pick(8)) m.flags |= (uint16_t)(1u << pick(16));
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct publish_each each = {.id = new_ids(topic, 1),
+                                    .bytes = pick(8) ? pick(60) : some_size() % EACH_BODY_BYTES};
+        if (i == 0) m.id = each.id;
+        if (!pick(200)) each.id += pick(4) - 1;
+        if (bytes + publish_each_bytes(each.bytes) > sizeof scratch - EACH_MOST * sizeof each) each.bytes = 0;
+        memset(scratch + bytes, 0, publish_each_bytes(each.bytes));
+        memcpy(scratch + bytes, &each, sizeof each);
+        memset(scratch + bytes + sizeof each, 'm', each.bytes);
+        bytes += publish_each_bytes(each.bytes);
+    }
+    c->next_slot += count;
+    uint32_t answers = count;
+    if (!pick(16)) { /* one more, or fewer, than there are: none is whole */
+        m.several += pick(2) ? 1 : -1;
+        if (pick(2)) bytes -= 1 + pick(12);
+        answers = 0;
+    }
+    for (uint32_t i = 0; i < (answers ? answers : 1); i++) {
+        r->awaited[r->awaited_count].slot = m.slot + i;
+        r->awaited[r->awaited_count].consumer = UINT32_MAX;
+        r->awaited[r->awaited_count++].kind = answers ? MSG_PUBLISH : MSG_PUBLISH_EACH;
+    }
+    tell(acceptor, worker, m, scratch, bytes);
+}
+
 /* Few names, so that they are often taken. */
 static void attach(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS;
@@ -691,7 +733,7 @@ static void step(void) {
     case 22: subscribe(acceptor, c); break;
     case 23:
     case 24: publish_many(acceptor, c); break;
-    case 25:
+    case 25: publish_each(acceptor, c); break;
     case 26: publish(acceptor, c); break;
     case 27: (pick(3) ? publish : stage)(acceptor, c); break;
     case 28: (pick(2) ? consume : acknowledge)(acceptor, c); break;

@@ -1,0 +1,54 @@
+/* PUBLISHes of a connection that follow each other, to one topic and with the same attributes: one message of the ring (PUBLISH_EACH)
+ * to which they are added as long as nobody can have seen it. Each has its slot and its answer as if it had come by itself.
+ *
+ * It is the channel that knows whether it was sent last, and nobody has seen it; a link keeps nothing but its place.
+ */
+#include <string.h>
+
+#include "acceptor/engine.h"
+
+/* What travels for itself says something else of itself, or is large. */
+static bool is_plain(const struct message *m) {
+    return (m->flags & ~MSG_DURABLE) == 0 && m->body_bytes <= EACH_BODY_BYTES;
+}
+
+static bool follows(const struct message *first, const struct message *m) {
+    return first->kind == MSG_PUBLISH_EACH && first->conn == m->conn && first->slot + first->several == m->slot &&
+           first->topic == m->topic && first->pri == m->pri && first->flags == m->flags &&
+           first->delay_ns == m->delay_ns && first->ttr_ns == m->ttr_ns && first->several < EACH_MOST;
+}
+
+static uint8_t *room_behind(struct worker_link *link, const struct message *m, size_t bytes) {
+    struct message *first = channel_last(link->channel, link->publishes_at);
+    if (first == NULL || !follows(first, m)) return NULL;
+    uint8_t *room = channel_extend(link->channel, link->publishes_at, bytes);
+    if (room != NULL) first->several++;
+    return room;
+}
+
+static uint8_t *room_for_first(struct worker_link *link, const struct message *m, size_t bytes) {
+    link->publishes_at = channel_tail(link->channel);
+    struct message *first = channel_reserve(link->channel, bytes);
+    if (first == NULL) return NULL;
+    *first = *m;
+    first->kind = MSG_PUBLISH_EACH;
+    first->several = 1;
+    first->body_bytes = (uint32_t)bytes;
+    channel_sent(link->channel);
+    return (uint8_t *)(first + 1);
+}
+
+bool publishes_send(struct acceptor *a, uint32_t worker, const struct message *request, const void *body) {
+    struct worker_link *link = &a->links[worker];
+    if (link->channel == NULL || !is_plain(request)) return false;
+    const struct publish_each each = {.id = request->id, .bytes = request->body_bytes};
+    const size_t bytes = publish_each_bytes(each.bytes);
+    uint8_t *room = room_behind(link, request, bytes);
+    if (room == NULL) room = room_for_first(link, request, bytes);
+    if (room == NULL) return false;
+    a->published_to |= bit_of(worker);
+    if (each.bytes > 0) memset(room + bytes - 8, 0, 8); /* what is not written over */
+    memcpy(room, &each, sizeof each);
+    if (each.bytes > 0) memcpy(room + sizeof each, body, each.bytes);
+    return true;
+}
