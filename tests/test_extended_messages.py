@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.test_channel import DATA_BYTES, HEADER_BYTES, RECORD_BYTES, End, connect
+from tests.channel_ends import DATA_BYTES, HEADER_BYTES, RECORD_BYTES, End, connect
 
 
 @pytest.fixture
