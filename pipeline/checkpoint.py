@@ -76,9 +76,14 @@ class Checkpoint:
     def _lines(self, batch: int) -> list[str]:
         path = self.directory / "offsets" / str(batch)
         try:
-            lines = path.read_text().split("\n")
+            content = path.read_bytes()
+            lines = content.decode().split("\n")
         except OSError as error:
             raise OptionError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            content, lines = b"\0", []
+        if not content or b"\0" in content:  # as a disk leaves what was not synced, or a sector that was lost
+            raise OptionError(f"{path} is damaged: bring back the whole checkpoint, or begin a new one")
         if lines[0] != VERSION or len(lines) < 3:
             raise OptionError(f"{path}: it is of version {lines[0]!r}; this reads {VERSION}")
         return lines

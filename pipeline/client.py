@@ -188,6 +188,24 @@ class WriterState:
         return WriterState(body["batch"], body["state"], body["messages"], body.get("error", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The last batch of one of a broker's writers: see WriterState."""
+
+    name: str
+    batch: int
+    state: str
+    messages: int
+    changed_ns: int
+    error: str
+
+    @staticmethod
+    def decode(body: Mapping[str, Any]) -> Writer:
+        return Writer(
+            body["writer"], body["batch"], body["state"], body["messages"], body["changed_ns"], body.get("error", "")
+        )  # fmt: skip
+
+
 class Records:
     """The reply to a call for records, read piece by piece."""
 
@@ -331,6 +349,9 @@ class Client:
             if error.status == 404:
                 return None
             raise
+
+    def writers(self) -> list[Writer]:
+        return self._json("GET", "/v1/writers", lambda body: [Writer.decode(found) for found in body["writers"]])
 
     def publish(self, writer: str, batch: int, staged: Sequence[tuple[str, int]], *, once: bool) -> WriterState:
         """Asks for it, or how it stands. `staged`: names and bytes, in the order in which they are to be published."""

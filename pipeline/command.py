@@ -22,6 +22,7 @@ from mq_shards.pipeline import (
     report,
     staged_command,
     telemetry,
+    writers_command,
 )
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
@@ -54,6 +55,7 @@ JOBS: Final[Mapping[str, tuple[Job, str]]] = {
     "explain": (explain, "which messages of which topics a query would read, in how many tasks; nothing is read"),
     "offsets": (offsets_command, "where a streaming query is, by its checkpoint; --move-to moves it"),
     "staged": (staged_command, "what tasks have staged and nobody has published; --drop removes it"),
+    "writers": (writers_command, "whose batches brokers remember; --drop forgets a writer that will not come back"),
     "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
 }
 

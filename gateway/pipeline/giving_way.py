@@ -24,6 +24,7 @@ AT_FIRST: Final = 0.5  # the share of time in which the gate is closed, until so
 MOST_CLOSED: Final = 0.8
 QUIET: Final = 500.0  # records a second of all workers: below that there is nobody to give way to
 KEPT: Final = 0.7  # of what was measured before, each time
+REMEMBERED_S: Final = 60.0  # what has been found out holds for readers who come so soon: a job asks again and again
 RELEASE: Final = 0.15  # by so much the share falls in a cycle at most: what is measured in so short a time varies
 
 
@@ -59,12 +60,19 @@ class GiveWay:
         try:
             while True:
                 if self._readers == 0 and not self._wanted.is_set():
-                    await self._wanted.wait()
-                    self._forget()
+                    await self._pause()
                 self._wanted.clear()
                 await self._cycle()
         finally:
             self._gate.set()
+
+    async def _pause(self) -> None:
+        """Until there is a reader."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        await self._wanted.wait()
+        if clock() - since > REMEMBERED_S:
+            self._forget()
 
     async def _cycle(self) -> None:
         closed_s = max(PROBE_S, self.closed_share * CYCLE_S)

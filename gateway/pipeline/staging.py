@@ -167,7 +167,10 @@ class Staging:
 
     async def drop_untouched(self) -> None:
         """What nobody has touched for a day. OSError."""
-        before = self._clock() - UNTOUCHED_S
+        now = self._clock()
+        for file in self._files.values():
+            file.touched_s = min(file.touched_s, now)  # the clock may have been set back
+        before = now - UNTOUCHED_S
         for name in [name for name, file in self._files.items() if file.touched_s < before and not file.claimed]:
             with contextlib.suppress(ConflictError):
                 await self.drop(name)

@@ -256,7 +256,7 @@ class Writers:
         last = self._decisions.get(batch.writer)
         try:
             if last is None and len(self._decisions) + len(self._deciding) > MAX_WRITERS:  # it is one of the latter
-                raise TooManyWritersError(f"there are {MAX_WRITERS} writers, which is as many as there may be")
+                raise TooManyWritersError(f"there are {MAX_WRITERS} writers, as many as there may be: drop some")
             if self._broker.draining:
                 raise DrainingError
             stamps = await self._staging.claim(batch.staged)
@@ -332,8 +332,14 @@ class Writers:
             return replace(decision, state=FAILED, changed_ns=self._now_ns(), error=str(error))
 
     async def _tidy(self) -> None:
-        old_ns = self._now_ns() - int(ONCE_S * 1e9)
-        done = [d for d in self._decisions.values() if d.once and d.is_over and d.changed_ns < old_ns]
+        now_ns = self._now_ns()
+        old_ns = now_ns - int(ONCE_S * 1e9)
+        done = []
+        for decision in [d for d in self._decisions.values() if d.once and d.is_over]:
+            if decision.changed_ns < old_ns:
+                done.append(decision)
+            elif decision.changed_ns > now_ns:  # the clock was set back: its hour begins anew
+                self._decisions[decision.writer] = replace(decision, changed_ns=now_ns)
         try:
             for decision in done:
                 with contextlib.suppress(UnderWayError):

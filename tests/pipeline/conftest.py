@@ -42,11 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
-def session(master: str, directory: Path) -> SparkSession:
+def session(master: str, directory: Path, python: str = sys.executable) -> SparkSession:
+    """`python`: of its executors."""
     from mq_shards import pipeline
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     found = (
         SparkSession.builder.master(master)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.servers import ROOT, wait_until
 
 EVERY = "20 milliseconds"
+EXECUTORS_PYTHON = "MQ_SHARDS_TESTS_EXECUTORS_PYTHON"  # where it is not the driver's
 
 
 def start_query(
@@ -33,14 +34,16 @@ def start_query(
 class QueryProcess:
     """Runs `main` below, with executors of its own."""
 
-    def __init__(self, master: str, directory: Path, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, master: str, directory: Path, options: Mapping[str, str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self._directory = directory
         self._said = directory / "said"
         with self._said.open("ab") as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.pipeline.query", master, str(directory), json.dumps(dict(options))],
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **(environment or {})},
             )  # fmt: skip
 
     def wait_for(self, mark: Path) -> None:
@@ -76,7 +79,7 @@ class QueryProcess:
 def main(master: str, directory: str, options: str) -> None:
     from tests.pipeline.conftest import session
 
-    spark = session(master, Path(directory))
+    spark = session(master, Path(directory), os.environ.get(EXECUTORS_PYTHON, sys.executable))
     start_query(spark, Path(directory), json.loads(options)).awaitTermination()
 
 

@@ -157,6 +157,11 @@ def test_what_is_no_checkpoint_is_named(
     (tmp_path / "offsets" / "0").write_text("v7\n{}\n{}")
     assert offsets(gateway, tmp_path) == 1
     assert "it is of version 'v7'; this reads v1" in capsys.readouterr().err
+    sound = b'v1\n{}\n{"brokers": '
+    for damaged in (b"", bytes(64), sound + bytes(20), b"\xff\xfe" * 40):
+        (tmp_path / "offsets" / "0").write_bytes(damaged)
+        assert offsets(gateway, tmp_path) == 1
+        assert "0 is damaged: bring back the whole checkpoint" in capsys.readouterr().err
 
 
 def test_progress_tells_how_far_a_query_is_behind() -> None:

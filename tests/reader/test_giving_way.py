@@ -123,6 +123,24 @@ def test_readers_are_never_kept_out() -> None:
     assert read > (1 - MOST_CLOSED) / 3
 
 
+@pytest.mark.parametrize("pause_s", [1.0, 1000.0])
+def test_what_is_known_of_others_holds_for_who_comes_soon(pause_s: float) -> None:
+    """A query is over before it is known what it costs, and the next one begins."""
+
+    async def again(way: GiveWay, machine: Machine) -> None:
+        known = way.closed_share
+        assert known > giving_way.AT_FIRST + giving_way.RELEASE
+        await asyncio.sleep(pause_s)
+        with way:
+            await asyncio.sleep(0.01)  # `run` has seen it
+            if pause_s < giving_way.REMEMBERED_S:  # one cycle may have come to its end without readers
+                assert way.closed_share > known - giving_way.RELEASE - 0.01 > giving_way.AT_FIRST
+            else:
+                assert way.closed_share == giving_way.AT_FIRST
+
+    beside(Machine(alone=100_000, beside=10_000), 2.0, again)
+
+
 def test_a_gate_that_is_no_longer_kept_is_open() -> None:
     async def stopped(way: GiveWay, machine: Machine) -> None:
         assert way.closed_share > 0.3
