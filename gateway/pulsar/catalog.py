@@ -60,6 +60,9 @@ class Topic:
     policies: Json = field(default_factory=dict)  # those of its own, by the names that a namespace's have
 
 
+PLAIN: Final = Topic()  # as most are, in all of which it is kept once
+
+
 @dataclass(slots=True)
 class Transaction:
     """One that is open, or that is decided and not done everywhere."""
@@ -201,7 +204,7 @@ class Catalog:
             record["partitions"], record.get("properties", {}), record.get("permissions", {}),
             record.get("policies", {}),
         )  # fmt: skip
-        namespace.topics[name] = topic
+        namespace.topics[name] = PLAIN if topic == PLAIN else topic
         if before is None:
             self.topic_count += 1
         if before is None or before.partitions != topic.partitions:

@@ -7,7 +7,7 @@ its connection has with Python, of which there are only so many.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -37,9 +37,12 @@ PRODUCER_FENCED: Final = 25
 Heard: TypeAlias = Callable[[Answer], None]
 
 
-def metadata_of(body: Message) -> dict[str, str]:
-    """What a client says of a producer or consumer."""
-    return {one.key: one.value for one in body.metadata}
+NO_METADATA: Final[Mapping[str, str]] = {}
+
+
+def metadata_of(body: Message) -> Mapping[str, str]:
+    """What a client says of a producer or consumer; most say nothing."""
+    return {one.key: one.value for one in body.metadata} or NO_METADATA
 
 
 class PulsarError(Exception):
@@ -60,6 +63,9 @@ class Terms:
     rate: Rate = NO_RATE
 
 
+NO_TERMS: Final = Terms()
+
+
 @dataclass(slots=True, eq=False)
 class Producer:
     id: int
@@ -70,11 +76,11 @@ class Producer:
     epoch: int = 0
     key: int = 0  # by which its worker knows it again
     last: int = 0  # the last sequence id that is known of it; NO_PLACE: none
-    terms: Terms = field(default_factory=Terms)
+    terms: Terms = NO_TERMS
     topic_epoch: int | None = None
     ready: bool = False
     schema_version: bytes = b""
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +97,7 @@ class Consumer:
     takes_any: bool = False  # schema there is
     compacted: bool = False  # it reads the compacted view
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
     ranges: tuple[tuple[int, int], ...] = ()  # of slots, if it has named some
 
 

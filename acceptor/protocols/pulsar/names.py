@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
 from mq_shards.csrc._core import ffi, lib
@@ -84,7 +85,8 @@ def topic_name(text: str) -> TopicName:
     if not parts[2]:
         raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
     check_namespace(f"{parts[0]}/{parts[1]}")
-    name = TopicName(domain, *parts)
+    # Of the topics that are in use most parts are the same: they are kept once.
+    name = TopicName(intern(domain), intern(parts[0]), intern(parts[1]), intern(parts[2]))
     if len(name.core.encode()) > MAX_NAME_BYTES:
         raise PulsarNameError(f"Invalid topic name: {text} is longer than {MAX_NAME_BYTES} bytes")
     return name

@@ -40,7 +40,15 @@ from mq_shards.acceptor.protocols.pulsar import credentials as pulsar_credential
 from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
-from mq_shards.acceptor.protocols.pulsar.clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request, Terms
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    INVALID_TOPIC_NAME,
+    NO_TERMS,
+    Client,
+    Desk,
+    PulsarError,
+    Request,
+    Terms,
+)
 from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
@@ -177,7 +185,8 @@ class Pulsar(Protocol):
         there = policies.get("deduplication")
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
         rate = rate_of_producers(topic, policies)
-        return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
+        terms = Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
+        return NO_TERMS if terms == NO_TERMS else terms
 
     def _made(self, topic: TopicName, subscription: str) -> None:
         """Where there may only be so many, a place was kept for it."""
