@@ -193,8 +193,10 @@ class GatewayProcess:
         return MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
 
     def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
-        """None: nobody asks for it."""
-        if not any(address["protocol"] in services.PULSAR for address in start["addresses"]):
+        """None: nobody asks for it, and nobody has. What has been made goes on where nothing listens for Pulsar's
+        clients any more: policies, and the end of transactions, behind which others wait."""
+        asked = any(address["protocol"] in services.PULSAR for address in start["addresses"])
+        if not asked and not services.is_left(start["data_dir"]):
             return None
         from mq_shards.gateway.pulsar.service import PulsarService  # loaded where it is needed
 

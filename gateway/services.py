@@ -1,6 +1,7 @@
 """What the gateway serves beside the wire protocols of the acceptors, one line each, and the options that are its own.
 
-For the supervisor, which must know of it before it starts a gateway: nothing of the gateway itself is imported.
+For the supervisor, which must know of it before it starts a gateway: of the gateway itself nothing is imported that is
+more than a few lines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import Kind, Number, TextList
+from mq_shards.gateway.pulsar import leftovers
 
 
 class Service(NamedTuple):
@@ -54,6 +56,11 @@ def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, An
     """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
     asked = any(name in SERVICES or name in PULSAR or name in IN_PART for name in listening)
     return asked or tells_somebody(listening, settings)
+
+
+def is_left(data_dir: str | None) -> bool:
+    """Work from another start: what Pulsar's clients have made goes on though nothing listens for them any more."""
+    return leftovers.are_in(data_dir)
 
 
 def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 from mq_shards.gateway import services
 from mq_shards.gateway.pipeline import leftovers
-from mq_shards.gateway.pulsar import leftovers as pulsar_leftovers
 from mq_shards.ringbuf.control import Control, Message
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
@@ -91,9 +90,8 @@ class Standby:
         start = self.told[0][0]
         listening = {address["protocol"] for address in start["addresses"]}
         tells = services.tells_somebody(listening, start["settings"])
-        if tells or start["again"] or leftovers.are_in(start["data_dir"]):
-            return True
-        return any(name in listening for name in services.PULSAR) and pulsar_leftovers.are_in(start["data_dir"])
+        data_dir = start["data_dir"]
+        return bool(tells or start["again"] or leftovers.are_in(data_dir) or services.is_left(data_dir))
 
 
 def main(control: Control) -> None:

@@ -33,6 +33,7 @@ from functools import partial
 from types import FrameType
 from typing import Final, NamedTuple
 
+from mq_shards.gateway import services
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
@@ -105,6 +106,7 @@ class Supervisor:
         self._disk_failing: dict[int, str] = {}  # by worker: the reason
         self._listeners: list[Listener] = []
         self._board_fd = -1
+        self._has_gateway = False
         self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
         self._workers: list[Child] = []
         self._rings = Rings([], [], 0)
@@ -172,7 +174,8 @@ class Supervisor:
         stack.callback(os.close, self._board_fd)
         stack.callback(self._release)
         self._acceptors = [Child("acceptor", i, self._entries.acceptor, shared=True) for i in range(options.acceptors)]
-        if options.gateway:
+        self._has_gateway = options.gateway or services.is_left(self._data_dir)
+        if self._has_gateway:
             gateway = Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway", shared=True)
             self._acceptors.append(gateway)
         self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
@@ -237,7 +240,7 @@ class Supervisor:
             "shards": self._shards,
             "started_wall_ns": self._started_wall_ns,
             "instance": self._instance,
-            "gateway": self._options.gateway,
+            "gateway": self._has_gateway,
             **self._common(acceptor),
         }
         if acceptor.role == "gateway":

@@ -215,15 +215,18 @@ struct producer_part {
 /* Beside a message's body, on the rings and in the log: this, and then `bytes` of whatever `tag` says. */
 struct headers {
     uint32_t bytes;
-    uint16_t tag;      /* enum headers_tag, of who wrote them */
-    uint16_t parts;    /* a batch of so many messages; 0: one */
-    uint32_t key_hash; /* of the key by which a subscription may choose a consumer; 0: it has none */
+    uint16_t tag;   /* enum headers_tag, of who wrote them */
+    uint16_t parts; /* a batch of so many messages; 0: one */
+    uint32_t
+        key_hash; /* of the key by which a subscription may choose a consumer; 0: it has none. And KEY_HASH_CHUNK */
     /* Who does not know these headers gets what is in the body instead of it: one message, or as many as it has parts, of so
      * many bytes together. Each of several has an id of its own: the first that of the message and `shards` more, each
      * next `shards` higher. 0: the body as it is. */
     uint32_t packed_bytes;
 };
 enum { HEADERS_MAX_BYTES = 65536 };
+/* Beside a hash, of which it is no part: a chunk of a message, all chunks of which have the same hash. */
+#define KEY_HASH_CHUNK ((uint32_t)1 << 31)
 enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
 
 /* In a FINISH's flags: not the message `id`, but all that were delivered up to `seq`, by whomever they are in flight. */

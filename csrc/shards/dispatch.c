@@ -245,6 +245,79 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
     return ONE;
 }
 
+/* --- chunks ------------------------------------------------------------------------------------------------------- */
+
+/* So many messages are held back at most for consumers that have the chunks before them and can take none now. With more,
+ * nothing passes them; and so many are looked at to find one that may go. */
+enum { CHUNKS_HELD_BACK = 64 };
+
+/* In turn each message goes to another consumer, but chunks of one message go to one. */
+static bool is_chunk(const struct worker *w, uint32_t subscription, const struct record *r) {
+    struct headers h;
+    if (at(w, subscription)->policy != POLICY_TURNS || !message_headers_bytes(r)) return false;
+    memcpy(&h, record_body(r), sizeof h);
+    return (h.key_hash & KEY_HASH_CHUNK) != 0;
+}
+
+/* Whose a chunk is: where nobody has one beside it in flight, `consumer`'s. 0: of one who can take none now. */
+static uint32_t holder_of(const struct worker *w, uint32_t subscription, const struct record *r, uint32_t consumer) {
+    uint32_t holder = policy_slot_user(w, subscription, policy_slot(r));
+    if (!holder) return consumer;
+    const struct consumer *c = consumer_at(&w->subscriptions, holder);
+    return c->next_turn && !w->peers[client_at(&w->clients, c->client)->acceptor].full ? holder : 0;
+}
+
+/* Of the first that are to be delivered again the first chunk with that slot; 0: there is none. */
+static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint16_t slot) {
+    const struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint32_t n = s->again_first, first = 0;
+    uint64_t first_seq = UINT64_MAX;
+    for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct record *r = d->seq < first_seq ? message_of(w, t, d->seq) : NULL;
+        if (r && message_readable(w, t, r) && is_chunk(w, subscription, r) && policy_slot(r) == slot) {
+            first = n;
+            first_seq = d->seq;
+        }
+        n = d->following;
+    }
+    return first;
+}
+
+/* The first that may go of what is to be delivered again, of chunks of one message the first; 0: of the first few none may. */
+static uint32_t first_again(const struct worker *w, uint32_t subscription, uint32_t consumer) {
+    const struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint32_t n = s->again_first;
+    if (s->policy != POLICY_TURNS) return n;
+    for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct record *r = d->part ? NULL : message_of(w, t, d->seq);
+        if (!r || !message_readable(w, t, r) || !is_chunk(w, subscription, r)) return n;
+        if (holder_of(w, subscription, r, consumer)) return chunk_again(w, subscription, policy_slot(r));
+        n = d->following;
+    }
+    return 0;
+}
+
+/* In flight now: those behind it go where it went, should there be room to note that. */
+static void hold_slot(struct worker *w, uint32_t delivery, uint16_t slot) {
+    (void)policy_slot_take(w, delivery, slot, delivery_at(&w->subscriptions, delivery)->consumer);
+}
+
+/* A delivery in no state, of the message that the cursor has just passed, waits. */
+static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r) {
+    if (at(w, subscription)->again >= CHUNKS_HELD_BACK) return STUCK;
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+    if (!delivery) return STUCK;
+    subscription_pass(w, subscription);
+    delivery_again(w, delivery);
+    return ONE;
+}
+
+/* --- one message --------------------------------------------------------------------------------------------------- */
+
 /* What is not in a consumer's sample is as good as finished. */
 static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
@@ -286,6 +359,9 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         return ONE;
     }
     if (!message_readable(w, t, r)) return leave_out(w, subscription, d->seq, delivery);
+    bool chunk = is_chunk(w, subscription, r);
+    const uint16_t slot = chunk ? policy_slot(r) : 0;
+    if (chunk && !(consumer = holder_of(w, subscription, r, consumer))) return STUCK;
     uint32_t packed = packed_for(w, r, consumer);
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
     if (t->transactions && !d->part && transactions_keep(w, delivery, packed > 1)) return ONE;
@@ -306,6 +382,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     }
     delivery_take(w, delivery);
     delivery_fly(w, delivery, consumer);
+    if (chunk) hold_slot(w, delivery, slot);
     if (logged) shard_log_redelivery(w, shard_of_topic(w, t), s, d);
     if (packed)
         deliver_packed(w, delivery, message_of(w, t, d->seq), consumer, 1);
@@ -326,6 +403,12 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     }
     const struct record *r = message_of(w, t, seq);
     if (!message_readable(w, t, r)) return leave_out(w, subscription, seq, 0);
+    bool chunk = is_chunk(w, subscription, r);
+    if (chunk && s->again && chunk_again(w, subscription, policy_slot(r)))
+        consumer = 0;
+    else if (chunk)
+        consumer = holder_of(w, subscription, r, consumer);
+    if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
     /* No more is split than is soon delivered. */
@@ -336,6 +419,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (packed > 1) return split(w, subscription, delivery, packed, true);
     if (compacted) (void)compacted_leaves(w, s->topic, delivery);
     delivery_fly(w, delivery, consumer);
+    if (chunk) hold_slot(w, delivery, policy_slot(r));
     if (packed)
         deliver_packed(w, delivery, r, consumer, 1);
     else
@@ -358,9 +442,11 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     if (!consumer) return STUCK;
     /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
     bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));
+    uint32_t delivery = again ? first_again(w, subscription, consumer) : 0;
+    again = again && (delivery || !ahead);
     s->again_next = !again;
-    return again ? dispatch_again(w, subscription, s->again_first, consumer)
-                 : dispatch_front(w, subscription, seq, consumer);
+    if (!again) return dispatch_front(w, subscription, seq, consumer);
+    return delivery ? dispatch_again(w, subscription, delivery, consumer) : STUCK;
 }
 
 /* --- by key ------------------------------------------------------------------------------------------------------- */

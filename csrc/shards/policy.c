@@ -241,10 +241,15 @@ static uint64_t use_key(uint32_t subscription, uint16_t slot) {
     return (uint64_t)subscription << 16 | slot;
 }
 
-bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer) {
+uint32_t policy_slot_user(const struct worker *w, uint32_t subscription, uint16_t slot) {
     const struct subscriptions *all = &w->subscriptions;
     uint32_t use = map_find(&all->slot_uses, use_key(subscription, slot));
-    return !use || ((const struct slot_use *)arena_at(&all->slots, use))->consumer == consumer;
+    return use ? ((const struct slot_use *)arena_at(&all->slots, use))->consumer : 0;
+}
+
+bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer) {
+    uint32_t user = policy_slot_user(w, subscription, slot);
+    return !user || user == consumer;
 }
 
 bool policy_slot_take(struct worker *w, uint32_t delivery, uint16_t slot, uint32_t consumer) {

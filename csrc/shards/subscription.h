@@ -322,6 +322,8 @@ static inline bool policy_lets(const struct subscription *s, uint32_t consumer) 
 uint16_t policy_slot(const struct record *r);
 /* Who has a slot; 0: nobody. */
 uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot);
+/* Who has messages of it in flight; 0: nobody. */
+uint32_t policy_slot_user(const struct worker *w, uint32_t subscription, uint16_t slot);
 /* Nobody else has messages of it in flight. */
 bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer);
 /* A delivery flies, and is counted for its slot, or does so no more. False: there are too many. */

@@ -83,6 +83,7 @@ class Namespace:
     policies: Json
     topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; partitions not one by one
     deleted_partitions: set[str] = field(default_factory=set)
+    changes: int = 0  # of its topics
 
 
 class Catalog:
@@ -164,10 +165,9 @@ class Catalog:
 
     def live_schemas(self, topic: str) -> list[Schema]:
         """Those since the last deletion, oldest first."""
-        live: list[Schema] = []
-        for schema in self.schemas.get(topic, ()):
-            live = [] if schema.is_deleted else [*live, schema]
-        return live
+        versions = self.schemas.get(topic, [])
+        deleted = next((i for i in range(len(versions) - 1, -1, -1) if versions[i].is_deleted), -1)
+        return versions[deleted + 1 :]
 
     def namespaces_of(self, tenant: str) -> list[str]:
         return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))
@@ -205,6 +205,7 @@ class Catalog:
             record.get("policies", {}),
         )  # fmt: skip
         namespace.topics[name] = PLAIN if topic == PLAIN else topic
+        namespace.changes += 1
         if before is None:
             self.topic_count += 1
         if before is None or before.partitions != topic.partitions:
@@ -214,13 +215,18 @@ class Catalog:
         namespace = self.namespaces[record["namespace"]]
         del namespace.topics[record["name"]]
         self.topic_count -= 1
+        namespace.changes += 1
         self._forget_partitions(namespace, record["name"])
 
     def _no_partition(self, record: Record) -> None:
-        self.namespaces[record["namespace"]].deleted_partitions.add(record["name"])
+        namespace = self.namespaces[record["namespace"]]
+        namespace.deleted_partitions.add(record["name"])
+        namespace.changes += 1
 
     def _partition(self, record: Record) -> None:
-        self.namespaces[record["namespace"]].deleted_partitions.discard(record["name"])
+        namespace = self.namespaces[record["namespace"]]
+        namespace.deleted_partitions.discard(record["name"])
+        namespace.changes += 1
 
     def _schema(self, record: Record) -> None:
         versions = self.schemas.setdefault(record["topic"], [])

@@ -7,10 +7,12 @@ catalog and can be deleted again. Every method raises RefusedError, and StoreErr
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 from mq_shards.acceptor.protocols.pulsar.names import (
     NON_PERSISTENT,
@@ -19,7 +21,6 @@ from mq_shards.acceptor.protocols.pulsar.names import (
     TopicName,
     check_namespace,
     topic_name,
-    topic_of_core,
 )
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar import schemas
@@ -27,7 +28,9 @@ from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels, is_there
+from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
 from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError
 from mq_shards.gateway.pulsar.store import Store
 
@@ -43,7 +46,7 @@ MAX_PROPERTY_BYTES: Final = 4096
 
 NAMESPACE_NOT_FOUND: Final = "Namespace not found"
 
-Changed = Callable[[str, list[str], list[str]], None]
+Changed = Callable[[str, list[str], list[str]], Awaitable[None]]
 
 
 class Control:
@@ -56,6 +59,9 @@ class Control:
         self.core: Final = core
         self.clients: Final = clients
         self.admission: Final = Admission(core, clients)
+        self.schema_checks: Final = SchemaChecks()
+        self._listing = Listing(core)
+        self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # topics' schemas
         self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
         self.on_policies: list[Callable[[str, str | None], None]] = []
         self.on_permissions: list[Callable[[str], None]] = []  # given the tenant
@@ -180,7 +186,7 @@ class Control:
         for one in made:
             if one.domain == PERSISTENT:
                 await self._make(one)
-        self._tell_topics(name.namespace, [str(one) for one in made], [])
+        await self._tell_topics(name.namespace, [str(one) for one in made], [])
 
     async def create_new(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
         self.namespace(name.namespace)
@@ -220,7 +226,7 @@ class Control:
                 await self._make(one)
                 for subscription in subscriptions:
                     await self.core.make_subscription(one.core, subscription)
-        self._tell_topics(name.namespace, [str(one) for one in new], [])
+        await self._tell_topics(name.namespace, [str(one) for one in new], [])
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """One that is not partitioned, or a partition of one that is."""
@@ -240,7 +246,7 @@ class Control:
             records.append({"do": "no-partition", "namespace": name.namespace, "name": str(name)})
         if records:
             await self.store.commit(*records)
-        self._tell_topics(name.namespace, [], [str(name)])
+        await self._tell_topics(name.namespace, [], [str(name)])
 
     async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
         topic = self.namespace(name.namespace).topics.get(str(name))
@@ -250,7 +256,7 @@ class Control:
         await self._delete_data(parts, force=force)
         gone: Record = {"do": "no-topic", "namespace": name.namespace, "name": str(name)}
         await self.store.commit(gone, *self._no_schemas(name))
-        self._tell_topics(name.namespace, [], [str(part) for part in parts])
+        await self._tell_topics(name.namespace, [], [str(part) for part in parts])
 
     async def _delete_data(self, names: list[TopicName], *, force: bool) -> None:
         connected = await self.clients.of([str(name) for name in names])
@@ -283,31 +289,18 @@ class Control:
     async def topics(self, namespace_name: str, domain: str, *, partitioned: bool = False) -> list[str]:
         """Whole names, sorted; of partitions one by one, or of partitioned topics alone."""
         namespace = self.namespace(namespace_name, "Namespace does not exist")
+        if not partitioned:
+            return await self._listing.of(namespace_name, namespace, domain)
         prefix = f"{domain}://"
-        mine = {name: topic for name, topic in namespace.topics.items() if name.startswith(prefix)}
-        if partitioned:
-            return sorted(name for name, topic in mine.items() if topic.partitions)
-        found: set[str] = set()
-        for name, topic in mine.items():
-            found.update(f"{name}-partition-{i}" for i in range(topic.partitions))
-            if not topic.partitions:
-                found.add(name)
-        found -= namespace.deleted_partitions
-        if domain == PERSISTENT:
-            for core in await self.core.names():
-                name_of = topic_of_core(core)
-                if name_of is not None and name_of.domain == domain and name_of.namespace == namespace_name:
-                    found.add(str(name_of))
-            found.difference_update(name for name, topic in mine.items() if topic.partitions)
-        return sorted(found)
+        return sorted(name for name, topic in namespace.topics.items() if topic.partitions and name.startswith(prefix))
 
     async def topics_of_mode(self, namespace: str, mode: str) -> list[str]:
-        found = []
+        found: list[str] = []
+        if mode != "PERSISTENT":  # its name sorts before the other
+            found += await self.topics(namespace, NON_PERSISTENT)
         if mode != "NON_PERSISTENT":
             found += await self.topics(namespace, PERSISTENT)
-        if mode != "PERSISTENT":
-            found += await self.topics(namespace, NON_PERSISTENT)
-        return sorted(found)
+        return found
 
     async def subscriptions(self, name: TopicName) -> list[str]:
         found: set[str] = set()
@@ -323,16 +316,14 @@ class Control:
         found = str(self.namespace(name.namespace).policies.get("schema_compatibility_strategy", "UNDEFINED"))
         return schemas.DEFAULT_STRATEGY if found == "UNDEFINED" else found
 
-    def schema_version(self, name: TopicName, wanted: Schema) -> int:
+    async def schema_version(self, name: TopicName, wanted: Schema) -> int:
         """Of the same one; -1: there is none."""
-        live = self.store.catalog.live_schemas(str(name.base))
-        return next((found.version for found in reversed(live) if schemas.same(found, wanted)), -1)
+        return await self.schema_checks.version(wanted, self.store.catalog.live_schemas(str(name.base)))
 
-    def check_schema(self, name: TopicName, new: Schema, strategy: str | None = None) -> None:
+    async def check_schema(self, name: TopicName, new: Schema, strategy: str | None = None) -> None:
+        live = self.store.catalog.live_schemas(str(name.base))
         try:
-            schemas.check(new)
-            live = self.store.catalog.live_schemas(str(name.base))
-            schemas.check_follows(new, live, strategy or self.strategy(name))
+            await self.schema_checks.check(new, live, strategy or self.strategy(name))
         except InvalidSchemaError as error:
             raise RefusedError(422, "IncompatibleSchema", str(error)) from None
         except IncompatibleError as error:
@@ -340,20 +331,33 @@ class Control:
 
     async def put_schema(self, name: TopicName, new: Schema) -> int:
         """The version it has, or had."""
-        policies = self.namespace(name.namespace).policies
-        version = self.schema_version(name, new)
-        if version < 0:
-            self.check_schema(name, new)
-            versions = self.store.catalog.schemas.get(str(name.base), [])
-            if not policies.get("is_allow_auto_update_schema", True) and versions:
-                raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
-            version = len(versions)
-            if version >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
-                raise too_many("there are as many schemas as there may be")
-            stored = replace(new, version=version, timestamp_ms=int(self.now_s() * 1000))
-            self.store.change(schema_record(str(name.base), stored))
+        key = str(name.base)
+        lock = self._putting.get(key)
+        if lock is None:
+            lock = self._putting[key] = asyncio.Lock()
+        async with lock:  # who asks once more for what is being looked at waits for that
+            while True:
+                versions = self.store.catalog.schemas.get(key, [])
+                count = len(versions)
+                version = await self.schema_version(name, new)
+                if version < 0:
+                    await self.check_schema(name, new)
+                if self.store.catalog.schemas.get(key, versions) is versions and len(versions) == count:
+                    break
+            if version < 0:
+                version = self._add_schema(name, new, count)
         await self.store.settled()
         return version
+
+    def _add_schema(self, name: TopicName, new: Schema, count: int) -> int:
+        policies = self.namespace(name.namespace).policies
+        if not policies.get("is_allow_auto_update_schema", True) and count:
+            raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
+        if count >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
+            raise too_many("there are as many schemas as there may be")
+        stored = replace(new, version=count, timestamp_ms=int(self.now_s() * 1000))
+        self.store.change(schema_record(str(name.base), stored))
+        return count
 
     async def consumer_schema(self, name: TopicName, new: Schema, *, idle: bool) -> int:
         """A consumer may bring the first one to a topic that nobody uses, and must be able to read what there is."""
@@ -365,9 +369,9 @@ class Control:
         strategy = self.strategy(name)
         if not strategy.startswith("ALWAYS") and not strategy.endswith("_TRANSITIVE"):
             strategy = "BACKWARD"
-        self.check_schema(name, new, strategy)
+        await self.check_schema(name, new, strategy)
         await self.store.settled()
-        return max(self.schema_version(name, new), 0)
+        return max(await self.schema_version(name, new), 0)
 
     async def delete_schema(self, name: TopicName) -> int:
         """The version that says so."""
@@ -393,9 +397,9 @@ class Control:
         for changed in self.on_permissions:
             changed(tenant)
 
-    def _tell_topics(self, namespace: str, new: list[str], gone: list[str]) -> None:
+    async def _tell_topics(self, namespace: str, new: list[str], gone: list[str]) -> None:
         for changed in self.on_topics:
-            changed(namespace, new, gone)
+            await changed(namespace, new, gone)
 
 
 def _checked(properties: dict[str, str] | None) -> dict[str, str]:

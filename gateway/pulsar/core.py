@@ -76,6 +76,9 @@ class Core:
         self._workers = workers
         self._names: list[str] = []
         self._names_at = -NAMES_S
+        self._names_after = 0  # so many changes
+        self._changes = 0
+        self._naming = asyncio.Lock()
         self.keeping: set[str] = set()  # topics whose messages are kept, as far as names() has seen
 
     # --- changes ----------------------------------------------------------------------------------------------------
@@ -217,16 +220,23 @@ class Core:
         return found[0] if found else None
 
     async def names(self) -> list[str]:
-        """Of all topics that there are, but tubes that nobody has put anything into."""
-        now = asyncio.get_running_loop().time()
-        if now < self._names_at + NAMES_S:
-            return self._names
-        asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
-        found = [topic for answer in await asyncio.gather(*asked) for topic in catalog.decode(answer.body)]
-        self._names = [topic.name for topic in found if is_there(topic)]
-        self._names_at = now
-        self.keeping = {topic.name for topic in found for channel in topic.channels if channel.name == RETENTION}
-        return self._names
+        """Of all topics that there are, but tubes that nobody has put anything into. The same list while it is
+        believed, not to be changed."""
+        async with self._naming:  # who asks meanwhile has what the first is told
+            now, changes = asyncio.get_running_loop().time(), self._changes
+            if now < self._names_at + NAMES_S and changes == self._names_after:
+                return self._names
+            asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
+            names: list[str] = []
+            keeping: set[str] = set()
+            for answer in await asyncio.gather(*asked):
+                async for topic in catalog.each(answer.body):
+                    if is_there(topic):
+                        names.append(topic.name)
+                    if any(channel.name == RETENTION for channel in topic.channels):
+                        keeping.add(topic.name)
+            self._names, self._names_at, self._names_after, self.keeping = names, now, changes, keeping
+            return names
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -244,7 +254,7 @@ class Core:
         worker = self._engine.worker_of_name(name)
         answer = await self._ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body, **more)
         _check(answer)
-        self._names_at = -NAMES_S
+        self._changes += 1
         return answer
 
     async def _done(self, what: int, topic: str, subscription: str | None = None) -> bool:

@@ -59,14 +59,14 @@ class HttpSchemas:
         return json_of({"version": {"version": await self._control.put_schema(self._name(call), new)}})
 
     async def _version(self, call: Call) -> Answer:
-        return json_of({"version": self._control.schema_version(self._name(call), await _given(call))})
+        return json_of({"version": await self._control.schema_version(self._name(call), await _given(call))})
 
     async def _compatibility(self, call: Call) -> Answer:
         """A real broker says with status 500 that it is not; so does this one, in one line."""
         name, new = self._name(call), await _given(call)
         strategy = self._control.strategy(name)
         try:
-            self._control.check_schema(name, new)
+            await self._control.check_schema(name, new)
         except RefusedError as error:
             raise RefusedError(500 if error.status == 409 else error.status, error.error, error.reason) from None
         return json_of({"compatibility": True, "schemaCompatibilityStrategy": strategy}, 202)

@@ -47,11 +47,12 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        is_first = not self.path.parent.exists()
         self.path.parent.mkdir(mode=0o750, exist_ok=True)
         if not self.path.exists():
             self.rewrite(())
             sync_directory(self.path.parent.parent)
-            return [], []
+            return [], [] if is_first else [f"{self.path} is missing: it is made anew, and nothing of before is known"]
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         if self._in_doubt:  # it can be read, and yet not be on the disk: whoever appended it was told that it is not
             os.ftruncate(self._fd, self.bytes)
@@ -68,6 +69,7 @@ class Journal:
         elif self.bytes < len(data):
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
+            damages = [f"{self.path}: its last {len(data) - self.bytes} bytes are cut off: they are no whole record"]
         self._in_doubt = False
         return payloads, damages
 

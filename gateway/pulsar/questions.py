@@ -6,21 +6,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import TopicName, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.admission import SubscriptionNotFoundError
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import EARLIEST
-from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscription_name
+from mq_shards.gateway.pulsar.listing import matching, topics_hash
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscription_name, too_many
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.watches import Matcher, Watches
+from mq_shards.gateway.turns import in_pieces
 
 # An acceptor waits for 5 s for a sign of life.
 LOOK_NS: Final = 6_000_000_000
+# Of the names in one answer, each with what a frame has before it.
+MAX_TOPICS_BYTES: Final = 5 << 20
+NAME_HEAD_BYTES: Final = 4
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 UNLIKE_OTHERS: Final = 409  # a schema that is one, but does not fit
@@ -162,13 +167,18 @@ class Questions:
     async def _topics(self, acceptor: int, asked: Json) -> Json:
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):
             raise _unauthorized("Client is not authorized to GetTopicsOfNamespace")
-        names = await self._names(asked["namespace"], asked.get("mode", "PERSISTENT"), asked.get("pattern"))
-        found = topics_hash(names)
+        pattern = asked.get("pattern")
+        matches = None if pattern is None else Matcher(pattern)
+        names = await self._names(asked["namespace"], asked.get("mode", "PERSISTENT"), matches)
+        found = await topics_hash(names)
         changed = found != asked.get("hash")
-        filtered = asked.get("pattern") is not None
-        return {"topics": names if changed else [], "hash": found, "changed": changed, "filtered": filtered}
+        if changed:
+            await _check_size(names)
+        return {
+            "topics": names if changed else [], "hash": found, "changed": changed, "filtered": matches is not None
+        }  # fmt: skip
 
-    async def _names(self, namespace: str, mode: str, pattern: str | None) -> list[str]:
+    async def _names(self, namespace: str, mode: str, matches: Matcher | None) -> list[str]:
         if mode not in MODES:
             raise RefusedError(412, "MetadataError", f"there is no mode {mode}")
         self._control.store.check()
@@ -176,19 +186,25 @@ class Questions:
             return []  # a real broker says so of what is not there
         names = await self._control.topics_of_mode(namespace, mode)
         await self._control.store.settled()
-        return names if pattern is None else list(filter(Matcher(pattern), names))
+        return names if matches is None else await matching(names, matches)
 
     async def _watch(self, acceptor: int, asked: Json) -> Json:
-        namespace, pattern = asked["namespace"], asked["pattern"]
+        namespace, number = asked["namespace"], int(asked["watcher"])
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
             raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # so said of all clients
         try:
-            Matcher(pattern)
+            matches = Matcher(asked["pattern"])
         except RefusedError as error:
             raise RefusedError(error.status, "InvalidTopicName", f"Invalid topics pattern: {error.reason}") from None
-        names = await self._names(namespace, "PERSISTENT", pattern)
-        self._watches.watch(acceptor, int(asked["watcher"]), namespace, pattern, names)
-        found = topics_hash(names)
+        self._watches.watch(acceptor, number, namespace, matches)
+        try:
+            names = self._watches.listed(acceptor, number, matches, await self._names(namespace, "PERSISTENT", matches))
+            found = await topics_hash(names)
+            if found != asked.get("hash"):
+                await _check_size(names)
+        except Exception:
+            self._watches.unwatch(acceptor, number)
+            raise
         return {"topics": [] if found == asked.get("hash") else names, "hash": found}
 
     async def _unwatch(self, acceptor: int, asked: Json) -> Json:
@@ -226,18 +242,31 @@ class Questions:
             -1, asked["type"], asked["data"], dict(asked.get("properties") or {}), 0,
             asked.get("user", ""), asked.get("name", ""),
         )  # fmt: skip
-        if asked.get("consumer"):
-            return {"version": await self._control.consumer_schema(name, new, idle=bool(asked.get("idle")))}
+        with self._control.schema_checks.room(new):
+            if asked.get("consumer"):
+                return {"version": await self._control.consumer_schema(name, new, idle=bool(asked.get("idle")))}
+            return {"version": await self._put_producers(name, new)}
+
+    async def _put_producers(self, name: TopicName, new: Schema) -> int:
         self._control.store.check()
         if name.namespace not in self._control.store.catalog.namespaces or not await self._control.exists(name):
             raise not_found(f"Topic not found {name}")
         try:
-            return {"version": await self._control.put_schema(name, new)}
+            return await self._control.put_schema(name, new)
         except RefusedError as error:
             if error.status != UNLIKE_OTHERS:
                 raise
             why = f"{_INCOMPATIBLE}: {error.reason}"  # a real broker's exception, and its cause
             raise RefusedError(error.status, error.error, f"{why} caused by {why}") from None
+
+
+async def _check_size(names: list[str]) -> None:
+    """What is longer than a frame clients cannot read."""
+    size = 0
+    async for piece in in_pieces(names):
+        size += len("".join(piece).encode()) + NAME_HEAD_BYTES * len(piece)
+        if size > MAX_TOPICS_BYTES:
+            raise too_many(f"the names of these topics are more than {MAX_TOPICS_BYTES} bytes: ask for some of them")
 
 
 def _who(asked: Json) -> Who:

@@ -42,6 +42,11 @@ _BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _TRANSITIVE: Final = "_TRANSITIVE"
 
 
+# Of those before it, as they are stored: the library takes seconds for each MiB.
+MAX_COMPARED_BYTES: Final = 4 << 20
+TOO_DEEP: Final = "it is nested too deep"
+
+
 class InvalidSchemaError(Exception):
     """It is no schema of its type."""
 
@@ -67,43 +72,64 @@ def check(schema: Schema) -> None:
                 check(part)
     except InvalidSchemaError:
         raise
+    except RecursionError:
+        raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema: {TOO_DEEP}") from None
     except Exception:  # the library's, of all kinds
         raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema") from None
 
 
-def same(first: Schema, second: Schema) -> bool:
-    if first.type != second.type:
-        return False
-    if first.data == second.data:
-        return True
-    if first.type not in _BY_AVRO:
-        return False
+def worth_comparing(wanted: Schema, live: Sequence[Schema]) -> list[Schema]:
+    """Those that may say the same in other words; of all that there are the last."""
+    found, size = [], 0
+    for schema in reversed(live) if wanted.type in _BY_AVRO else ():
+        size += len(schema.data)
+        if size > MAX_COMPARED_BYTES:
+            break
+        if schema.type == wanted.type:
+            found.append(schema)
+    return found
+
+
+def version_of(wanted: Schema, compared: Sequence[Schema]) -> int:
+    """-1: none of them says the same."""
+    means = _meaning(wanted) if compared else None
+    return -1 if means is None else next((one.version for one in compared if _meaning(one) == means), -1)
+
+
+def _meaning(schema: Schema) -> Any:  # noqa: ANN401
+    """None: it cannot be told."""
     try:
-        return bool(orjson.loads(raw_data(first)) == orjson.loads(raw_data(second)))
-    except orjson.JSONDecodeError:
-        return False
+        return orjson.loads(raw_data(schema))
+    except (orjson.JSONDecodeError, InvalidSchemaError):
+        return None
 
 
-def check_follows(new: Schema, live: Sequence[Schema], strategy: str) -> None:
-    """`live` are those it would follow, oldest first. Raises IncompatibleError."""
-    if strategy == "UNDEFINED":
-        strategy = DEFAULT_STRATEGY
-    if not live or strategy == "ALWAYS_COMPATIBLE":
+def followed(live: Sequence[Schema], strategy: str) -> Sequence[Schema]:
+    """Those that a new one has to fit."""
+    if strategy == "ALWAYS_COMPATIBLE":
+        return ()
+    return live if strategy.endswith(_TRANSITIVE) else live[-1:]
+
+
+def check_follows(new: Schema, against: Sequence[Schema], strategy: str) -> None:
+    """`against` as followed() has them, oldest first. Raises IncompatibleError."""
+    if not against:
         return
     if strategy == "ALWAYS_INCOMPATIBLE":
         raise IncompatibleError("Error during schema compatibility check with strategy ALWAYS_INCOMPATIBLE")
-    last = live[-1]
+    last = against[-1]
     if last.type != new.type:
         raise IncompatibleError(
             f"Incompatible schema: exists schema type {last.type}, new schema type {new.type}",
         )
-    against = live if strategy.endswith(_TRANSITIVE) else live[-1:]
-    way = strategy.removesuffix(_TRANSITIVE)
-    if sum(_pairs(old, new) for old in against if old.type == new.type) > MAX_PAIRS:
-        raise IncompatibleError(f"more than {MAX_PAIRS} pairs of fields are too many to be compared")
-    for old in reversed(against):
-        if old.type == new.type and (why := _why_not(old, new, way)):
-            raise IncompatibleError(f"Error during schema compatibility check with strategy {strategy}: {why}")
+    if len(against) > 1 and sum(len(old.data) for old in against) > MAX_COMPARED_BYTES:
+        raise IncompatibleError(f"more than {MAX_COMPARED_BYTES} bytes of schemas are too many to be compared")
+    try:
+        why = _why_not_all(new, [old for old in against if old.type == new.type], strategy.removesuffix(_TRANSITIVE))
+    except RecursionError:
+        why = f"{TOO_DEEP} to be compared"
+    if why:
+        raise IncompatibleError(f"Error during schema compatibility check with strategy {strategy}: {why}")
 
 
 def raw_data(schema: Schema) -> bytes:
@@ -111,6 +137,16 @@ def raw_data(schema: Schema) -> bytes:
         return base64.b64decode(schema.data, validate=True)
     except binascii.Error:
         raise InvalidSchemaError("the data of a schema is not base64") from None
+
+
+def _why_not_all(new: Schema, against: Sequence[Schema], way: str) -> str:
+    """ "": it may follow all of them."""
+    if sum(_pairs(old, new) for old in against) > MAX_PAIRS:
+        raise IncompatibleError(f"more than {MAX_PAIRS} pairs of fields are too many to be compared")
+    for old in reversed(against):
+        if why := _why_not(old, new, way):
+            return why
+    return ""
 
 
 def _why_not(old: Schema, new: Schema, way: str) -> str:
@@ -220,6 +256,6 @@ def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
 def _properties(text: str) -> dict[str, str]:
     try:
         found: Any = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -64,6 +64,7 @@ class PulsarService:
         urls = urls_of(addresses)
         control = Control(self._store, Core(engine, workers), Clients(calls), address=urls.broker_id)
         roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
+        self._schema_checks = control.schema_checks
         self._coordinator = Coordinator(control)
         Questions(control, calls, self._watches, roles, self._coordinator)
         self._compaction = Compaction(control.core)
@@ -112,6 +113,7 @@ class PulsarService:
         await self._coordinator.close()
         await self._http.server.close(patience_s)
         self._watches.close()
+        self._schema_checks.close()
         await self._store.close()
 
 

@@ -74,7 +74,10 @@ class Coordinator:
         return self._control.store.catalog.transactions
 
     def start(self) -> None:
-        self._next = self._reserved = self._control.store.catalog.transactions_from
+        # Where no log says it (there is none, or it is missing) none is given out twice either: workers may have what
+        # was done in transactions of before.
+        since = int(self._now_s() * 1_000_000)
+        self._next = self._reserved = self._control.store.catalog.transactions_from or since
         self._control.store.on_undone.append(self._undone)
         self._resume()
         self._do(self._sweep())
@@ -156,7 +159,7 @@ class Coordinator:
         if not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise RefusedError(412, "NotAllowedError", "A transaction is open for 24 h at most")
         if self._next >= self._reserved:
-            until = max(self._reserved, self._control.store.catalog.transactions_from) + RESERVED_IDS
+            until = max(self._next, self._reserved, self._control.store.catalog.transactions_from) + RESERVED_IDS
             self._next, self._reserved = max(self._next, self._reserved), until
             await self._control.store.commit({"do": "transactions-from", "id": until})
         id = self._next

@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, topic_name, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.pulsar.listing import topics_hash
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
+from mq_shards.gateway.turns import Turns, sorted_in_turns
 
 MAX_WATCHERS: Final = 4096
 MAX_WATCHED_NAMES: Final = 1 << 20  # by all watchers together
 MAX_PATTERN_BYTES: Final = 1000
-# Of one that is compiled: few characters can stand for megabytes, which also take a second to make.
-PATTERN_MEMORY_BYTES: Final = 1 << 18
+# Of one that is compiled: few characters can stand for megabytes, which also take a second to make. A third of it at
+# most is what RE2 remembers of names that it has seen, of each pattern for as long as that is watched.
+PATTERN_MEMORY_BYTES: Final = 48 << 10
 MAX_WATCHED_SIZE: Final = 1 << 20  # of all watchers' patterns together, in RE2's instructions: some 16 bytes each
 TOLD_AFTER_S: Final = 0.05  # what changes together is told together
+MAX_NEWS: Final = 1 << 14  # names of changes that watchers have not seen; then who makes or deletes topics waits
+TOLD_NAMES: Final = 4096  # in one message
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Watcher:
     namespace: str
     matches: Matcher
-    names: set[str]
+    # What it has been told of. None: its topics are listed now; or they are too many, and it may hear twice of one.
+    names: set[str] | None = None
+    is_listed: bool = False
     new: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    namespace: str
+    new: list[str]
+    gone: list[str]
 
 
 class Watches:
@@ -34,29 +52,49 @@ class Watches:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[tuple[int, int], _Watcher] = {}  # by acceptor and its number
+        self._watched: Counter[str] = Counter()  # how many of each namespace
         self._names = 0
         self._size = 0  # of their patterns
-        self._due: asyncio.TimerHandle | None = None
+        self._news: list[_News] = []
+        self._news_names = 0
+        self._heard = asyncio.Event()  # there is room for more
+        self._heard.set()
+        self._telling: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
 
-    def watch(self, acceptor: int, number: int, namespace: str, pattern: str, names: list[str]) -> None:
-        """`names` match already."""
+    def watch(self, acceptor: int, number: int, namespace: str, matches: Matcher) -> None:
+        """From now on; to be listed() then."""
         self.unwatch(acceptor, number)
-        matches = Matcher(pattern)
-        full = len(self._watchers) >= MAX_WATCHERS or self._names + len(names) > MAX_WATCHED_NAMES
-        if full or self._size + matches.size > MAX_WATCHED_SIZE:
-            raise too_many("there are as many watchers of topics as there may be")
-        self._watchers[acceptor, number] = _Watcher(namespace, matches, set(names))
-        self._names += len(names)
+        if len(self._watchers) >= MAX_WATCHERS or self._size + matches.size > MAX_WATCHED_SIZE:
+            raise _full()
+        self._watchers[acceptor, number] = _Watcher(namespace, matches)
+        self._watched[namespace] += 1
         self._size += matches.size
+
+    def listed(self, acceptor: int, number: int, matches: Matcher, names: list[str]) -> list[str]:
+        """`names` there were at some time since watch(); those that there are."""
+        watcher = self._watchers.get((acceptor, number))
+        if watcher is None or watcher.matches is not matches:
+            return names  # who asked is gone, or has asked anew
+        if watcher.new or watcher.gone:
+            names = sorted((set(names) - watcher.gone) | watcher.new)
+        if self._names + len(names) > MAX_WATCHED_NAMES:
+            self.unwatch(acceptor, number)
+            raise _full()
+        watcher.names, watcher.is_listed = set(names), True
+        watcher.new.clear()
+        watcher.gone.clear()
+        self._names += len(names)
+        return names
 
     def unwatch(self, acceptor: int, number: int) -> None:
         watcher = self._watchers.pop((acceptor, number), None)
         if watcher is not None:
-            self._names -= len(watcher.names)
+            self._watched -= Counter((watcher.namespace,))  # without those that have none
+            self._names -= len(watcher.names or ())
             self._size -= watcher.matches.size
 
     def forget(self, acceptor: int) -> None:
@@ -64,37 +102,100 @@ class Watches:
         for _, number in [key for key in self._watchers if key[0] == acceptor]:
             self.unwatch(acceptor, number)
 
-    def changed(self, namespace: str, new: list[str], gone: list[str]) -> None:
-        for watcher in self._watchers.values():
-            if watcher.namespace != namespace:
-                continue
-            for name in filter(watcher.matches, new):
-                if name not in watcher.names:
-                    watcher.names.add(name)
-                    watcher.new.add(name)
-                    self._names += 1
-            for name in watcher.names.intersection(gone):
-                watcher.names.discard(name)
-                watcher.new.discard(name)
-                watcher.gone.add(name)
-                self._names -= 1
-        if self._due is None and any(watcher.new or watcher.gone for watcher in self._watchers.values()):
-            self._due = self._loop.call_later(TOLD_AFTER_S, self._tell)
+    async def changed(self, namespace: str, new: list[str], gone: list[str]) -> None:
+        if not self._watched[namespace]:
+            return
+        while self._news_names > MAX_NEWS:
+            self._heard.clear()
+            await self._heard.wait()
+        self._news.append(_News(namespace, new, gone))
+        self._news_names += len(new) + len(gone)
+        if self._telling is None:
+            self._telling = self._loop.create_task(self._tell_all())
 
-    def _tell(self) -> None:
-        self._due = None
-        for (acceptor, number), watcher in self._watchers.items():
-            if not watcher.new and not watcher.gone:
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    async def _tell_all(self) -> None:
+        try:
+            while self._news:
+                await asyncio.sleep(TOLD_AFTER_S)
+                news, self._news, self._news_names = self._news, [], 0
+                self._heard.set()
+                try:
+                    for one in news:
+                        await self._hear(one)
+                    await self._tell()
+                except Exception:
+                    log.exception("watchers of topics cannot be told")
+        finally:
+            self._telling = None
+
+    async def _hear(self, news: _News) -> None:
+        new, gone = _by_base(news.new), _by_base(news.gone)
+        turns = Turns()
+        for key, watcher in list(self._watchers.items()):
+            if watcher.namespace != news.namespace:
                 continue
-            said: dict[str, Any] = {
-                "watcher": number,
-                "new": sorted(watcher.new),
-                "deleted": sorted(watcher.gone - watcher.names),
-                "hash": topics_hash(sorted(watcher.names)),
-            }
+            for found, come in ((gone, False), (new, True)):
+                for base, names in found.items():
+                    if watcher.matches.base(base) and self._watchers.get(key) is watcher:
+                        for name in names:
+                            self._see(watcher, name, come=come)
+                    await turns.pause()
+
+    def _see(self, watcher: _Watcher, name: str, *, come: bool) -> None:
+        if watcher.names is not None:
+            if (name in watcher.names) == come:
+                return
+            if come and self._names >= MAX_WATCHED_NAMES:
+                self._names -= len(watcher.names)
+                watcher.names = None
+            elif come:
+                watcher.names.add(name)
+                self._names += 1
+            else:
+                watcher.names.discard(name)
+                self._names -= 1
+        if come:
+            watcher.new.add(name)
+        else:
+            watcher.new.discard(name)
+            watcher.gone.add(name)
+
+    async def _tell(self) -> None:
+        for key, watcher in list(self._watchers.items()):
+            if not watcher.is_listed or not (watcher.new or watcher.gone):
+                continue
+            new = await sorted_in_turns(list(watcher.new))
+            gone = await sorted_in_turns(list(watcher.gone - watcher.new))
             watcher.new.clear()
             watcher.gone.clear()
-            self._calls.ends[acceptor].tell("pulsar.watched", orjson.dumps(said))
+            # Who is told of no hash that is so asks for the whole list when it comes again.
+            known = "" if watcher.names is None else await topics_hash(await sorted_in_turns(list(watcher.names)))
+            count = max(len(new), len(gone))
+            for at in range(0, count if self._watchers.get(key) is watcher else 0, TOLD_NAMES):
+                said: dict[str, Any] = {
+                    "watcher": key[1], "new": new[at : at + TOLD_NAMES], "deleted": gone[at : at + TOLD_NAMES],
+                    "hash": known if at + TOLD_NAMES >= count else "",
+                }  # fmt: skip
+                self._calls.ends[key[0]].tell("pulsar.watched", orjson.dumps(said))
+
+
+def _full() -> RefusedError:
+    return too_many("there are as many watchers of topics as there may be")
+
+
+def _base(name: str) -> str:
+    """Of a whole name that there is: without the domain, and that of its topic for a partition."""
+    whole = str(topic_name(name).base) if "-partition-" in name else name
+    return whole.partition("://")[2]
+
+
+def _by_base(names: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_base(name), []).append(name)
+    return found
 
 
 def _text(error: Exception) -> str:
@@ -125,8 +226,8 @@ class Matcher:
         self.size: Final = 2 * int(self._compiled.programsize)
 
     def __call__(self, name: str) -> bool:
-        try:
-            base = str(topic_name(name).base)
-        except PulsarNameError:
-            return False
-        return self._compiled.fullmatch(base.partition("://")[2]) is not None
+        return self.base(_base(name))
+
+    def base(self, name: str) -> bool:
+        """As _base has it."""
+        return self._compiled.fullmatch(name) is not None

@@ -7,14 +7,14 @@ import base64
 import contextlib
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
 import pytest
 from avro import compatibility
-from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway.catalog import DURABLE, Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import policies as policies_module
@@ -23,6 +23,7 @@ from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topi
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import EARLIEST, Core, NoTopicError
+from mq_shards.gateway.pulsar.listing import topics_hash
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.retention import Retention
@@ -113,21 +114,23 @@ class Side:
 Run = Callable[[Callable[[Side], Awaitable[None]]], None]
 
 
+def around(test: Callable[[Side], Awaitable[None]], data_dir: Path | None) -> None:
+    async def run() -> None:
+        side = Side(data_dir)
+        await side.store.open()
+        try:
+            await test(side)
+        finally:
+            side.watches.close()
+            side.control.schema_checks.close()
+            await side.store.close()
+
+    asyncio.run(run())
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    def run(test: Callable[[Side], Awaitable[None]]) -> None:
-        async def around() -> None:
-            side = Side(tmp_path)
-            await side.store.open()
-            try:
-                await test(side)
-            finally:
-                side.watches.close()
-                await side.store.close()
-
-        asyncio.run(around())
-
-    yield run
+def run(tmp_path: Path) -> Run:
+    return lambda test: around(test, tmp_path)
 
 
 def schema(fields: str, kind: str = "AVRO") -> dict[str, Any]:
@@ -208,7 +211,7 @@ def test_topics_are_listed_by_pattern_and_not_again_when_they_are_known(run: Run
         names = [T + "one-partition-0", T + "one-partition-1", T + "tube", T + "two"]
         found = await side.ask("topics", namespace="public/default")
         assert (found["topics"], found["changed"], found["filtered"]) == (names, True, False)
-        assert found["hash"] == topics_hash(names)
+        assert found["hash"] == await topics_hash(names)
         again = await side.ask("topics", namespace="public/default", hash=found["hash"])
         assert (again["topics"], again["changed"]) == ([], False)
         some = await side.ask("topics", namespace="public/default", pattern=T + "(one|tw.)")
@@ -223,13 +226,13 @@ def test_a_watcher_is_told_of_what_matches_and_of_nothing_else(run: Run) -> None
     async def test(side: Side) -> None:
         await side.control.create_new(topic_name(T + "log-a"), 0)
         found = await side.ask("watch", watcher=7, namespace="public/default", pattern=T + "log-.*")
-        assert found == {"topics": [T + "log-a"], "hash": topics_hash([T + "log-a"])}
+        assert found == {"topics": [T + "log-a"], "hash": await topics_hash([T + "log-a"])}
         await side.control.create_new(topic_name(T + "log-b"), 0)
         await side.control.create_new(topic_name(T + "other"), 0)
         await side.control.delete(topic_name(T + "log-a"), force=False)
         while not side.calls.told:
             await asyncio.sleep(0.01)
-        said = {"watcher": 7, "new": [T + "log-b"], "deleted": [T + "log-a"], "hash": topics_hash([T + "log-b"])}
+        said = {"watcher": 7, "new": [T + "log-b"], "deleted": [T + "log-a"], "hash": await topics_hash([T + "log-b"])}
         assert side.calls.told == [("pulsar.watched", said)]
         await side.ask("unwatch", watcher=7)
         await side.control.create_new(topic_name(T + "log-c"), 0)

@@ -477,3 +477,38 @@ def test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_on
         assert frame is not None
         names.append(frame.name)
     assert names == ["success", "active_consumer_change"]
+
+
+def chunk(wire: Wire, message: str, number: int, of: int) -> None:
+    """As a client sends each: all have one sequence id."""
+    head = metadata(
+        producer_name=message, sequence_id=7, uuid=message, num_chunks_from_msg=of, chunk_id=number,
+        total_chunk_msg_size=of,
+    )  # fmt: skip
+    wire.raw(send_frame(1, 7, entry_of(head, b"%s-%d" % (message.encode(), number)), is_chunk=True))
+
+
+def test_all_chunks_of_a_message_are_one_shared_consumers_and_one_without_permits_holds_up_no_other(
+    wire: Wire, topic: str
+) -> None:
+    for consumer in (1, 2):
+        wire.subscribe(topic, kind=SHARED, consumer=consumer)
+    wire.producer(topic)
+    wire.flow(1, consumer=1)
+    chunk(wire, "a", 0, 4)
+    assert payload_of(wire.message(1)) == b"a-0", "no other has a permit"
+    wire.flow(100, consumer=2)
+    for number in range(4):  # two messages, one between the other, and some that are whole
+        if number:
+            chunk(wire, "a", number, 4)
+        chunk(wire, "b", number, 4)
+        wire.send(b"whole", sequence=number)
+    found = [payload_of(frame) for frame in wire.messages(8, 2)]
+    assert [one for one in found if one != b"whole"] == [b"b-%d" % i for i in range(4)]
+    wire.quiet()
+    assert not wire.pending("message"), "the rest of a waits for who has its first"
+    wire.flow(2, consumer=1)
+    assert [payload_of(frame) for frame in wire.messages(2, 1)] == [b"a-1", b"a-2"]
+    wire.say("close_consumer", consumer_id=1, request_id=99)
+    found = [payload_of(frame) for frame in wire.messages(4, 2)]
+    assert found == [b"a-%d" % i for i in range(4)], "all are another's, in their order"

@@ -20,6 +20,10 @@ def written(path: Path, payloads: list[bytes] = PAYLOADS) -> bytes:
     return path.read_bytes()
 
 
+def cut_off(path: Path, count: int) -> str:
+    return f"{path}: its last {count} bytes are cut off: they are no whole record"
+
+
 def reopened(path: Path) -> tuple[list[bytes], list[str]]:
     journal = Journal(path)
     try:
@@ -47,7 +51,9 @@ def test_a_write_that_was_cut_short_anywhere_costs_only_itself(tmp_path: Path) -
     for cut in range(ends[0], len(whole)):
         path.write_bytes(whole[:cut])
         there = sum(end <= cut for end in ends) - 1
-        assert reopened(path) == (PAYLOADS[:there], [])
+        payloads, said = reopened(path)
+        assert payloads == PAYLOADS[:there]
+        assert said == ([] if cut in ends else [cut_off(path, cut - ends[there])])
         assert path.stat().st_size == ends[there], "and is cut off"
 
 
@@ -81,6 +87,15 @@ def test_what_is_no_log_of_ours_is_refused_with_a_line(tmp_path: Path) -> None:
         assert path.read_bytes() == data
 
 
+def test_one_that_is_missing_is_said_to_be_but_at_the_first_start(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    written(path)
+    path.unlink()
+    payloads, said = reopened(path)
+    assert payloads == [] and said == [f"{path} is missing: it is made anew, and nothing of before is known"]
+    assert reopened(path) == ([], [])
+
+
 def test_a_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pulsar" / "catalog"
     monkeypatch.setattr("mq_shards.gateway.pulsar.journal.VERSION", 2)
@@ -100,7 +115,9 @@ def test_written_anew_it_has_what_was_said_and_nothing_of_before(tmp_path: Path)
     journal.close()
     with path.open("ab") as file:  # as when a file system brings old blocks back
         file.write(old[24:])
-    assert reopened(path) == ([b"all", b"next"], [])
+    payloads, said = reopened(path)
+    assert payloads == [b"all", b"next"]
+    assert said == [cut_off(path, len(old) - 24)]
 
 
 def test_a_file_that_may_not_be_there_after_a_crash_is_not_appended_to(

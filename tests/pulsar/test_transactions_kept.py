@@ -149,7 +149,10 @@ def test_who_was_not_answered_in_time_asks_again(broker: Restarting, topic: str,
     assert left(broker.server, topic, 2) == ([b"1", b"new"] if action == COMMIT else [b"0", b"1"])
 
 
-def test_what_waits_for_an_open_transaction_comes_though_nobody_of_pulsars_comes_after_a_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pulsar", [True, False], ids=["listening", "not-listening"])
+def test_what_waits_for_an_open_transaction_comes_though_nobody_of_pulsars_comes_after_a_crash(
+    tmp_path: Path, pulsar: bool
+) -> None:
     with running(data_dir=tmp_path) as server, connected(server) as wire:
         subscribed(server.other_port).close()
         wire.producer("t")
@@ -159,12 +162,26 @@ def test_what_waits_for_an_open_transaction_comes_though_nobody_of_pulsars_comes
         send(wire, b"behind")
         server.kill()
     ports = [free_port() for _ in range(2)]
-    options = ["--listen", f"pulsar://127.0.0.1:{ports[0]}", "--listen", f"nsq://127.0.0.1:{ports[1]}"]
+    options = ["--listen", f"nsq://127.0.0.1:{ports[1]}"]
+    if pulsar:
+        options += ["--listen", f"pulsar://127.0.0.1:{ports[0]}"]
     with broker_of(SINGLE, data_dir=tmp_path, options=options), subscribed(ports[1]) as sock:
         found = b""
         while b"behind" not in found:
             found += sock.recv(1 << 16)
         assert b"never" not in found
+
+
+def test_no_transaction_has_the_id_of_one_that_a_gateway_without_a_log_knew(topic: str) -> None:
+    """With --memory the next gateway knows nothing of it, and workers have what was done in it."""
+    with running() as server, connected(server) as wire:
+        wire.producer(topic)
+        before = begin(wire)
+        join(wire, before, topic)
+        send(wire, b"never", before)
+        kill(server, "mq-gateway")
+        wire.quiet()
+        assert begin(wire) > before
 
 
 def subscribed(port: int) -> socket.socket:

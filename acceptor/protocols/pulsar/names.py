@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Final
 
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc._core import lib
 
 PERSISTENT: Final = "persistent"
 NON_PERSISTENT: Final = "non-persistent"
@@ -123,9 +123,3 @@ def topic_of_core(core: str) -> TopicName | None:
         return topic_name(core) if "://" in core else topic_name(f"{PERSISTENT}://{DEFAULT_NAMESPACE}/{core}")
     except PulsarNameError:
         return None
-
-
-def topics_hash(names: list[str]) -> str:
-    """By which clients and brokers see whether they know the same topics; `names` sorted."""
-    joined = ",".join(names).encode()
-    return f"{int(lib.crc32c_extend(0, ffi.from_buffer(joined), len(joined))):08x}"

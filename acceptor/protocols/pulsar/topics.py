@@ -41,6 +41,7 @@ NO_SCHEMA: Final = (0, 21)
 PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_WATCHERS: Final = 1000  # of a connection
+WATCH_TRIES: Final = 5  # of one that a gateway has to be asked for anew and does not answer
 # Schema.Type, and what the catalog calls it.
 SCHEMA_TYPES: Final = (
     "NONE", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",
@@ -112,6 +113,8 @@ class Topics:
         self._watchers: dict[int, Watcher] = {}
         self._opening: dict[tuple[int, str], deque[_Opening]] = {}  # by connection and topic, in order
         self._numbers = itertools.count(1)
+        self._anew: deque[int] = deque()  # watchers that are to be asked for once more
+        self._asks_anew = False
         if calls is not None:
             calls.hear("pulsar.watched", self._watched)
             calls.on_lost(self._watch_anew)
@@ -309,16 +312,32 @@ class Topics:
 
     def _watch_anew(self) -> None:
         """Something may not have been heard: whoever has another list is told the whole of it as new."""
-        for number, watcher in self._watchers.items():
+        self._anew = deque(self._watchers)
+        if not self._asks_anew:
+            self._next_anew()
 
-            def heard(found: Fields | PulsarError, watcher: Watcher = watcher) -> None:
-                if not isinstance(found, PulsarError) and found["hash"] != watcher.hash:
-                    self._say_update(watcher, found["topics"], [], found["hash"])
+    def _next_anew(self) -> None:
+        """One after the other: there can be more of them than questions under way."""
+        while self._anew and self._anew[0] not in self._watchers:
+            self._anew.popleft()
+        self._asks_anew = bool(self._anew)
+        if self._anew:
+            number = self._anew.popleft()
+            self._ask_anew(number, self._watchers[number], WATCH_TRIES)
 
-            self._catalog.ask(
-                "watch", heard, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
-                hash=watcher.hash or None, **who(watcher.client),
-            )  # fmt: skip
+    def _ask_anew(self, number: int, watcher: Watcher, tries: int) -> None:
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, GatewayDownError) and tries > 1 and number in self._watchers:
+                self._ask_anew(number, watcher, tries - 1)
+                return
+            if not isinstance(found, PulsarError) and found["hash"] != watcher.hash and number in self._watchers:
+                self._say_update(watcher, found["topics"], [], found["hash"])
+            self._next_anew()
+
+        self._catalog.ask(
+            "watch", heard, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
+            hash=watcher.hash or None, **who(watcher.client),
+        )  # fmt: skip
 
     # --- schemas ----------------------------------------------------------------------------------------------------
 

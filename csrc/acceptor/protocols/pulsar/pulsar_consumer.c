@@ -22,11 +22,14 @@ void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct 
     tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = permits}, NULL);
 }
 
+/* More than anybody can be sent; the rest of the range is for sums. */
+#define MOST_PERMITS (INT64_MAX / 4)
+
 bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow) {
     struct pulsar_consumer *consumer = consumer_of(c, flow->consumer);
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
-    consumer->permits += flow->permits;
+    if (consumer->permits < MOST_PERMITS) consumer->permits += flow->permits;
     consumer->flowed_ms = pulsar_wall_ms(a);
     if (consumer->rates != NULL)
         pulsar_lend(a, c, consumer);

@@ -66,6 +66,7 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
     headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
     headers.key_hash = pulsar_key_hash(&metadata);
+    if (metadata.is_chunk) headers.key_hash |= KEY_HASH_CHUNK;
     if (bytes <= HEADERS_MAX_BYTES) headers.packed_bytes = packed_bytes_of(entry, &metadata, most_bytes);
     *deliver_at_ms = metadata.deliver_at;
     *is_middle_chunk = metadata.is_chunk && metadata.chunk + 1 < metadata.chunks;

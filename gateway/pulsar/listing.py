@@ -1,0 +1,116 @@
+"""The topics of a namespace by name: those that the catalog has, and those that workers have beside.
+
+Made in turns, and kept until one of the two has changed: pattern consumers ask again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+from mq_shards.acceptor.protocols.pulsar.names import DEFAULT_NAMESPACE, PERSISTENT, topic_of_core
+from mq_shards.gateway.pulsar.catalog import Namespace
+from mq_shards.gateway.pulsar.core import Core
+from mq_shards.gateway.turns import Turns, in_pieces, sorted_in_turns
+from mq_shards.shards.checksum import crc32c
+
+MAX_KEPT_NAMES: Final = 1 << 20  # of all lists together
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    of: Namespace  # as the catalog had it, after so many changes
+    changes: int
+    cores: Sequence[str]  # what workers had
+    names: list[str]
+
+
+class Listing:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._lists: dict[tuple[str, str], _List] = {}  # by namespace and domain, oldest first
+        self._kept = 0  # names in them
+        # Of each list that is being made: who asks for it meanwhile waits, and has it too.
+        self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def of(self, name: str, namespace: Namespace, domain: str) -> list[str]:
+        """Whole names, sorted, partitions one by one. Not to be changed."""
+        key = name, domain
+        lock = self._making.get(key)
+        if lock is None:
+            lock = self._making[key] = asyncio.Lock()
+        async with lock:
+            cores = await self._core.names() if domain == PERSISTENT else ()
+            found = self._lists.get(key)
+            is_so = found is not None and found.of is namespace and found.changes == namespace.changes
+            if found is None or not is_so or found.cores is not cores:
+                changes = namespace.changes
+                names = await _names(name, namespace, domain, cores)
+                found = _List(namespace, changes, cores, names)
+                self._keep(key, found)
+        return found.names
+
+    def _keep(self, key: tuple[str, str], made: _List) -> None:
+        before = self._lists.pop(key, None)
+        self._kept += len(made.names) - (0 if before is None else len(before.names))
+        self._lists[key] = made
+        while self._kept > MAX_KEPT_NAMES and len(self._lists) > 1:
+            self._kept -= len(self._lists.pop(next(iter(self._lists))).names)
+
+
+async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[str]) -> list[str]:
+    """What changes meanwhile is there, or not."""
+    found: set[str] = set()
+    partitioned: set[str] = set()
+    prefix, turns = f"{domain}://", Turns()
+    async for piece in in_pieces(list(namespace.topics)):
+        for one in piece:
+            topic = namespace.topics.get(one)
+            if topic is None or not one.startswith(prefix):
+                continue
+            if topic.partitions:
+                partitioned.add(one)
+                found.update(f"{one}-partition-{i}" for i in range(topic.partitions))
+                await turns.pause()
+            else:
+                found.add(one)
+    found -= namespace.deleted_partitions
+    await _add_cores(found, name, f"{prefix}{name}/", cores)
+    found -= partitioned
+    return await sorted_in_turns(list(found))
+
+
+async def _add_cores(found: set[str], name: str, prefix: str, cores: Sequence[str]) -> None:
+    """Of the names that workers have those of the namespace."""
+    is_default = name == DEFAULT_NAMESPACE
+    async for piece in in_pieces(cores):
+        for core in piece:
+            has_namespace = "://" in core
+            if not (core.startswith(prefix) if has_namespace else is_default):
+                continue
+            if (core if has_namespace else prefix + core) in found:
+                continue
+            name_of = topic_of_core(core)
+            if name_of is not None and name_of.namespace == name:
+                found.add(str(name_of))
+
+
+async def matching(names: Sequence[str], matches: Callable[[str], bool]) -> list[str]:
+    found: list[str] = []
+    turns = Turns()
+    async for piece in in_pieces(names, 16):  # some patterns take long with each
+        found += filter(matches, piece)
+        await turns.pause()
+    return found
+
+
+async def topics_hash(names: Sequence[str]) -> str:
+    """By which clients and brokers see whether they know the same topics; `names` sorted."""
+    found, joint = 0, ""
+    async for piece in in_pieces(names):
+        found = crc32c((joint + ",".join(piece)).encode(), found)
+        joint = ","
+    return f"{found:08x}"
