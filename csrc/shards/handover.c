@@ -57,6 +57,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     struct shard *shard = shard_of_topic(w, t);
     uint8_t status;
     h->written = true;
+    if (!s->number) topic_keep_for_all(w, h->topic);
     if (!s->number) return true;
     h->written = requests_reserve(w, shard, 3, 2 * s->name_bytes, true, &status) == DONE;
     if (!h->written) return false;

@@ -173,6 +173,8 @@ enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status)
 /* It does so no more, or not yet: while the log is read back. */
 void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq);
 void topic_retains_no_more(struct worker *w, uint32_t topic);
+/* Of one that retains: what only ephemeral channels have, and the job queue, is written anew from now on. */
+void topic_keep_for_all(struct worker *w, uint32_t topic);
 /* In each turn. True if there is more. */
 bool keepings_go_on(struct worker *w);
 void keepings_free(struct worker *w);

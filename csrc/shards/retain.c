@@ -2,7 +2,8 @@
  *
  * A topic begins to retain when somebody first asks for a position in it. What ephemeral channels alone hold by then, or share with
  * the job queue alone, the log has for nobody, or as jobs and nothing else: it is written anew, a piece a turn, so that who
- * goes back to it has it after a restart too. Who asks for a position meanwhile waits for that.
+ * goes back to it has it after a restart too. So are jobs that come to an ephemeral channel as the first one of a topic that retains.
+ * Who asks for a position meanwhile waits for that.
  */
 #include <stdlib.h>
 
@@ -76,9 +77,10 @@ static void end(struct worker *w, struct keeping *k) {
 }
 
 /* What has come since there was no ephemeral channel, or none but of earlier processes, the log has. */
-static void begin(struct worker *w, uint32_t topic) {
+void topic_keep_for_all(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (!t->had_ephemeral || t->ephemeral || !t->stream.live) return;
+    if (!t->had_ephemeral || t->ephemeral || !t->stream.live || !t->stream.retains) return;
+    if (t->keeping) end(w, t->keeping);
     struct keeping *k = calloc(1, sizeof *k);
     if (!k) worker_die("out of memory");
     *k = (struct keeping){.topic = topic, .end = t->next_seq};
@@ -157,7 +159,7 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
     topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
     shard_log_topic(w, s, topic);
-    begin(w, topic);
+    topic_keep_for_all(w, topic);
     return DONE;
 }
 

@@ -16,8 +16,8 @@ struct tomb {
     struct tomb *next;
     struct worker *worker;
     struct shard *shard;
-    uint32_t topic; /* whose jobs are here; 0: none are */
-    log_position until;
+    uint32_t topic;            /* whose jobs are here; 0: none are */
+    log_position since, until; /* where in the log they came: before that they are an earlier tomb's */
     struct buried_jobs jobs;
     uint32_t scanned, scan_end; /* of the arena of reservations */
     struct stream stream;
@@ -53,7 +53,8 @@ static void let_go_job(struct tomb *tomb, uint32_t job) {
 static bool is_reserved_here(const struct tomb *tomb, uint32_t number) {
     uint32_t job = reservation_at(tomb->worker, number)->timer.of;
     const struct job *j = job_at(tomb->worker, job);
-    return j->state == JOB_RESERVED && j->reservation == number && j->topic == tomb->topic && j->position < tomb->until;
+    if (j->state != JOB_RESERVED || j->reservation != number || j->topic != tomb->topic) return false;
+    return j->position >= tomb->since && j->position < tomb->until;
 }
 
 /* True if there may be more. */
@@ -144,6 +145,7 @@ void topic_bury(struct worker *w, uint32_t topic) {
     if (!topic_jobs(t)) return;
     uint32_t active = log_active_segment(tomb->shard->log);
     tomb->topic = topic;
+    tomb->since = t->gone_until;
     tomb->until = t->gone_until = (uint64_t)active << 32 | log_segment_end(tomb->shard->log, active);
     tomb->scanned = 1;
     tomb->scan_end = w->reservations.end;

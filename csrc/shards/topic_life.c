@@ -292,6 +292,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             if (number) shard_note_channel(w, s, topic);
             adopt(w, *subscription, &jobs);
+            if (!number && jobs.count) topic_keep_for_all(w, topic);
             if (wish->start) begin(w, *subscription, wish->start);
             catalog_changed(w);
         }

@@ -66,3 +66,22 @@ def test_what_comes_to_be_due_while_a_channel_is_handed_a_tubes_jobs_is_finished
     of_acts = Play(Script(64, tuple(acts)))
     of_acts.run()
     of_acts.bench.dispose()
+
+
+def test_jobs_that_are_reserved_when_their_topic_is_deleted_go_with_it_each_time() -> None:
+    acts = [("put_batch", 1, 0, 0), ("reserve", 0, 0, 41398), ("delete_topic", 1, 0, 0), ("reserve", 1, 0, 63124)]
+    acts += [("put_batch", 1, 0, 0), ("delete_topic", 1, 0, 0)]
+    of_acts = Play(Script(64, tuple(acts)))
+    of_acts.run()
+    of_acts.bench.dispose()
+
+
+@pytest.mark.parametrize("piece", [4, 64])
+@pytest.mark.parametrize("put", [("put", 1, 0, 0), ("put", 1, 19, 0), ("put_batch", 1, 0, 0)])
+def test_jobs_of_an_ephemeral_first_channel_are_there_for_who_goes_back_to_them(
+    piece: int, put: tuple[str, int, int, int]
+) -> None:
+    acts = [put, ("one_turn", 0, 0, 0), ("stage", 1, 0, 0), ("consume_for_now", 1, 0, 0), ("consume_from", 1, 1, 0)]
+    of_acts = Play(Script(piece, tuple(acts)))
+    of_acts.run()
+    of_acts.bench.dispose()
