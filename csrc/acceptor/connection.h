@@ -51,6 +51,7 @@ enum stall {
     STALL_OUTPUT,      /* the client does not take its replies */
     STALL_ROOM,        /* all connections together hold as much as they may */
     STALL_MESH,        /* another acceptor has a backlog, or has to confirm something first */
+    STALL_TURN,        /* in this turn enough has been handed out */
 };
 
 /* Of a connection whose bytes Python turns into others on their way; see filter.c. */

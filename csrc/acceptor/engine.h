@@ -153,6 +153,7 @@ struct acceptor {
     struct adaptive_spin adaptive_spin;
     int events_taken;  /* in the last turn */
     size_t sent_bytes; /* in this turn */
+    size_t handed;     /* ... who was looked at, to be given a message: see HANDED_PER_TURN */
 };
 
 /* A codec's own state of this acceptor. */
@@ -351,6 +352,9 @@ static inline bool stalled_by(struct acceptor *a, struct connection *c, enum sta
     board_add(&a->count->loop.stalls[counted], 1);
     return stalled(c, why);
 }
+
+/* What is published is handed out in one go, and then the next: as long as not so many have been looked at in this turn. */
+enum { HANDED_PER_TURN = 1 << 16, HANDED_BYTES = 256 /* that cost about as much as looking at one more */ };
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(struct acceptor *a, struct connection *c) {

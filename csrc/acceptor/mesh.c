@@ -88,6 +88,11 @@ void mesh_look(struct acceptor *a) {
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
+/* What it has published may be for many; half of a turn is for those who publish here. */
+static bool has_heard_enough(const struct acceptor *a, uint32_t limit) {
+    return limit != UINT32_MAX && a->handed >= HANDED_PER_TURN / 2;
+}
+
 static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     struct channel *channel = link_of(a, other)->channel;
     const struct message *m;
@@ -95,6 +100,7 @@ static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     for (uint32_t i = 0; i < limit && (m = channel_receive(channel)) != NULL; i++, any = true) {
         const struct codec *codec = codec_at(m->conn);
         if (codec != NULL && codec->mesh_heard != NULL) codec->mesh_heard(a, codec_state(a, m->conn), other, m);
+        if (has_heard_enough(a, limit)) limit = i + 1;
     }
     return any;
 }

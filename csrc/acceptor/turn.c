@@ -190,7 +190,7 @@ static void publish_all(struct acceptor *a) {
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
-    a->sent_bytes = a->opened_bytes = a->made_bytes = 0;
+    a->sent_bytes = a->opened_bytes = a->made_bytes = a->handed = 0;
     bool heard = peers_hear(a);
     a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
     heard |= mesh_hear(a);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
 #include "base/siphash.h"
+#include "base/subject_groups.h"
 #include "base/subject_text.h"
 
 /* What is kept of earlier matches: of short subjects, few patterns each, in place. A subject has one place, and takes it from
@@ -17,7 +17,6 @@ enum {
     KEPT_SUBJECT_BYTES = 64,
     KEPT_PATTERNS = 6,
     KEPT_PATIENCE = 8,
-    FEW_GROUPS = 8, /* are compared; of thousands all that is kept would take minutes */
     FIRST_BUCKETS = 64,
     FIRST_ENTRIES = 4
 };
@@ -51,9 +50,9 @@ struct buckets {
 };
 
 struct subjects {
-    struct siphash_key key;
-    struct buckets literals; /* subject_pattern, by text */
-    struct buckets nodes;    /* subject_node, by parent and token */
+    struct subject_groups groups; /* and the key */
+    struct buckets literals;      /* subject_pattern, by text */
+    struct buckets nodes;         /* subject_node, by parent and token */
     struct subject_node *root;
     uint64_t generation; /* rises when a pattern with a wildcard is made or goes */
     uint64_t entries, patterns, wildcards;
@@ -80,7 +79,7 @@ struct subject_walk {
 
 /* Never 0. */
 static uint64_t hash_of_token(const struct subjects *s, const char *token, size_t bytes) {
-    uint64_t hash = siphash(s->key, token, bytes);
+    uint64_t hash = siphash(s->groups.key, token, bytes);
     return hash != 0 ? hash : 1;
 }
 
@@ -293,33 +292,6 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
 
 /* --- groups and entries ------------------------------------------------------------------------------------------- */
 
-static struct subject_group *find_group(const struct subject_pattern *p, const char *name, size_t bytes) {
-    struct subject_group *g = p->groups;
-    while (g && (g->name_bytes != bytes || memcmp(g->name, name, bytes) != 0)) g = g->next;
-    return g;
-}
-
-static struct subject_group *group_for(struct subject_pattern *p, const char *name, size_t bytes) {
-    struct subject_group *g = find_group(p, name, bytes);
-    if (g || !(g = calloc(1, sizeof *g + bytes))) return g;
-    g->name_bytes = (uint32_t)bytes;
-    memcpy(g->name, name, bytes);
-    g->next = p->groups;
-    g->count = subject_groups(p) + 1;
-    p->groups = g;
-    return g;
-}
-
-static void forget_group(struct subject_pattern *p, struct subject_group *g) {
-    struct subject_group **at = &p->groups;
-    uint32_t left = subject_groups(p) - 1;
-    while (*at != g) at = &(*at)->next;
-    *at = g->next;
-    if (p->groups) p->groups->count = left;
-    assert(g->entries.capacity == 0);
-    free(g);
-}
-
 static bool append(struct subject_entries *to, struct subject_entry *entry) {
     if (to->count == (to->capacity ? to->capacity : 1)) {
         uint32_t capacity = to->capacity ? to->capacity * 2 : FIRST_ENTRIES;
@@ -359,11 +331,11 @@ bool subjects_add(struct subjects *s, struct subject_entry *entry, const void *p
     bool wild = subject_has_wildcard(pattern, bytes);
     struct subject_pattern *p = wild ? wildcard_for(s, pattern, bytes) : literal_for(s, pattern, bytes);
     if (!p) return false;
-    struct subject_group *g = queue_bytes > 0 ? group_for(p, queue, queue_bytes) : NULL;
+    struct subject_group *g = queue_bytes > 0 ? subject_group_make(&s->groups, p, queue, queue_bytes) : NULL;
     bool failed = queue_bytes > 0 && !g;
     struct subject_entries *to = g ? &g->entries : &p->alone;
     if (failed || !append(to, entry)) {
-        if (g && g->entries.count == 0) forget_group(p, g);
+        if (g && g->entries.count == 0) subject_group_forget(&s->groups, g);
         if (is_unused(p)) forget_pattern(s, p);
         return false;
     }
@@ -383,7 +355,7 @@ bool subjects_remove(struct subjects *s, struct subject_entry *entry) {
     take_out(from, entry);
     bool last = from->count == 0;
     if (g) g->weight -= entry->weight;
-    if (g && last) forget_group(p, g);
+    if (g && last) subject_group_forget(&s->groups, g);
     if (is_unused(p)) forget_pattern(s, p);
     entry->pattern = NULL;
     entry->group = NULL;
@@ -579,43 +551,8 @@ struct subject_pattern *subjects_find(const struct subjects *s, const void *patt
     return n ? *slot_of(n, text, bytes) : NULL;
 }
 
-struct subject_group *subject_find_group(const struct subject_pattern *pattern, const void *name, size_t bytes) {
-    return find_group(pattern, name, bytes);
-}
-
-bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group) {
-    for (size_t i = 0; i < at; i++)
-        if (find_group(patterns[i], group->name, group->name_bytes)) return true;
-    return false;
-}
-
-static struct subject_entry *pick_in(const struct subject_group *g, uint64_t nth) {
-    struct subject_entry *const *items = g->entries.capacity ? g->entries.items : &g->entries.one;
-    if (g->weight == g->entries.count) return items[nth];
-    for (uint32_t i = 0; i < g->entries.count; i++) {
-        struct subject_entry *e = items[i];
-        if (nth < e->weight) return e;
-        nth -= e->weight;
-    }
-    return NULL;
-}
-
-struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
-                                         const struct subject_group *group, uint64_t random) {
-    uint64_t weight = 0;
-    for (size_t i = at; i < count; i++) {
-        const struct subject_group *g = i == at ? group : find_group(patterns[i], group->name, group->name_bytes);
-        if (g) weight += g->weight;
-    }
-    if (weight == 0) return NULL;
-    uint64_t nth = random % weight;
-    for (size_t i = at; i < count; i++) {
-        const struct subject_group *g = i == at ? group : find_group(patterns[i], group->name, group->name_bytes);
-        if (!g) continue;
-        if (nth < g->weight) return pick_in(g, nth);
-        nth -= g->weight;
-    }
-    return NULL;
+struct subject_groups *subjects_groups(struct subjects *s) {
+    return &s->groups;
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -637,7 +574,7 @@ void subject_walk_free(struct subject_walk *walk) {
 struct subjects *subjects_new(struct siphash_key key) {
     struct subjects *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    s->key = key;
+    s->groups.key = key;
     s->generation = 1; /* what is zero was never kept */
     s->root = new_node(NULL, "", 0, 0);
     if (s->root) return s;
@@ -658,6 +595,7 @@ void subjects_free(struct subjects *s) {
     free(s->literals.heads);
     free(s->nodes.heads);
     free(s->kept);
+    subject_groups_free(&s->groups);
     free(s);
 }
 
@@ -677,24 +615,29 @@ uint64_t subjects_hits(const struct subjects *s) {
     return s->hits;
 }
 
-static uint64_t fanout_of(const struct kept *k) {
-    uint64_t groups = 0, fanout = 0;
-    for (uint32_t i = 0; i < k->count; i++) groups += subject_groups(k->patterns[i]);
-    for (uint32_t i = 0; i < k->count; fanout += k->patterns[i++]->alone.count) {
-        const struct subject_group *g = groups <= FEW_GROUPS ? k->patterns[i]->groups : NULL;
-        for (; g != NULL; g = g->next) fanout -= subject_group_seen(k->patterns, i, g);
+/* Takes what it looks at off `left`. */
+static uint64_t fanout_of(struct subjects *s, const struct kept *k, size_t *left) {
+    uint64_t alone = 0;
+    size_t groups = 1;
+    for (uint32_t i = 0; i < k->count; i++) {
+        alone += k->patterns[i]->alone.count;
+        groups += subject_groups(k->patterns[i]);
     }
-    return groups + fanout;
+    *left -= groups < *left ? groups : *left;
+    return alone + subject_groups_count(&s->groups, k->patterns, k->count);
 }
 
-bool subjects_kept(const struct subjects *s, struct subjects_kept *out) {
-    *out = (struct subjects_kept){0};
-    for (size_t i = 0; s->kept && i < KEPT; i++) {
-        if (s->kept[i].generation != s->generation) continue;
-        uint64_t fanout = fanout_of(&s->kept[i]);
+bool subjects_kept(struct subjects *s, uint32_t *place, size_t *left, struct subjects_kept *out) {
+    for (; s->kept && *place < KEPT && *left > 0; ++*place) {
+        const struct kept *k = &s->kept[*place];
+        if (k->generation != s->generation) {
+            --*left;
+            continue;
+        }
+        uint64_t fanout = fanout_of(s, k, left);
         if (fanout > out->max_fanout) out->max_fanout = fanout;
         out->fanout += fanout;
         out->subjects++;
     }
-    return s->kept != NULL;
+    return !s->kept || *place == KEPT;
 }

@@ -8,7 +8,7 @@
  * without wildcards are found by one look-up of the whole subject; the others are a trie. What was found is kept, as long as
  * no pattern with a wildcard, and not this subject as a pattern, is made or goes.
  *
- * Owns patterns and groups, never entries. Knows nothing of who an entry is. Not for use by several threads. Matching
+ * Owns patterns and groups (base/subject_groups.h), never entries. Knows nothing of who an entry is. Not for use by several threads. Matching
  * allocates nothing, unless there are more patterns with wildcards than ever before.
  */
 #ifndef MQ_SUBJECTS_H
@@ -48,18 +48,19 @@ static inline struct subject_entry **subject_entries_items(struct subject_entrie
     return entries->capacity ? entries->items : &entries->one;
 }
 
-/* A group of one pattern. One name is one group over all patterns that a subject matches: see subject_group_next. */
+struct subject_name;
+
+/* A group of one pattern. One name is one group over all patterns that a subject matches: see base/subject_groups.h. */
 struct subject_group {
-    struct subject_group *next; /* of the pattern */
+    struct subject_group *next, *previous; /* of the pattern */
+    struct subject_group *next_hash;
+    struct subject_group *same; /* of that name, where several patterns have it that were gathered */
+    struct subject_pattern *pattern;
+    struct subject_name *name;
     struct subject_entries entries;
     uint64_t weight; /* of all entries */
     uint32_t count;  /* of the pattern's first: how many it has */
-    uint32_t name_bytes;
-    char name[];
 };
-
-/* For whoever reads a group from elsewhere: where its name begins. */
-#define SUBJECT_GROUP_NAME_OFFSET offsetof(struct subject_group, name)
 
 /* Where something is kept of a subject, in a table that holds one subject at each place and compares it: it is quick, and no
  * secret. Who finds subjects that share a place gains nothing but that they are looked for each time. */
@@ -150,12 +151,13 @@ uint64_t subjects_count(const struct subjects *subjects);
 uint64_t subjects_pattern_count(const struct subjects *subjects);
 uint64_t subjects_looked(const struct subjects *subjects);
 uint64_t subjects_hits(const struct subjects *subjects);
-/* Of what is kept: subjects, and who has a message of each, all together and of the one with most: a group once, or, where there
- * are many, once for each pattern that it has. False, and nothing is looked at, where there is no room to keep something in. */
+/* Of what is kept: subjects, and who has a message of each, a group once; all together and of the one with most. */
 struct subjects_kept {
     uint64_t subjects, fanout, max_fanout;
 };
-bool subjects_kept(const struct subjects *subjects, struct subjects_kept *out);
+/* Adds what is found from a place on, which begins with 0. Takes what it looked at off `left`, and stops when that is 0; true
+ * when it has come to the end. */
+bool subjects_kept(struct subjects *subjects, uint32_t *place, size_t *left, struct subjects_kept *out);
 
 /* The patterns that match a subject: how many, and where. Valid until an entry is added or removed. A subject with an
  * empty token matches nothing. */
@@ -177,15 +179,9 @@ struct subjects_cursor {
  * it; true when it has come to the end. */
 bool subjects_each_from(struct subjects *subjects, struct subjects_cursor *cursor, size_t *left,
                         void (*each)(void *context, struct subject_pattern *pattern), void *context);
-/* A pattern by its text, and a group of it by its name; NULL if it has no entry. */
+/* A pattern by its text; NULL if it has no entry. */
 struct subject_pattern *subjects_find(const struct subjects *subjects, const void *pattern, size_t bytes);
-struct subject_group *subject_find_group(const struct subject_pattern *pattern, const void *name, size_t bytes);
-
-/* Of patterns[at]: whether an earlier pattern has a group of that name, so that it has been seen to. */
-bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);
-/* One member of the group of that name over patterns[at] and those behind it, in proportion to the weights; `random` is any
- * number. NULL if there is none. */
-struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
-                                         const struct subject_group *group, uint64_t random);
+/* All groups, by their names. */
+struct subject_groups *subjects_groups(struct subjects *subjects);
 
 #endif

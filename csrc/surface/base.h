@@ -38,14 +38,14 @@ size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enu
 
 /* == base/subjects == */
 
-#define SUBJECT_GROUP_NAME_OFFSET ...
-
 struct subjects;
 struct subject_walk;
+struct subject_groups;
+struct subject_name;
 struct subject_group {
-    struct subject_group *next;
+    struct subject_group *next, *same;
+    struct subject_name *name;
     uint64_t weight;
-    uint32_t name_bytes;
     ...;
 };
 struct subject_entries {
@@ -87,10 +87,28 @@ uint64_t subjects_hits(const struct subjects *subjects);
 struct subjects_kept {
     uint64_t subjects, fanout, max_fanout;
 };
-bool subjects_kept(const struct subjects *subjects, struct subjects_kept *out);
+bool subjects_kept(struct subjects *subjects, uint32_t *place, size_t *left, struct subjects_kept *out);
 size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out);
-bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);
-struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
-                                         const struct subject_group *group, uint64_t random);
+struct subject_groups *subjects_groups(struct subjects *subjects);
 struct subject_entry **subject_entries_items(struct subject_entries *entries);
+
+/* == base/subject_groups == */
+
+#define SUBJECT_NAME_OFFSET ...
+
+struct subject_name {
+    struct subject_group *found;
+    uint64_t weight;
+    uint32_t bytes;
+    ...;
+};
+size_t subject_groups_gather(struct subject_groups *groups, struct subject_pattern *const *patterns, size_t count);
+struct text {
+    const uint8_t *at;
+    size_t bytes;
+};
+void subject_groups_gather_named(struct subject_groups *groups, struct subject_pattern *const *patterns, size_t count,
+                                 const struct text *names, size_t names_count);
+struct subject_name *subject_groups_named(const struct subject_groups *groups, const void *name, size_t bytes);
+struct subject_entry *subject_name_pick(const struct subject_name *name, uint64_t nth);

@@ -14,14 +14,12 @@ from mq_shards.acceptor.protocols.nats.monitor import (
     FIGURES_AT_ONCE,
     INDEX_BITS,
     Figures,
+    Kept,
     figures_of,
 )
 from mq_shards.gateway.calls import AcceptorCalls
 
 ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/nats/nats_route.h
-
-
-LARGEST: Final = ("max_fanout",)  # of figures: that of several is the largest, not the sum
 
 
 class Located(NamedTuple):
@@ -136,6 +134,25 @@ class Acceptors:
         """Figures by account, of all acceptors together."""
         return _summed([await self._accounts_of(acceptor) for acceptor in range(self.count)])
 
+    async def kept(self, account: str) -> Kept:
+        """Of earlier matches, of all acceptors together; "": in all accounts."""
+        found: list[Kept] = []
+        for acceptor in range(self.count):
+            asked: dict[str, Any] = {"name": account}
+            while (said := await self._ask(acceptor, "kept", asked)) is not None:
+                piece = Kept(**orjson.loads(said))
+                found.append(piece)
+                if piece.account == 0:
+                    break
+                asked |= {"account": piece.account, "place": piece.place}
+        return Kept(
+            account=0,
+            place=0,
+            subjects=sum(one.subjects for one in found),
+            fanout=sum(one.fanout for one in found),
+            max_fanout=max((one.max_fanout for one in found), default=0),
+        )
+
     async def figures_of_account(self, name: str) -> dict[str, int]:
         """Of one, however many there are."""
         said = [await self._ask(acceptor, "accounts", {"name": name}) for acceptor in range(self.count)]
@@ -168,5 +185,5 @@ def _summed(of_acceptors: list[dict[str, dict[str, int]]]) -> dict[str, dict[str
         for account, figures in accounts.items():
             sums = found.setdefault(account, {})
             for name, value in figures.items():
-                sums[name] = max(sums.get(name, 0), value) if name in LARGEST else sums.get(name, 0) + value
+                sums[name] = sums.get(name, 0) + value
     return found

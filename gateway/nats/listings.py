@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.acceptor.protocols.nats.monitor import Kept
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.nats.acceptors import Acceptors
 from mq_shards.gateway.nats.go_values import instant, round_trip, uptime
@@ -68,7 +69,8 @@ async def subsz(options: SubszOptions, acceptors: Acceptors, server: Mapping[str
     limit = options.limit if options.limit > 0 else DEFAULT_LIMIT
     accounts = await acceptors.accounts()
     wanted = [figures for name, figures in accounts.items() if options.account in ("", name)]
-    answer = {**head(server, now_ns), **_stats(wanted), "total": 0, "offset": offset, "limit": limit}
+    stats = _stats(wanted, await acceptors.kept(options.account))
+    answer = {**head(server, now_ns), **stats, "total": 0, "offset": offset, "limit": limit}
     if options.subscriptions:
         subs = [
             {"account": sub.pop("account"), **{name: value for name, value in sub.items() if name != "place"}}
@@ -90,23 +92,22 @@ def _covers(pattern: str, subject: bytes) -> bool:
     return bool(lib.subject_covers(outer, len(outer), subject, len(subject)))
 
 
-def _stats(accounts: list[dict[str, int]]) -> Row:
+def _stats(accounts: list[dict[str, int]], kept: Kept) -> Row:
     """What is counted of subjects, and what is kept of earlier matches."""
 
     def total(name: str) -> int:
         return sum(figures[name] for figures in accounts)
 
     looked, hits = total("looked"), total("hits")
-    kept, fanout = total("kept"), total("fanout")
     return {
         "num_subscriptions": total("subscriptions"),
-        "num_cache": kept,
+        "num_cache": kept.subjects,
         "num_inserts": total("inserts"),
         "num_removes": total("removes"),
         "num_matches": looked,
         "cache_hit_rate": hits / looked if looked else 0,
-        "max_fanout": max((figures["max_fanout"] for figures in accounts), default=0),
-        "avg_fanout": fanout / kept if kept else 0,
+        "max_fanout": kept.max_fanout,
+        "avg_fanout": kept.fanout / kept.subjects if kept.subjects else 0,
     }
 
 
@@ -130,7 +131,7 @@ async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any]
         "client_connections": await _connections(acceptors, account),
         "subscriptions": figures.get("subscriptions", 0),
         "name_tag": account,
-        "sublist_stats": _stats([figures] if figures else []),
+        "sublist_stats": _stats([figures] if figures else [], await acceptors.kept(account)),
         **await acceptors.account(account),
     }
     return {**answer, "account_detail": row}

@@ -34,7 +34,9 @@ def test_decimal_numbers_are_those_of_the_c_library(tmp_path: Path) -> None:
 
 
 def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) -> None:
-    run_model(tmp_path, "cursor_model", ("base/subjects.c", "base/subject_text.c", "base/siphash.c"))
+    run_model(
+        tmp_path, "cursor_model", ("base/subjects.c", "base/subject_groups.c", "base/subject_text.c", "base/siphash.c")
+    )
 
 
 def test_a_treap_keeps_its_order_and_stays_flat_wherever_items_come_and_go(tmp_path: Path) -> None:

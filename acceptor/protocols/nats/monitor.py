@@ -8,6 +8,7 @@ what several acceptors say, as nats-server's monitoring shows it.
     nats.wanted        by a server behind a route, of whatever acceptor: what of that it has been sent from here
     nats.closed        of connections that have ended, the last ones
     nats.accounts      figures by account
+    nats.kept          what is kept of earlier matches
 
 Each answer is of a bounded piece; whoever asks goes on from where it ended. Nothing is kept for this but what there was
 of connections that have ended, and of those so many and so many bytes.
@@ -33,7 +34,9 @@ INDEX_BITS: Final = 20  # of a connection's number: its place in the table (csrc
 # struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
 FIGURES: Final = struct.Struct("<4I9Q")
 SUBSCRIPTION: Final = struct.Struct("<2Q4I")
-ACCOUNT: Final = struct.Struct("<16Q")
+ACCOUNT: Final = struct.Struct("<13Q")
+KEPT: Final = struct.Struct("<5Q")
+PLACE_SHIFT: Final = 32  # nats_figures.c
 
 FIGURES_AT_ONCE: Final = 4096
 CLIENTS_AT_ONCE: Final = 256
@@ -88,11 +91,18 @@ class AccountFigures(NamedTuple):
     removes: int
     looked: int
     hits: int
-    kept: int
-    fanout: int
-    max_fanout: int
     members: int
     name_bytes: int
+
+
+class Kept(NamedTuple):
+    """Of earlier matches, in some accounts; it goes on at `account` and `place`, unless `account` is 0."""
+
+    account: int
+    place: int
+    subjects: int
+    fanout: int
+    max_fanout: int
 
 
 class Subscription(NamedTuple):
@@ -163,6 +173,7 @@ class Monitor:
             "wanted": self._answer_wanted,
             "closed": self._answer_closed,
             "accounts": self._answer_accounts,
+            "kept": self._answer_kept,
             "account": lambda asked: orjson.dumps(self._account(asked["name"])),
         }
         for what, answer in questions.items():
@@ -267,6 +278,13 @@ class Monitor:
             at += ACCOUNT.size + figures.name_bytes
             found[data[at - figures.name_bytes : at].decode(errors="replace")] = figures._asdict()
         return orjson.dumps(found)
+
+    def _answer_kept(self, asked: dict[str, Any]) -> bytes:
+        """From an account and a place on, or of the account that is named."""
+        name = asked.get("name", "").encode(errors="surrogateescape")
+        start = int(asked.get("account", 0)) | int(asked.get("place", 0)) << PLACE_SHIFT
+        data = self._engine.ask(self._protocol, "kept", start, name, most=KEPT.size)
+        return orjson.dumps(Kept(*KEPT.unpack(data))._asdict())
 
 
 def _answer(asked: Asked, answer: Callable[[dict[str, Any]], bytes]) -> None:

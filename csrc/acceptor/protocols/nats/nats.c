@@ -10,6 +10,7 @@
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "base/subject_groups.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
 
@@ -290,6 +291,7 @@ static bool started(struct acceptor *a, void *state) {
 }
 
 static void go_on(struct acceptor *a, void *state) {
+    nats_hand_on(a, state);
     nats_leave_on(a, state);
     nats_mesh_tell_on(a, state);
 }
@@ -337,6 +339,7 @@ static void stopped(void *state) {
     nats_accounts_close(server);
     subject_walk_free(server->remote_walk);
     free(server->expired);
+    free(server->publishers.items);
     free(server->kept);
     nats_unbind_topics(server);
     nats_journey_close(server);
@@ -451,7 +454,7 @@ static void take_away(struct acceptor *a, struct connection *c, struct nats_subs
     const struct subject_pattern *p = s->entry.pattern;
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
     say_quoted(a, c, "Subscription to ", (struct text){(const uint8_t *)p->text, p->bytes});
-    if (g != NULL) say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name, g->name_bytes});
+    if (g != NULL) say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name->text, g->name->bytes});
     say_quoted(a, c, " (sid ", (struct text){(const uint8_t *)s->sid, s->sid_bytes});
     nats_say(a, c, ")'\r\n", 4);
     if (!c->closed) nats_unsubscribe(a, s);

@@ -14,6 +14,7 @@
  *   nats_run.c             ... of many in a row, as they come as a rule
  *   nats_deliver.c         from one publisher to all who are interested
  *   nats_give.c            ... into the output of one of them
+ *   nats_turns.c           ... in this turn or the next
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_leaving.c         what is forgotten in pieces
  *   nats_clock.c           pings, and who does not take its output
@@ -213,6 +214,8 @@ struct nats_server {
     uint32_t expired_count, expired_capacity;
     struct connection *orphaned; /* closed meanwhile */
 
+    struct connection_list publishers; /* that wait for the next turn, longest first */
+
     struct connection *leaving; /* closed, with subscriptions that are still to go: by next_orphaned */
     struct nats_remotes left;   /* what others wanted who have gone; of routes first */
 
@@ -382,6 +385,16 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
 uint64_t nats_random(struct nats_server *server);
 /* A subscription of the connection's own that is not in a queue and matches a subject. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
+
+/* --- nats_turns.c ------------------------------------------------------------------------------------------------- */
+
+/* Whether something may be published in this turn; else the connection stalls until a later one. */
+bool nats_wait_for_turn(struct acceptor *a, struct connection *c);
+static inline bool nats_may_hand_out(struct acceptor *a, struct connection *c) {
+    return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, c);
+}
+/* In the next, before others: who has waited longest. */
+void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 

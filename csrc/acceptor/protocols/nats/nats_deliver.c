@@ -3,6 +3,7 @@
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "base/subject_groups.h"
 
 /* xorshift64*: any will do, to be fair among members. */
 uint64_t nats_random(struct nats_server *server) {
@@ -19,37 +20,48 @@ uint64_t nats_random(struct nats_server *server) {
 static void deliver_alone(struct nats_delivery *d, struct subject_pattern *pattern) {
     struct subject_entry **items = subject_entries_items(&pattern->alone);
     for (uint32_t i = 0; i < pattern->alone.count; i++) nats_give(d, nats_subscription_of(items[i]));
+    d->looked += pattern->alone.count + subject_groups(pattern);
 }
 
-static uint64_t weight_of(struct subject_pattern *const *patterns, size_t from, size_t count, struct text name) {
-    uint64_t weight = 0;
-    for (size_t i = from; i < count; i++) {
-        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) weight += g->weight;
+static struct subject_groups *groups_here(const struct nats_delivery *d) {
+    return subjects_groups(d->account->subjects);
+}
+
+static struct text text_of(const struct subject_name *name) {
+    return (struct text){(const uint8_t *)name->text, name->bytes};
+}
+
+/* To the first that can be given it of some members, from one on; they are counted over all groups from `g` on. */
+static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t from, uint64_t end) {
+    uint64_t before = d->delivered, passed = 0;
+    for (; g != NULL && passed < end; g = g->same) {
+        struct subject_entry **items = subject_entries_items(&g->entries);
+        uint64_t skipped = from > passed ? from - passed : 0, left = end - passed;
+        for (uint64_t i = skipped; i < g->entries.count && i < left; i++) {
+            nats_give(d, nats_subscription_of(items[i]));
+            d->looked++;
+            if (d->delivered != before) return true;
+        }
+        passed += g->entries.count;
     }
-    return weight;
+    return false;
 }
 
 /* To one member here. Whoever is chosen and cannot be given it (it is closed, or the publisher, who wants no echo) is passed
- * over for another. */
-static bool deliver_to_member(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count,
-                              const struct subject_group *group, uint64_t weight) {
-    uint64_t before = d->delivered, random = nats_random(d->server);
-    for (uint64_t tries = weight; tries > 0 && d->delivered == before; tries--, random++) {
-        struct subject_entry *entry = subject_group_pick(patterns, at, count, group, random);
-        if (entry != NULL) nats_give(d, nats_subscription_of(entry));
-    }
-    return d->delivered != before;
+ * over for another. Each member of ours weighs 1. */
+static bool deliver_to_member(struct nats_delivery *d, struct subject_group *first, uint64_t members) {
+    uint64_t chosen = nats_random(d->server) % members;
+    return give_one(d, first, chosen, members) || give_one(d, first, 0, chosen);
 }
 
 /* ... of a group that only one pattern has. */
-static void deliver_to_any(struct nats_delivery *d, struct subject_pattern *const *patterns, struct subject_group *g) {
+static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
     uint64_t before = d->delivered;
-    if (g->weight == g->entries.count) {
-        uint32_t chosen = (uint32_t)(nats_random(d->server) & UINT32_MAX) % g->entries.count;
-        nats_give(d, nats_subscription_of(subject_entries_items(&g->entries)[chosen]));
-    }
-    if (d->delivered == before) deliver_to_member(d, patterns, 0, 1, g, g->weight);
+    uint32_t chosen = (uint32_t)(nats_random(d->server) & UINT32_MAX) % g->entries.count;
+    nats_give(d, nats_subscription_of(subject_entries_items(&g->entries)[chosen]));
+    if (d->delivered != before) return;
+    g->same = NULL;
+    deliver_to_member(d, g, g->entries.count);
 }
 
 /* --- to other acceptors ------------------------------------------------------------------------------------------- */
@@ -60,7 +72,7 @@ struct abroad {
     bool any;       /* a group there has the message, or will */
     uint32_t flags; /* of what is passed on */
     struct subject_pattern *const *patterns;
-    size_t count;
+    size_t count, groups;
     struct nats_alone alone;
     struct nats_chosen chosen;
 };
@@ -78,29 +90,41 @@ static bool may_choose(const struct nats_server *server, struct subject_entry *e
     return nats_is_route(r->other) || (among.tried & bit_of(r->other)) == 0;
 }
 
-static uint64_t other_weight(const struct nats_server *server, struct subject_entries *entries,
-                             struct nats_candidates among) {
-    struct subject_entry **items = subject_entries_items(entries);
+static uint64_t other_weight(const struct nats_server *server, struct subject_group *g, struct nats_candidates among) {
+    struct subject_entry **items = subject_entries_items(&g->entries);
     uint64_t weight = 0;
-    for (uint32_t i = 0; i < entries->count; i++)
+    for (uint32_t i = 0; i < g->entries.count; i++)
         if (may_choose(server, items[i], among)) weight += items[i]->weight;
     return weight;
 }
 
-static uint64_t others_weight(const struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                              struct text name, struct nats_candidates among) {
+static uint64_t others_weight(const struct nats_server *server, const struct subject_name *name,
+                              struct nats_candidates among) {
     uint64_t weight = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) weight += other_weight(server, &g->entries, among);
-    }
+    for (struct subject_group *g = name->found; g != NULL; g = g->same) weight += other_weight(server, g, among);
     return weight;
 }
 
+/* One who has members, in proportion; NULL when there is none. */
+static struct subject_entry *pick_among(struct nats_server *server, const struct subject_name *name,
+                                        struct nats_candidates among) {
+    uint64_t weight = others_weight(server, name, among);
+    if (weight == 0) return NULL;
+    uint64_t left = nats_random(server) % weight;
+    for (struct subject_group *g = name->found; g != NULL; g = g->same) {
+        struct subject_entry **items = subject_entries_items(&g->entries);
+        for (uint32_t i = 0; i < g->entries.count; i++) {
+            if (!may_choose(server, items[i], among)) continue;
+            if (left < items[i]->weight) return items[i];
+            left -= items[i]->weight;
+        }
+    }
+    return NULL;
+}
+
 /* Who has left weighs nothing any more. */
-static uint64_t weight_abroad(const struct nats_server *server, const struct abroad *abroad, struct text name) {
-    if (server->left.first != NULL) return others_weight(server, abroad->patterns, abroad->count, name, anybody);
-    return weight_of(abroad->patterns, 0, abroad->count, name);
+static uint64_t weight_abroad(const struct nats_server *server, const struct subject_name *name) {
+    return server->left.first != NULL ? others_weight(server, name, anybody) : name->weight;
 }
 
 /* Of those before `end`. */
@@ -111,6 +135,7 @@ static void look_abroad(struct nats_delivery *d, struct nats_account *account, s
         subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
     for (size_t i = 0; i < abroad->count; i++) {
         struct subject_entry **items = subject_entries_items(&abroad->patterns[i]->alone);
+        abroad->groups += subject_groups(abroad->patterns[i]);
         for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) {
             struct nats_remote *r = remote_of(items[n]);
             uint32_t other = r->other;
@@ -126,7 +151,7 @@ static void begin_abroad(struct abroad *abroad, uint32_t account, uint32_t flags
     abroad->account = account;
     abroad->flags = flags;
     abroad->any = false;
-    abroad->count = abroad->alone.count = 0;
+    abroad->count = abroad->groups = abroad->alone.count = 0;
     abroad->chosen.count = abroad->chosen.bytes = 0;
 }
 
@@ -157,68 +182,80 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, struct subjec
 }
 
 /* One of the others with members, in proportion; it chooses one of them. */
-static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, size_t at,
-                          const struct subject_group *group) {
-    struct text name = {(const uint8_t *)group->name, group->name_bytes};
-    struct subject_entry *entry;
-    if (d->server->left.first != NULL)
-        entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, anybody);
-    else
-        entry = subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
-    choose(d, abroad, entry, name);
-}
-
-static void choose_by_name(struct nats_delivery *d, struct abroad *abroad, struct text name) {
-    for (size_t i = 0; i < abroad->count; i++) {
-        const struct subject_group *g = subject_find_group(abroad->patterns[i], name.at, name.bytes);
-        if (g == NULL) continue;
-        choose_abroad(d, abroad, i, g);
-        return;
-    }
+static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, const struct subject_name *name) {
+    struct subject_entry *entry = d->server->left.first != NULL
+                                      ? pick_among(d->server, name, anybody)
+                                      : subject_name_pick(name, nats_random(d->server) % name->weight);
+    choose(d, abroad, entry, text_of(name));
 }
 
 /* Of the servers that keep such messages, one has this one already. */
 static bool is_keepers(const struct nats_delivery *d, const struct subject_group *group) {
-    return d->kept && group->name_bytes == d->server->bound.queue_bytes &&
-           memcmp(group->name, d->server->bound.queue, group->name_bytes) == 0;
+    return d->kept && group->name->bytes == d->server->bound.queue_bytes &&
+           memcmp(group->name->text, d->server->bound.queue, group->name->bytes) == 0;
 }
 
-/* Groups that have members here, and perhaps abroad: all members count, wherever they are. */
-static void deliver_groups(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count,
+/* A group with members here, and perhaps abroad: all members count, wherever they are. */
+static void deliver_group(struct nats_delivery *d, const struct subject_name *name, struct abroad *abroad) {
+    const struct subject_name *others = NULL;
+    if (abroad != NULL && abroad->groups > 0) others = subject_groups_like(subjects_groups(d->account->remote), name);
+    uint64_t here = name->weight, there = others != NULL ? weight_abroad(d->server, others) : 0;
+    bool is_here = there == 0 || nats_random(d->server) % (here + there) < here;
+    if (is_here && deliver_to_member(d, name->found, here)) return;
+    if (there > 0) choose_abroad(d, abroad, others);
+}
+
+static void deliver_groups_of(struct nats_delivery *d, const struct subject_pattern *pattern) {
+    for (struct subject_group *g = pattern->groups; g != NULL; g = g->next)
+        if (!is_keepers(d, g)) deliver_to_any(d, g);
+}
+
+/* To one of each group that has members here, whatever the number of its patterns; some pattern has groups. */
+static void deliver_groups(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
                            struct abroad *abroad) {
-    bool is_only = count == 1, are_abroad = abroad != NULL && abroad->count > 0;
-    for (struct subject_group *g = patterns[at]->groups; g != NULL; g = g->next) {
-        if ((at > 0 && subject_group_seen(patterns, at, g)) || is_keepers(d, g)) continue;
-        struct text name = {(const uint8_t *)g->name, g->name_bytes};
-        uint64_t here = is_only ? g->weight : weight_of(patterns, at, count, name);
-        uint64_t there = are_abroad ? weight_abroad(d->server, abroad, name) : 0;
-        if (is_only && there == 0) {
-            deliver_to_any(d, patterns, g);
-            continue;
-        }
-        bool is_here = there == 0 || nats_random(d->server) % (here + there) < here;
-        if (is_here && deliver_to_member(d, patterns, at, count, g, here)) continue;
-        if (there > 0) choose_by_name(d, abroad, name);
+    size_t having = 0, last = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (patterns[i]->groups == NULL) continue;
+        having++;
+        last = i;
     }
-}
-
-static bool is_any_here(struct subject_pattern *const *patterns, size_t count, const struct subject_group *group) {
+    bool are_abroad = abroad != NULL && abroad->groups > 0;
+    if (having == 1 && !are_abroad) {
+        deliver_groups_of(d, patterns[last]);
+        return;
+    }
+    subject_groups_gather(groups_here(d), patterns, count);
+    if (are_abroad) subject_groups_gather(subjects_groups(d->account->remote), abroad->patterns, abroad->count);
     for (size_t i = 0; i < count; i++)
-        if (subject_find_group(patterns[i], group->name, group->name_bytes) != NULL) return true;
-    return false;
+        for (struct subject_group *g = patterns[i]->groups; g != NULL; g = g->next)
+            if (subject_group_leads(g) && !is_keepers(d, g)) deliver_group(d, g->name, abroad);
 }
 
+/* Groups that have no members here. */
 static void choose_groups_abroad(struct nats_delivery *d, struct abroad *abroad,
                                  struct subject_pattern *const *patterns, size_t count) {
+    const struct subject_groups *here = groups_here(d);
+    subject_groups_gather(groups_here(d), patterns, count);
+    subject_groups_gather(subjects_groups(d->account->remote), abroad->patterns, abroad->count);
     for (size_t i = 0; i < abroad->count; i++) {
         for (struct subject_group *g = abroad->patterns[i]->groups; g != NULL; g = g->next) {
-            if ((i > 0 && subject_group_seen(abroad->patterns, i, g)) || is_keepers(d, g)) continue;
-            if (!is_any_here(patterns, count, g)) choose_abroad(d, abroad, i, g);
+            if (!subject_group_leads(g) || is_keepers(d, g)) continue;
+            if (subject_groups_like(here, g->name) == NULL) choose_abroad(d, abroad, g->name);
         }
     }
 }
 
 /* --- a message ---------------------------------------------------------------------------------------------------- */
+
+static void deliver_matching(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
+                             struct abroad *abroad) {
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        deliver_alone(d, patterns[i]);
+        any |= patterns[i]->groups != NULL;
+    }
+    if (any) deliver_groups(d, patterns, count, abroad);
+}
 
 /* To all who want it here, and into `abroad`, if that is not NULL, who else does. */
 static bool hand_out(struct nats_delivery *d, struct abroad *abroad) {
@@ -228,12 +265,9 @@ static bool hand_out(struct nats_delivery *d, struct abroad *abroad) {
     if (abroad != NULL) look_abroad(d, d->account, abroad, NATS_OTHERS);
     if (count > 0) nats_begin(d);
     d->server->delivering = true;
-    for (size_t i = 0; i < count; i++) {
-        deliver_alone(d, patterns[i]);
-        if (patterns[i]->groups != NULL) deliver_groups(d, patterns, i, count, abroad);
-    }
+    deliver_matching(d, patterns, count, abroad);
     if (abroad == NULL) return d->delivered > 0;
-    if (abroad->count > 0) choose_groups_abroad(d, abroad, patterns, count);
+    if (abroad->groups > 0) choose_groups_abroad(d, abroad, patterns, count);
     return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
 }
 
@@ -255,9 +289,8 @@ static bool hand_out_abroad(struct nats_delivery *d, uint32_t number, struct con
     return any;
 }
 
-void nats_deliver_pattern(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count) {
-    deliver_alone(d, patterns[at]);
-    if (patterns[at]->groups != NULL) deliver_groups(d, patterns, at, count, NULL);
+void nats_deliver_matching(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count) {
+    deliver_matching(d, patterns, count, NULL);
 }
 
 static bool deliver(struct nats_delivery *d, uint32_t number, struct connection *asker) {
@@ -294,14 +327,10 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
     deliver(&d, account, NULL);
 }
 
-/* The groups of that name among patterns, from the first that has one. */
-static bool deliver_to_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
-                             struct text name) {
-    for (size_t i = 0; i < count; i++) {
-        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) return deliver_to_member(d, patterns, i, count, g, weight_of(patterns, i, count, name));
-    }
-    return false;
+/* To one member here of a group that was gathered. */
+static bool deliver_to_named(struct nats_delivery *d, struct text name) {
+    const struct subject_name *found = subject_groups_named(groups_here(d), name.at, name.bytes);
+    return found != NULL && deliver_to_member(d, found->found, found->weight);
 }
 
 /* What a stream of another server sends its consumer's clients they see under the subject that it was published to, which
@@ -337,8 +366,9 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     server->delivering = true;
     for (size_t i = 0; alone && i < matching; i++) deliver_alone(&d, patterns[i]);
     size_t left = 0;
+    if (count > 0) subject_groups_gather_named(groups_here(&d), patterns, matching, groups, count);
     for (size_t i = 0; i < count; i++)
-        if (!deliver_to_named(&d, patterns, matching, groups[i])) groups[left++] = groups[i];
+        if (!deliver_to_named(&d, groups[i])) groups[left++] = groups[i];
     nats_made(&d);
     if (d.answers) nats_go_on(a, server, number, NULL, message, true, false);
     return left;
@@ -346,33 +376,34 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 
 /* --- from a route ------------------------------------------------------------------------------------------------- */
 
-struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, struct nats_candidates among) {
-    uint64_t weight = others_weight(server, patterns, count, name, among);
-    if (weight == 0) return NULL;
-    uint64_t left = nats_random(server) % weight;
-    for (size_t i = 0; i < count; i++) {
-        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g == NULL) continue;
-        struct subject_entry **items = subject_entries_items(&g->entries);
-        for (uint32_t n = 0; n < g->entries.count; n++) {
-            if (!may_choose(server, items[n], among)) continue;
-            if (left < items[n]->weight) return items[n];
-            left -= items[n]->weight;
-        }
-    }
-    return NULL;
+struct subject_entry *nats_pick_other(struct nats_server *server, const struct nats_account *account,
+                                      struct subject_pattern *const *patterns, size_t count, struct text name,
+                                      struct nats_candidates among) {
+    struct subject_groups *groups = subjects_groups(account->remote);
+    subject_groups_gather_named(groups, patterns, count, &name, 1);
+    const struct subject_name *found = subject_groups_named(groups, name.at, name.bytes);
+    return found != NULL ? pick_among(server, found, among) : NULL;
 }
 
 /* To one member of a group on this server, wherever that is. */
-static void deliver_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
-                          struct text name, struct abroad *abroad) {
-    uint64_t here = weight_of(patterns, 0, count, name);
-    uint64_t there = abroad->count > 0 ? others_weight(d->server, abroad->patterns, abroad->count, name, acceptors) : 0;
-    bool is_here = here > 0 && (there == 0 || nats_random(d->server) % (here + there) < here);
-    if (is_here && deliver_to_named(d, patterns, count, name)) return;
-    if (there > 0)
-        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, acceptors), name);
+static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad) {
+    const struct subject_name *here = subject_groups_named(groups_here(d), name.at, name.bytes), *there = NULL;
+    if (abroad->groups > 0) there = subject_groups_named(subjects_groups(d->account->remote), name.at, name.bytes);
+    uint64_t weight_here = here != NULL ? here->weight : 0;
+    uint64_t weight_there = there != NULL ? others_weight(d->server, there, acceptors) : 0;
+    bool is_here =
+        weight_here > 0 && (weight_there == 0 || nats_random(d->server) % (weight_here + weight_there) < weight_here);
+    if (is_here && deliver_to_member(d, here->found, weight_here)) return;
+    if (weight_there > 0) choose(d, abroad, pick_among(d->server, there, acceptors), name);
+}
+
+/* Of all groups that are asked for, those that match, here and at other acceptors. */
+static void gather_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
+                         const struct text *groups, size_t count, const struct abroad *abroad) {
+    subject_groups_gather_named(groups_here(d), patterns, matching, groups, count);
+    if (abroad->groups > 0)
+        subject_groups_gather_named(subjects_groups(d->account->remote), abroad->patterns, abroad->count, groups,
+                                    count);
 }
 
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number,
@@ -392,7 +423,8 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     if (matching > 0) nats_begin(&d);
     server->delivering = true;
     for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
-    for (size_t i = 0; i < count; i++) deliver_named(&d, patterns, matching, groups[i], &abroad);
+    if (count > 0) gather_named(&d, patterns, matching, groups, count, &abroad);
+    for (size_t i = 0; i < count; i++) deliver_named(&d, groups[i], &abroad);
     d.message = message;
     pass_on(&d, &abroad);
     nats_made(&d);

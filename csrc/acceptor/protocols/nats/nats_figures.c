@@ -2,6 +2,7 @@
  * for the next from where the last one ended. Nothing is counted for this that a message would have to wait for. */
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "base/subject_groups.h"
 
 /* Of one connection. */
 struct nats_figures {
@@ -15,8 +16,13 @@ struct nats_figures {
 struct nats_account_figures {
     uint64_t number;
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t subscriptions, inserts, removes, looked, hits, kept, fanout, max_fanout, members, name_bytes;
+    uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
 }; /* behind it the name */
+
+/* What is kept of earlier matches, of some accounts; it goes on with that account, at that place; 0: with none. */
+struct nats_kept_figures {
+    uint64_t account, place, subjects, fanout, max_fanout;
+};
 
 /* Of one subscription; behind it subject, queue and sid. */
 struct nats_subscription_figures {
@@ -80,7 +86,7 @@ static struct text subject_of(const struct subject_entry *e) {
 
 static struct text queue_of(const struct subject_entry *e) {
     if (e->group == NULL) return (struct text){0};
-    return (struct text){(const uint8_t *)e->group->name, e->group->name_bytes};
+    return (struct text){(const uint8_t *)e->group->name->text, e->group->name->bytes};
 }
 
 static bool put_subscription(const struct nats_subscription *s, uint32_t place, uint8_t *out, size_t limit,
@@ -126,21 +132,17 @@ static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, u
     return at;
 }
 
-enum { LOOKED_THROUGH = 64 }; /* accounts of a piece, each with all that is kept of earlier matches */
-
 /* From a number on, or the one that is named. */
 static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
-    size_t at = 0, looked_through = 0;
+    size_t at = 0;
     uint64_t first = q->value, end = server->account_count;
     if (q->bytes_count > 0) {
         first = nats_account_named(server, (struct text){q->bytes, q->bytes_count});
         end = first > 0 ? first + 1 : first;
     }
-    for (uint64_t i = first; i < end && looked_through < LOOKED_THROUGH; i++) {
+    for (uint64_t i = first; i < end; i++) {
         const struct nats_account *account = &server->accounts[i];
         if (account->subjects == NULL) continue;
-        struct subjects_kept kept;
-        looked_through += subjects_kept(account->subjects, &kept);
         struct nats_account_figures figures = {
             .number = i,
             .taken_messages = account->taken_messages,
@@ -153,9 +155,6 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
             .removes = account->removes,
             .looked = subjects_looked(account->subjects),
             .hits = subjects_hits(account->subjects),
-            .kept = kept.subjects,
-            .fanout = kept.fanout,
-            .max_fanout = kept.max_fanout,
             .members = account->members,
             .name_bytes = account->name_bytes,
         };
@@ -167,11 +166,36 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
     return (int64_t)at;
 }
 
+enum { LOOKED_AT_ONCE = 1 << 15, PLACE_SHIFT = 32 };
+
+/* From an account's number and a place there on, or of the one that is named. */
+static int64_t put_kept(const struct nats_server *server, const struct codec_question *q) {
+    uint64_t account = (uint32_t)q->value, end = server->account_count;
+    uint32_t place = (uint32_t)(q->value >> PLACE_SHIFT);
+    struct subjects_kept kept = {0};
+    size_t left = LOOKED_AT_ONCE;
+    if (q->bytes_count > 0) {
+        account = nats_account_named(server, (struct text){q->bytes, q->bytes_count});
+        end = account > 0 ? account + 1 : 0;
+    }
+    for (; account < end && left > 0; account++, place = 0) {
+        struct subjects *subjects = server->accounts[account].subjects;
+        if (subjects != NULL && !subjects_kept(subjects, &place, &left, &kept)) break;
+        if (left > 0) left--;
+    }
+    struct nats_kept_figures figures = {account < end ? account : 0, place, kept.subjects, kept.fanout,
+                                        kept.max_fanout};
+    if (q->out_limit < sizeof figures) return CALL_REFUSED;
+    memcpy(q->out, &figures, sizeof figures);
+    return sizeof figures;
+}
+
 int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *q) {
     struct nats_server *server = state;
     if (strcmp(what, "bind-topics") == 0) return nats_bind_topics(a, server, q->bytes, q->bytes_count);
     if (strcmp(what, "figures") == 0) return put_figures(a, server->protocol, q);
     if (strcmp(what, "accounts") == 0) return put_accounts(server, q);
+    if (strcmp(what, "kept") == 0) return put_kept(server, q);
     uint32_t from = 0;
     if (q->bytes_count != sizeof from) return CALL_REFUSED;
     memcpy(&from, q->bytes, sizeof from);

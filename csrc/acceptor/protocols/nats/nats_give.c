@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/decimal.h"
+#include "base/subject_groups.h"
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */
 
@@ -111,7 +112,7 @@ static void cut_off(struct nats_delivery *d, struct connection *c) {
 static bool is_denied(struct nats_delivery *d, const struct nats_subscription *s) {
     const struct subject_group *g = s->entry.group;
     struct text queue = {NULL, 0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     return !nats_may_have(&d->server->permissions, nats_of(s->connection)->permissions, d->message->subject, queue);
 }
 
@@ -213,6 +214,7 @@ void nats_made(struct nats_delivery *d) {
         d->account->given_messages += d->delivered;
         d->account->given_bytes += d->bytes;
     }
+    d->a->handed += nats_handed(d);
     if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
     nats_settle(d->a, d->server);
 }

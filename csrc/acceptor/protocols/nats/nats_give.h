@@ -28,6 +28,7 @@ struct nats_delivery {
     bool kept;                   /* here, and so by no other server of the group that shares that */
     struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
     uint64_t delivered, bytes;
+    uint64_t looked; /* at so many who might have it */
     struct nats_account *account;
 };
 
@@ -44,9 +45,14 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     d.from = NULL;
     d.is_cut = d.answers = d.kept = false;
     d.shared = NULL;
-    d.delivered = d.bytes = 0;
+    d.delivered = d.bytes = d.looked = 0;
     d.account = account;
     return d;
+}
+
+/* What it has cost so far, as HANDED_PER_TURN counts. */
+static inline size_t nats_handed(const struct nats_delivery *d) {
+    return (size_t)(d->looked + d->bytes / HANDED_BYTES);
 }
 
 /* There is somebody who may have d->message. */
@@ -60,7 +66,7 @@ void nats_made(struct nats_delivery *d);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* To all who stand alone in a pattern, and to one of each group that no pattern before it has; nobody is anywhere else. */
-void nats_deliver_pattern(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count);
+/* To all who stand alone in these patterns, and to one of each group; nobody is anywhere else. */
+void nats_deliver_matching(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count);
 
 #endif

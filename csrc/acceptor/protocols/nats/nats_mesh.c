@@ -15,6 +15,7 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "base/subject_groups.h"
 
 enum mesh_kind {
     MESH_INTEREST = 1, /* body: struct interest, subject, queue */
@@ -101,8 +102,8 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
     if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.weight = g->entries.count;
-        i.queue_bytes = g->name_bytes;
-        send_interest(t->a, t->server, t->other, &i, p->text, g->name);
+        i.queue_bytes = g->name->bytes;
+        send_interest(t->a, t->server, t->other, &i, p->text, g->name->text);
     }
 }
 
@@ -124,8 +125,8 @@ static void tell_route_pattern(void *context, struct subject_pattern *p) {
     struct interest i = {t->account, 1, 0, p->bytes, 0};
     tell_route_entries(t, &p->alone, &i, p, NULL);
     for (struct subject_group *g = p->groups; g != NULL; g = g->next) {
-        i.queue_bytes = g->name_bytes;
-        tell_route_entries(t, &g->entries, &i, p, g->name);
+        i.queue_bytes = g->name->bytes;
+        tell_route_entries(t, &g->entries, &i, p, g->name->text);
     }
 }
 
@@ -235,7 +236,8 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
                                        uint32_t other, struct text subject, struct text queue) {
     struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
     if (p == NULL) return NULL;
-    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    struct subject_group *g =
+        queue.bytes > 0 ? subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes) : NULL;
     if (queue.bytes > 0 && g == NULL) return NULL;
     struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
     for (uint32_t i = 0; i < entries->count; i++) {
@@ -247,7 +249,7 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
 
 /* What other servers want has a limit, over all of them together: see nats_route.c. */
 static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
-    uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name_bytes : 0);
+    uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
     if (!nats_is_route(r->other)) return;
     server->interest += more ? 1 : UINT64_MAX;
     server->interest_bytes += more ? bytes : -bytes;
@@ -339,7 +341,7 @@ void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_rem
     const struct subject_pattern *p = r->entry.pattern;
     const struct subject_group *g = r->entry.group;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     pass_interest(a, server, r, subject, queue, 0);
     nats_forget_remote(server, r);
 }
@@ -493,7 +495,7 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     const struct nats_candidates among = {.end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS,
                                           .tried = m->tried,
                                           .stamp = stamp_those_who_have_it(server, patterns, count)};
-    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, among);
+    const struct subject_entry *e = nats_pick_other(server, account, patterns, count, name, among);
     if (e == NULL) return;
     struct nats_chosen chosen;
     chosen.count = 1;

@@ -5,6 +5,7 @@
 
 #include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
+#include "base/subject_groups.h"
 
 enum nats_asked { ASKED_PUBLISH = 1, ASKED_HAVE };
 
@@ -173,9 +174,9 @@ struct matched {
 
 /* A queue's name in a permission may have wildcards; or just be called so. */
 static bool queue_matches(const struct subject_group *g, struct text queue) {
-    if (g->name_bytes == queue.bytes && memcmp(g->name, queue.at, queue.bytes) == 0) return true;
-    return subject_has_wildcard(g->name, g->name_bytes) &&
-           subject_covers(g->name, g->name_bytes, queue.at, queue.bytes);
+    if (g->name->bytes == queue.bytes && memcmp(g->name->text, queue.at, queue.bytes) == 0) return true;
+    return subject_has_wildcard(g->name->text, g->name->bytes) &&
+           subject_covers(g->name->text, g->name->bytes, queue.at, queue.bytes);
 }
 
 static struct matched match(const struct nats_permission_sets *all, const struct patterns *p, struct text subject,

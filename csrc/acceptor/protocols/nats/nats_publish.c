@@ -203,6 +203,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
         look_at_subject(a, c, m, false);
         return 0;
     }
+    if (!nats_may_hand_out(a, c)) return 0;
     if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !may_leave(a, c, server, m)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;

@@ -122,7 +122,8 @@ struct nats_candidates {
 };
 
 /* One who has members of a group, in proportion; NULL when there is none. */
-struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, struct nats_candidates among);
+struct subject_entry *nats_pick_other(struct nats_server *server, const struct nats_account *account,
+                                      struct subject_pattern *const *patterns, size_t count, struct text name,
+                                      struct nats_candidates among);
 
 #endif

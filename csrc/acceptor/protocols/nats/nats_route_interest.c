@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
+#include "base/subject_groups.h"
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
 
@@ -23,7 +24,7 @@ static uint64_t weight_here(const struct nats_account *account, struct text subj
     const struct subject_pattern *p = subjects_find(account->subjects, subject.at, subject.bytes);
     if (p == NULL) return 0;
     if (queue.bytes == 0) return p->alone.count;
-    const struct subject_group *g = subject_find_group(p, queue.at, queue.bytes);
+    const struct subject_group *g = subject_group_find(subjects_groups(account->subjects), p, queue.at, queue.bytes);
     return g != NULL ? g->entries.count : 0;
 }
 
@@ -45,7 +46,8 @@ static uint64_t weight_there(const struct nats_server *server, const struct nats
     if (account->remote == NULL) return 0;
     struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
     if (p == NULL) return 0;
-    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    struct subject_group *g =
+        queue.bytes > 0 ? subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes) : NULL;
     if (queue.bytes > 0 && g == NULL) return 0;
     struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
     struct subject_entry **items = subject_entries_items(entries);
@@ -103,7 +105,7 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
     const struct subject_pattern *p = r->entry.pattern;
     const struct subject_group *g = r->entry.group;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     uint64_t others = weight_here(account, subject, queue) + weight_there(server, account, subject, queue, r) +
                       weight_kept(server, r->account, subject, queue);
     say_if_new(a, server, r->account, subject, queue, weight, others);
@@ -207,7 +209,7 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
     if (t->c->closed) return;
     if (p->alone.count > 0) tell(t, subject, (struct text){0});
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next)
-        tell(t, subject, (struct text){(const uint8_t *)g->name, g->name_bytes});
+        tell(t, subject, (struct text){(const uint8_t *)g->name->text, g->name->bytes});
 }
 
 static void tell_binding(void *context, struct subject_pattern *p) {

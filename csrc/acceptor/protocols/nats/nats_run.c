@@ -109,7 +109,7 @@ static void hand_out(struct nats_delivery *d, struct connection *c, const struct
     bool any = false;
     if (count > 0) {
         nats_begin(d);
-        for (size_t i = 0; i < count; i++) nats_deliver_pattern(d, patterns, i, count);
+        nats_deliver_matching(d, patterns, count);
         any = d->delivered != before;
         if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
         d->shared = NULL;
@@ -125,7 +125,7 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
     struct nats_server *server = nats_server_of(a, c);
     struct nats_account *account = nats_account_of(a, c);
     struct nats *n = nats_of(c);
-    if (!may_run(a, c, server)) return 0;
+    if (!may_run(a, c, server) || a->handed >= HANDED_PER_TURN) return 0;
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message m = {.from = nats_sender(a, c), .joined = true};
     uint64_t messages = 0, payloads = 0;
@@ -143,7 +143,7 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
         n->in_messages++;
         n->in_bytes += m.payload_bytes;
         hand_out(&d, c, &m);
-        if (c->closed || c->closing || !may_go_on(a, c)) break;
+        if (c->closed || c->closing || !may_go_on(a, c) || a->handed + nats_handed(&d) >= HANDED_PER_TURN) break;
     }
     nats_made(&d);
     if (messages > 0) count_run(a, c, account, messages, payloads);

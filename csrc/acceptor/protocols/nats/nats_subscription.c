@@ -5,6 +5,7 @@
 
 #include "acceptor/protocols/nats/nats.h"
 #include "base/map.h"
+#include "base/subject_groups.h"
 
 enum { FIRST_SIDS = 8 };
 
@@ -64,7 +65,7 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
     const struct subject_pattern *p = s->entry.pattern;
     const struct subject_group *g = s->entry.group;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     nats_tell(a, nats_server_of(a, s->connection), nats_of(s->connection)->account, subject, queue, weight);
 }
 
@@ -86,7 +87,7 @@ struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct c
         if (s == NULL) continue;
         const struct subject_group *g = s->entry.group;
         struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
-        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+        if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
         if (!may_subscribe(a, c, subject, queue)) return s;
     }
     return NULL;

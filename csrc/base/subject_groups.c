@@ -1,0 +1,267 @@
+#include "base/subject_groups.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_HEADS = 16 };
+
+/* --- tables ------------------------------------------------------------------------------------------------------- */
+
+/* Addresses are as good as numbers. */
+static uint64_t hash_of_member(const struct subject_pattern *pattern, const struct subject_name *name) {
+    uint64_t mixed = (uint64_t)(uintptr_t)pattern * 0x9e3779b97f4a7c15ULL ^ name->hash;
+    return mixed * 0xff51afd7ed558ccdULL >> 32;
+}
+
+static struct subject_links larger_than(const struct subject_links *links) {
+    size_t heads = links->heads != NULL ? (links->mask + 1) * 2 : FIRST_HEADS;
+    return (struct subject_links){calloc(heads, sizeof(void *)), heads - 1, links->count};
+}
+
+/* Whether one more has its place without this; there must be heads. */
+static bool is_roomy(const struct subject_links *links) {
+    return links->heads != NULL && links->count <= links->mask;
+}
+
+static bool grow_names(struct subject_links *links) {
+    if (is_roomy(links)) return true;
+    struct subject_links larger = larger_than(links);
+    if (larger.heads == NULL) return links->heads != NULL;
+    for (size_t i = 0; links->heads != NULL && i <= links->mask; i++) {
+        for (struct subject_name *n = links->heads[i], *next; n != NULL; n = next) {
+            void **head = &larger.heads[n->hash & larger.mask];
+            next = n->next_hash;
+            n->next_hash = *head;
+            *head = n;
+        }
+    }
+    free(links->heads);
+    *links = larger;
+    return true;
+}
+
+static bool grow_members(struct subject_links *links) {
+    if (is_roomy(links)) return true;
+    struct subject_links larger = larger_than(links);
+    if (larger.heads == NULL) return links->heads != NULL;
+    for (size_t i = 0; links->heads != NULL && i <= links->mask; i++) {
+        for (struct subject_group *g = links->heads[i], *next; g != NULL; g = next) {
+            void **head = &larger.heads[hash_of_member(g->pattern, g->name) & larger.mask];
+            next = g->next_hash;
+            g->next_hash = *head;
+            *head = g;
+        }
+    }
+    free(links->heads);
+    *links = larger;
+    return true;
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+static struct subject_name *find_name(const struct subject_groups *all, uint64_t hash, const void *text, size_t bytes) {
+    if (all->names.heads == NULL) return NULL;
+    struct subject_name *n = all->names.heads[hash & all->names.mask];
+    while (n != NULL && (n->hash != hash || n->bytes != bytes || memcmp(n->text, text, bytes) != 0)) n = n->next_hash;
+    return n;
+}
+
+static struct subject_name *name_for(struct subject_groups *all, const void *text, size_t bytes) {
+    uint64_t hash = siphash(all->key, text, bytes);
+    struct subject_name *n = find_name(all, hash, text, bytes);
+    if (n != NULL || !grow_names(&all->names)) return n;
+    n = calloc(1, sizeof *n + bytes);
+    if (n == NULL) return NULL;
+    n->hash = hash;
+    n->bytes = (uint32_t)bytes;
+    memcpy(n->text, text, bytes);
+    void **head = &all->names.heads[hash & all->names.mask];
+    n->next_hash = *head;
+    *head = n;
+    all->names.count++;
+    return n;
+}
+
+static void drop_if_unused(struct subject_groups *all, struct subject_name *name) {
+    if (name->groups > 0) return;
+    void **head = &all->names.heads[name->hash & all->names.mask];
+    if (*head == name) {
+        *head = name->next_hash;
+    } else {
+        struct subject_name *before = *head;
+        while (before->next_hash != name) before = before->next_hash;
+        before->next_hash = name->next_hash;
+    }
+    all->names.count--;
+    free(name);
+}
+
+/* --- groups ------------------------------------------------------------------------------------------------------- */
+
+static struct subject_group *find_member(const struct subject_groups *all, const struct subject_pattern *pattern,
+                                         const struct subject_name *name) {
+    if (all->members.heads == NULL) return NULL;
+    struct subject_group *g = all->members.heads[hash_of_member(pattern, name) & all->members.mask];
+    while (g != NULL && (g->pattern != pattern || g->name != name)) g = g->next_hash;
+    return g;
+}
+
+struct subject_group *subject_group_find(const struct subject_groups *all, const struct subject_pattern *pattern,
+                                         const void *name, size_t bytes) {
+    if (pattern->groups == NULL) return NULL;
+    const struct subject_name *n = find_name(all, siphash(all->key, name, bytes), name, bytes);
+    return n != NULL ? find_member(all, pattern, n) : NULL;
+}
+
+static void list(struct subject_pattern *pattern, struct subject_group *g) {
+    g->count = subject_groups(pattern) + 1;
+    g->next = pattern->groups;
+    if (g->next != NULL) g->next->previous = g;
+    pattern->groups = g;
+}
+
+static void unlist(struct subject_pattern *pattern, const struct subject_group *g) {
+    uint32_t left = subject_groups(pattern) - 1;
+    if (g->next != NULL) g->next->previous = g->previous;
+    if (g->previous != NULL)
+        g->previous->next = g->next;
+    else
+        pattern->groups = g->next;
+    if (pattern->groups != NULL) pattern->groups->count = left;
+}
+
+struct subject_group *subject_group_make(struct subject_groups *all, struct subject_pattern *pattern, const void *name,
+                                         size_t bytes) {
+    struct subject_name *n = name_for(all, name, bytes);
+    if (n == NULL) return NULL;
+    struct subject_group *g = n->groups > 0 ? find_member(all, pattern, n) : NULL;
+    if (g != NULL) return g;
+    g = grow_members(&all->members) ? calloc(1, sizeof *g) : NULL;
+    if (g == NULL) {
+        drop_if_unused(all, n);
+        return NULL;
+    }
+    g->pattern = pattern;
+    g->name = n;
+    n->groups++;
+    list(pattern, g);
+    void **head = &all->members.heads[hash_of_member(pattern, n) & all->members.mask];
+    g->next_hash = *head;
+    *head = g;
+    all->members.count++;
+    return g;
+}
+
+void subject_group_forget(struct subject_groups *all, struct subject_group *g) {
+    assert(g->entries.count == 0 && g->entries.capacity == 0);
+    void **head = &all->members.heads[hash_of_member(g->pattern, g->name) & all->members.mask];
+    if (*head == g) {
+        *head = g->next_hash;
+    } else {
+        struct subject_group *before = *head;
+        while (before->next_hash != g) before = before->next_hash;
+        before->next_hash = g->next_hash;
+    }
+    all->members.count--;
+    unlist(g->pattern, g);
+    g->name->groups--;
+    drop_if_unused(all, g->name);
+    free(g);
+}
+
+void subject_groups_free(struct subject_groups *all) {
+    assert(all->members.count == 0 && all->names.count == 0);
+    free(all->members.heads);
+    free(all->names.heads);
+}
+
+/* --- gathering ---------------------------------------------------------------------------------------------------- */
+
+/* Whether it is the first of its name. What was found before stays in its order but for the first, which stays first. */
+static bool gather(struct subject_groups *all, struct subject_group *g) {
+    struct subject_name *n = g->name;
+    bool is_first = n->gathered != all->gathered;
+    if (is_first) {
+        n->gathered = all->gathered;
+        n->found = g;
+        n->weight = 0;
+        g->same = NULL;
+    } else {
+        g->same = n->found->same;
+        n->found->same = g;
+    }
+    n->weight += g->weight;
+    return is_first;
+}
+
+size_t subject_groups_gather(struct subject_groups *all, struct subject_pattern *const *patterns, size_t count) {
+    size_t names = 0;
+    all->gathered++;
+    for (size_t i = 0; i < count; i++)
+        for (struct subject_group *g = patterns[i]->groups; g != NULL; g = g->next) names += gather(all, g);
+    return names;
+}
+
+size_t subject_groups_count(struct subject_groups *all, struct subject_pattern *const *patterns, size_t count) {
+    size_t having = 0, groups = 0;
+    for (size_t i = 0; i < count; i++) {
+        having += patterns[i]->groups != NULL;
+        groups += subject_groups(patterns[i]);
+    }
+    return having > 1 ? subject_groups_gather(all, patterns, count) : groups;
+}
+
+/* By looking for them, or by going through all, whichever is less. */
+void subject_groups_gather_named(struct subject_groups *all, struct subject_pattern *const *patterns, size_t count,
+                                 const struct text *names, size_t names_count) {
+    size_t groups = 0;
+    assert(names_count > 0);
+    for (size_t i = 0; i < count; i++) groups += subject_groups(patterns[i]);
+    if (groups / names_count <= count) {
+        subject_groups_gather(all, patterns, count);
+        return;
+    }
+    all->gathered++;
+    for (size_t n = 0; n < names_count; n++) {
+        uint64_t hash = siphash(all->key, names[n].at, names[n].bytes);
+        const struct subject_name *name = find_name(all, hash, names[n].at, names[n].bytes);
+        if (name == NULL || name->gathered == all->gathered) continue;
+        for (size_t i = 0; i < count; i++) {
+            struct subject_group *g = find_member(all, patterns[i], name);
+            if (g != NULL) gather(all, g);
+        }
+    }
+}
+
+static struct subject_name *if_gathered(const struct subject_groups *all, struct subject_name *name) {
+    return name != NULL && name->gathered == all->gathered ? name : NULL;
+}
+
+struct subject_name *subject_groups_named(const struct subject_groups *all, const void *name, size_t bytes) {
+    return if_gathered(all, find_name(all, siphash(all->key, name, bytes), name, bytes));
+}
+
+struct subject_name *subject_groups_like(const struct subject_groups *all, const struct subject_name *name) {
+    return if_gathered(all, find_name(all, name->hash, name->text, name->bytes));
+}
+
+/* --- picking ------------------------------------------------------------------------------------------------------ */
+
+static struct subject_entry *pick_in(struct subject_group *g, uint64_t nth) {
+    struct subject_entry **items = subject_entries_items(&g->entries);
+    if (g->weight == g->entries.count) return items[nth];
+    for (uint32_t i = 0; i < g->entries.count; i++) {
+        if (nth < items[i]->weight) return items[i];
+        nth -= items[i]->weight;
+    }
+    return NULL;
+}
+
+struct subject_entry *subject_name_pick(const struct subject_name *name, uint64_t nth) {
+    for (struct subject_group *g = name->found; g != NULL; g = g->same) {
+        if (nth < g->weight) return pick_in(g, nth);
+        nth -= g->weight;
+    }
+    return NULL;
+}

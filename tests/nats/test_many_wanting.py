@@ -1,0 +1,145 @@
+"""What very many want: it is handed out in time that grows with them and no faster, and not in one turn."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.acceptor.engine import COMMAND, Engine, protocol_number
+from mq_shards.csrc._core import lib
+
+from tests.nats.servers import NatsServer
+from tests.nats.wire import Wire
+
+NATS = protocol_number("nats")
+HANDED_PER_TURN = 1 << 16  # csrc/acceptor/engine.h
+GROUPS = 20_000
+ROUNDS = 10
+CONNECT = b'CONNECT {"verbose":false}\r\n'
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    """An acceptor without Python's part of the protocol: nobody has to say who he is."""
+    board, wake = os.memfd_create("board"), os.eventfd(0, os.EFD_NONBLOCK)
+    assert lib.board_format(board)
+    engine = Engine(0, 1, 1, board, wake)
+    os.close(board)
+    engine.turn(1)
+    yield engine
+    engine.close()
+    os.close(wake)
+
+
+class Client:
+    def __init__(self, engine: Engine) -> None:
+        self.socket, theirs = socket.socketpair()
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            self.socket.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+        self.socket.setblocking(False)
+        self.engine = engine
+        self.conn = engine.adopt(theirs.detach(), NATS)
+        self.heard = b""
+        self.turn()
+        engine.call(self.conn, "flags", 0)  # neither verbose nor pedantic, and no echo
+
+    def turn(self) -> None:
+        self.engine.turn(1)
+        for upcall in self.engine.upcalls():
+            if upcall.kind == COMMAND:  # INFO is to be said
+                self.engine.resume(upcall.conn)
+
+    def say(self, text: bytes) -> None:
+        while text:
+            try:
+                text = text[self.socket.send(text) :]
+            except BlockingIOError:
+                self.turn()
+
+    def hear(self) -> bytes:
+        try:
+            while data := self.socket.recv(1 << 20):
+                self.heard += data
+        except BlockingIOError:
+            pass
+        return self.heard
+
+    def turns_until_pong(self) -> int:
+        """How many it takes until a PING is answered."""
+        before = self.hear().count(b"PONG\r\n")
+        self.say(b"PING\r\n")
+        for turns in range(1000):
+            if self.hear().count(b"PONG\r\n") > before:
+                return turns
+            self.turn()
+        raise AssertionError("no PONG")
+
+
+def published(engine: Engine) -> int:
+    return engine.counters(NATS)["in-msgs"]
+
+
+def test_a_turn_hands_out_so_much_and_others_are_answered_meanwhile(engine: Engine) -> None:
+    """Who subscribes is the publisher itself, who wants no echo, so that nothing has to be read."""
+    publisher, other = Client(engine), Client(engine)
+    lines, wanting = 3000, 2000
+    publisher.say(b"".join(b"SUB a %d\r\n" % n for n in range(wanting)))
+    publisher.turns_until_pong()
+    publisher.say(b"PUB a 0\r\n\r\n" * lines)
+    most = 0
+    for _ in range(40):
+        before = published(engine)
+        other.say(b"PING\r\n")
+        publisher.turn()
+        publisher.hear()
+        most = max(most, published(engine) - before)
+    assert 0 < most <= HANDED_PER_TURN // wanting + 2
+    assert other.hear().count(b"PONG\r\n") >= 39
+    for _ in range(1000):
+        if published(engine) == lines:
+            break
+        publisher.turn()
+        publisher.hear()
+    assert published(engine) == lines
+
+
+def test_publishers_who_wait_take_turns(engine: Engine) -> None:
+    listener, publishers = Client(engine), [Client(engine) for _ in range(5)]
+    wanting, lines = 4000, 400
+    listener.say(b"SUB p.* 1\r\n")
+    for number, publisher in enumerate(publishers):
+        publisher.say(b"".join(b"SUB p.%d %d\r\n" % (number, n) for n in range(wanting)))
+        publisher.turns_until_pong()
+    for number, publisher in enumerate(publishers):
+        publisher.say(b"PUB p.%d 0\r\n\r\n" % number * lines)
+    for _ in range(2 * len(publishers) + 2):
+        listener.turn()
+    heard = Counter(line for line in listener.hear().split(b"\r\n") if line)
+    assert all(0 < heard[b"MSG p.%d 1 0" % number] < lines for number in range(len(publishers)))
+
+
+def test_a_message_for_many_groups_of_several_patterns_is_handed_out_in_time(server: NatsServer) -> None:
+    """Where groups are compared with each other this takes minutes."""
+    if server.acceptors == 0:
+        pytest.skip("a real one compares them")
+    client, publisher = Wire(server.port), Wire(server.port)
+    client.socket.settimeout(60)
+    for pattern in (b"many.*", b"many.>"):
+        lines = (b"SUB %b q%d %b%d\r\n" % (pattern, n, pattern[-1:], n) for n in range(GROUPS))
+        client.send(CONNECT + b"".join(lines))
+    client.barrier()
+    publisher.send(CONNECT)
+    publisher.barrier()
+    publisher.socket.settimeout(60)
+    for _ in range(ROUNDS):
+        client.heard.data = b""
+        client.asked = 0
+        publisher.send(b"PUB many.a 0\r\n\r\n")
+        publisher.barrier()
+        client.barrier()
+        assert client.heard.data.count(b"MSG many.a ") == GROUPS
+    client.close()
+    publisher.close()
