@@ -431,6 +431,40 @@ def test_one_that_cannot_be_read_keeps_nobody_from_the_others(tmp_path: Path) ->
     assert store.keys() == [first]
 
 
+def test_what_is_no_file_is_no_account_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    store = Directory(terms(tmp_path))
+    store.save(A.public, OPERATOR.account(A), 0)
+    os.mkfifo(tmp_path / f"{B.public}{SUFFIX}")
+    (tmp_path / f"{C.public}{SUFFIX}").symlink_to(tmp_path / f"{C.public}{SUFFIX}")
+    found: list[dict[str, str]] = []
+    keys = [A.public, B.public, C.public]
+    reading = threading.Thread(target=lambda: found.append(store.read(keys)), daemon=True)
+    reading.start()
+    reading.join(60)
+    assert [list(one) for one in found] == [[A.public]]
+    store.save(B.public, OPERATOR.account(B), 0)
+    assert list(store.read(keys)) == [A.public, B.public]
+
+
+def test_a_broker_drops_nothing_that_another_is_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Directory(terms(tmp_path)), Directory(terms(tmp_path))
+    fsync = os.fsync
+    there: list[int] = []
+
+    def meanwhile(fd: int) -> None:
+        fsync(fd)
+        other.scan()
+        there.append(len(list(tmp_path.glob(f"*{WRITING}"))))
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    for _ in range(2):
+        one.save(A.public, OPERATOR.account(A, {"payload": len(there)}), 0)
+    assert there == [1, 0, 1, 0], "while a file is written, and when its directory is told"
+    left = tmp_path / f"{A.public}{SUFFIX}.killed{WRITING}"
+    left.write_text("half")
+    assert other.scan() == [A.public] and not left.exists()
+
+
 def test_what_was_begun_before_it_is_configured_anew_is_done_first(tmp_path: Path) -> None:
     """Else it would be removed as half of a file, or not be known."""
     is_begun, may_go_on = threading.Event(), threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,8 +32,8 @@ class Known:
         self.operator = Operator(content, self, self._changed, now_s=lambda: self.now_s)
         self.operator.start({})
 
-    def _changed(self, rows: list[dict[str, Any]]) -> None:
-        self.said.append({row["name"]: row for row in rows})
+    def _changed(self, rows: Mapping[str, dict[str, Any]], _: set[str] | None) -> None:
+        self.said.append(copy.deepcopy(dict(rows)))
 
     def fetch(self, account: str, found: Callable[[str], None]) -> None:
         self.asked.append(account)

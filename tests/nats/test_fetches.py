@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mq_shards.acceptor.protocols.nats.fetches import MAX_WAITING, PATIENCE_S, Fetches
+from mq_shards.acceptor.protocols.nats.fetches import LOOKED_AT, MAX_WAITING, PATIENCE_S, Fetches
 
 AT_ONCE = 16
 
@@ -17,12 +17,23 @@ class Slow:
     def __init__(self) -> None:
         self.asked: dict[str, Callable[[str], None]] = {}
         self.now_s = 0.0
-        self.fetches = Fetches(self._fetch, AT_ONCE, lambda: self.now_s)
+        self.pokes = 0
+        self.fetches = Fetches(self._fetch, AT_ONCE, self._poke, lambda: self.now_s)
         self.heard: list[tuple[str, str]] = []
 
     def _fetch(self, account: str, found: Callable[[str], None]) -> None:
         assert account not in self.asked, "one fetch is enough"
         self.asked[account] = found
+
+    def _poke(self) -> None:
+        self.pokes += 1
+
+    def settle(self) -> bool:
+        """A turn, if one was asked for."""
+        asked, self.pokes = self.pokes > 0, 0
+        if asked:
+            self.fetches.settle()
+        return asked
 
     def want(self, account: str, host: str) -> None:
         self.fetches.fetch(account, host, lambda jwt: self.heard.append((account, jwt)))
@@ -72,6 +83,26 @@ def test_who_has_waited_too_long_is_told_so_and_nobody_is_asked() -> None:
     slow.answer(under_way[0], "")
     assert len(slow.asked) == len(under_way) - 1
     assert len(slow.heard) == AT_ONCE - len(under_way) + 1 and {jwt for _, jwt in slow.heard} == {""}
+
+
+def test_very_many_who_waited_too_long_are_told_so_in_pieces() -> None:
+    slow = Slow()
+    many = MAX_WAITING // 2
+    for number in range(many):
+        slow.want(f"A{number}", "192.0.2.1")
+    under_way = list(slow.asked)
+    slow.now_s = PATIENCE_S + 1
+    slow.answer(under_way[0], "")
+    longest, turns = len(slow.heard), 1
+    while True:
+        before = len(slow.heard)
+        if not slow.settle():
+            break
+        longest, turns = max(longest, len(slow.heard) - before), turns + 1
+    assert longest <= LOOKED_AT + 1 and turns >= many // (LOOKED_AT + 1)
+    assert len(slow.heard) == many - len(under_way) + 1
+    slow.want("B", "192.0.2.1")
+    assert "B" in slow.asked, "its line is empty again"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6), st.booleans()), max_size=200))

@@ -6,12 +6,12 @@ A set of permissions is made when the first connection has it, and given up with
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
-from mq_shards.acceptor.protocols.nats.shares import Account, ShareError, all_lines
+from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
@@ -32,7 +32,8 @@ class Admission:
         self._free: list[int] = []
         self._unused = ROUTES_SET + 1  # the first number that no set has ever had
         self._sharing: dict[str, str] = {}  # by account: what the codec was told
-        self._said: Sequence[Account] = ()  # what they share, as it was said
+        self._said: Collection[Account] = ()  # what they share, as it was said
+        self._lines: Lines | None = None
         self._system_account = ""  # whose JetStream's API is; empty: no server of the cluster has any
 
     def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
@@ -82,27 +83,43 @@ class Admission:
         """What accounts share from now on, instead of what they did, at a server in that cluster; None: what was said
         last. With what they need not say."""
         self._said = self._said if accounts is None else accounts
-        accounts, lines = self._lines(cluster)
-        for account in accounts:
-            self.account(account["name"])
-        for name in self._sharing.keys() | lines.keys():
-            text = lines.get(name, "")
-            if text == self._sharing.get(name, ""):
-                continue
-            encoded = text.encode(errors="surrogateescape")
-            self._engine.configure(self._protocol, "shares", self.account(name), encoded)
-            self._sharing[name] = text  # at once: the next may be refused
+        accounts, self._lines = self._lines_of(cluster)
+        names = [account["name"] for account in accounts]
+        for name in names:
+            self.account(name)
+        for name in dict.fromkeys([*self._sharing, *names]):
+            self._tell(name, self._lines.of(name))
         return accounts
 
-    def _lines(self, cluster: str) -> tuple[Sequence[Account], dict[str, str]]:
+    def share_some(self, cluster: str, accounts: Mapping[str, Account], names: set[str]) -> bool:
+        """Of all accounts, by name, these share something else; false if all are to be shared anew."""
+        if self._lines is None or self._lines.cluster != cluster or self._system_account:
+            return False
+        self._said = accounts.values()
+        for name in names:
+            self.account(name)
+        touched = [name for one in names for name in self._lines.learn(accounts[one], accounts)]
+        for name in dict.fromkeys(touched):
+            self._tell(name, self._lines.of(name))
+        return True
+
+    def _tell(self, name: str, text: str) -> None:
+        if text == self._sharing.get(name, ""):
+            return
+        encoded = text.encode(errors="surrogateescape")
+        self._engine.configure(self._protocol, "shares", self.account(name), encoded)
+        self._sharing[name] = text  # at once: the next may be refused
+
+    def _lines_of(self, cluster: str) -> tuple[Sequence[Account], Lines]:
         """With JetStream's API, unless what is shared otherwise makes that a cycle."""
+        said = list(self._said)
         if self._system_account:
-            accounts = with_api(self._said, self._system_account)
+            accounts = with_api(said, self._system_account)
             try:
                 return accounts, all_lines(accounts, self.account, cluster)
             except ShareError as error:
                 log.warning("JetStream of other servers is out of reach: %s", error)
-        return self._said, all_lines(self._said, self.account, cluster)
+        return said, all_lines(said, self.account, cluster)
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

@@ -45,21 +45,97 @@ def may_jetstream(account: Account) -> bool:
     return _has_jetstream(block(account.token.nats, "limits"))
 
 
-def shared(accounts: Mapping[str, Account], now_s: float) -> tuple[list[Row], float]:
-    """Of all of them together, and when a token of these expires first; 0: never."""
-    rows = {name: _row(account) for name, account in accounts.items()}
-    activations = [
-        token for account in accounts.values() for token in _activate(account, accounts, rows, now_s)
-    ]
-    for kind in KINDS:
-        imports = Imports(kind, {
-            name: [one["subject"] for one in row["exports"] if one["kind"] == kind] for name, row in rows.items()
-        })  # fmt: skip
-        for name, row in rows.items():
-            row["imports"] = [
-                one for one in row["imports"] if one["kind"] != kind or _may_be(one, name, rows, imports)
-            ]
-    return list(rows.values()), min((token.expires_s for token in activations if token.expires_s), default=0)
+class Shared:
+    """Of all accounts together. When one says something else, it is looked at with those that take something from it,
+    and with nobody else, however many there are; but where imports form a cycle, which of them is left out depends on
+    all."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}  # by account
+        self._ends: dict[str, float] = {}  # by importer, when a token of its expires first
+        self._wants: dict[str, set[str]] = {}  # by account: of whom it wants something
+        self._takers: dict[str, dict[str, None]] = {}  # by account: who wants something of it
+        self._imports = {kind: Imports(kind, {}) for kind in KINDS}
+        self._is_cyclic = False
+
+    def look(self, accounts: Mapping[str, Account], now_s: float) -> None:
+        """At all of them, once."""
+        for name, account in accounts.items():
+            self._learn(name, account)
+        self._allow(accounts, accounts, now_s)
+
+    def look_at(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> set[str] | None:
+        """At accounts that say something else. Those of which something else is shared now; None: look() again."""
+        if self._is_cyclic:
+            return None
+        concerned = dict.fromkeys(names)
+        for name in list(concerned):
+            concerned |= self._takers.get(name, {})
+        touched = set(concerned)
+        for name in concerned:
+            touched |= self._forget(name)
+        for name in names:
+            self._learn(name, accounts[name])
+        for name in concerned:
+            self.rows[name]["imports"] = _imports(accounts[name])
+            touched |= self._wants[name]
+        self._allow(concerned, accounts, now_s)
+        return None if self._is_cyclic else touched & self.rows.keys()
+
+    @property
+    def end_s(self) -> float:
+        """When a token expires by which something is taken; 0: never."""
+        return min(self._ends.values(), default=0)
+
+    def over(self, now_s: float) -> list[str]:
+        """Whose tokens have expired."""
+        return [name for name, end_s in self._ends.items() if end_s <= now_s]
+
+    def _learn(self, name: str, account: Account) -> None:
+        row = self.rows[name] = _row(account)
+        for kind, imports in self._imports.items():
+            imports.exports[name] = [one["subject"] for one in row["exports"] if one["kind"] == kind]
+        for exporter in self._wants.get(name, set()):
+            del self._takers[exporter][name]
+        self._wants[name] = imported_accounts(account)
+        for exporter in self._wants[name]:
+            self._takers.setdefault(exporter, {})[name] = None
+
+    def _forget(self, name: str) -> set[str]:
+        """What an account takes; from whom."""
+        exporters = self._wants.get(name, set())
+        self._ends.pop(name, None)
+        for imports in self._imports.values():
+            imports.taken.pop(name, None)
+        for exporter in exporters & self.rows.keys():
+            for export in self.rows[exporter]["exports"]:
+                if "accounts" in export:
+                    export["accounts"] = [one for one in export["accounts"] if one != name]
+        return exporters
+
+    def _allow(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> None:
+        """Of what these want to take, what they may."""
+        for name in names:
+            tokens = _activate(accounts[name], accounts, self.rows, now_s)
+            if ends := [token.expires_s for token in tokens if token.expires_s]:
+                self._ends[name] = min(ends)
+        for kind, imports in self._imports.items():
+            for name in names:
+                row = self.rows[name]
+                row["imports"] = [
+                    one for one in row["imports"] if one["kind"] != kind or self._may_be(one, name, imports)
+                ]
+
+    def _may_be(self, one: Row, importer: str, imports: Imports) -> bool:
+        try:
+            _must_be_given(one, importer, self.rows)
+            if why := imports.add(importer, Import(one["account"], one["subject"], one["to"])):
+                self._is_cyclic = True
+                raise ShareError(why)
+        except (ShareError, TransformError) as error:
+            log.warning("account %s: an import is left out: %s", importer, error)
+            return False
+        return True
 
 
 def _row(account: Account) -> Row:
@@ -67,10 +143,14 @@ def _row(account: Account) -> Row:
     return {
         "name": account.name,
         "exports": [one for said in blocks(nats, "exports") if (one := _export(said))],
-        "imports": [one for said in blocks(nats, "imports") if (one := _import(said))],
+        "imports": _imports(account),
         "mappings": _mappings(account),
         "jetstream": _has_jetstream(block(nats, "limits")),
     }
+
+
+def _imports(account: Account) -> list[Row]:
+    return [one for said in blocks(account.token.nats, "imports") if (one := _import(said))]
 
 
 def _has_jetstream(limits: Mapping[str, Any]) -> bool:
@@ -134,7 +214,7 @@ def _activate(
     """Puts an account to those that private exports are for, as its tokens allow; the tokens that did."""
     for one in rows[account.name]["imports"]:
         exporter = accounts.get(one["account"])
-        if exporter is None or not one["token"]:
+        if exporter is None or not one["token"] or exporter.name not in rows:
             continue
         for export in rows[exporter.name]["exports"]:
             is_private = "accounts" in export and export["kind"] == one["kind"]
@@ -167,21 +247,15 @@ def _activation(one: Row, account: Account, exporter: Account, export: Row, now_
     return token
 
 
-def _may_be(one: Row, importer: str, rows: Mapping[str, Row], imports: Imports) -> bool:
+def _must_be_given(one: Row, importer: str, rows: Mapping[str, Row]) -> None:
+    """Raises ShareError or TransformError."""
     exporter = rows.get(one["account"])
-    try:
-        if exporter is None:
-            raise ShareError(f'there is no account "{one["account"]}"')
-        export = export_of(exporter, one["kind"], one["subject"], importer)
-        if "accounts" in export and not one.get("activated"):
-            raise ShareError(f'there is no token for {one["kind"]} "{one["subject"]}"')
-        if one["kind"] == "stream":
-            stream_line(1, one["subject"], one["to"])
-        else:
-            service_line(1, export, one["subject"], one["to"], one["share"])
-        if why := imports.add(importer, Import(one["account"], one["subject"], one["to"])):
-            raise ShareError(why)
-    except (ShareError, TransformError) as error:
-        log.warning("account %s: an import is left out: %s", importer, error)
-        return False
-    return True
+    if exporter is None:
+        raise ShareError(f'there is no account "{one["account"]}"')
+    export = export_of(exporter, one["kind"], one["subject"], importer)
+    if "accounts" in export and not one.get("activated"):
+        raise ShareError(f'there is no token for {one["kind"]} "{one["subject"]}"')
+    if one["kind"] == "stream":
+        stream_line(1, one["subject"], one["to"])
+    else:
+        service_line(1, export, one["subject"], one["to"], one["share"])

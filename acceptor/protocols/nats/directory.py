@@ -8,9 +8,11 @@ there, so that nobody reads half of one, and a power failure leaves the old or t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,7 @@ class Directory:
         self.path: Final = Path(terms["dir"])
         self.is_cache: Final[bool] = terms["type"] == CACHE
         self._writer = os.urandom(4).hex()  # of several brokers that have one directory
+        self._written = 0
         self._ttl_s = terms["ttl_ns"] / 1e9
         self._limit = min(terms["limit"] or (CACHED if self.is_cache else MAX_FILES), MAX_FILES)
         self._deletes: str = terms["deletes"]
@@ -63,10 +66,15 @@ class Directory:
         if not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
             return ""
         try:
-            with self._file(key).open("rb") as file:
-                found = file.read(nats_jwt.MAX_BYTES + 1)
+            # What is no file may keep whoever opens it waiting for ever.
+            fd = os.open(self._file(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return ""
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                log.warning("%s is no file", self._file(key))
+                return ""
+            found = file.read(nats_jwt.MAX_BYTES + 1)
         if len(found) > nats_jwt.MAX_BYTES or not found.isascii():
             log.warning("%s is no JWT", self._file(key))
             return ""
@@ -102,8 +110,7 @@ class Directory:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.endswith(WRITING):
-                    with contextlib.suppress(OSError):
-                        Path(entry.path).unlink()  # by somebody who was killed
+                    _drop_if_left(entry.path)
                 elif entry.name.endswith(SUFFIX) and len(found) < MAX_FILES:
                     found.append(entry.name.removesuffix(SUFFIX))
         return found
@@ -177,19 +184,30 @@ class Directory:
 
     def _write(self, key: str, jwt: str) -> None:
         self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        beside = self.path / f"{key}{SUFFIX}.{self._writer}{WRITING}"
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        beside, file = self._open_beside(key)
         try:
             with os.fdopen(file, "wb") as to:
                 to.write(jwt.encode())
                 to.flush()
                 os.fsync(to.fileno())
-            beside.replace(self._file(key))
+                beside.replace(self._file(key))  # before anybody may believe that it is left
         except OSError:
             with contextlib.suppress(OSError):
                 beside.unlink()
             raise
         self.sync()
+
+    def _open_beside(self, key: str) -> tuple[Path, int]:
+        """A file that is locked as long as it is open: another broker drops what nobody is writing."""
+        while True:
+            self._written += 1  # no name comes twice: who has met the last does not drop this
+            beside = self.path / f"{key}{SUFFIX}.{self._writer}{self._written}{WRITING}"
+            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            with contextlib.suppress(OSError):  # where nobody can lock, nobody drops either
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink > 0:
+                return beside, file
+            os.close(file)  # it was dropped before it was locked
 
     def _remove(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -205,6 +223,17 @@ class Directory:
     def _forget(self, key: str) -> None:
         if (kept := self._kept.pop(key, None)) is not None:
             self._hash ^= int.from_bytes(kept.digest, "big")
+
+
+def _drop_if_left(path: str) -> None:
+    """By somebody who was killed while he wrote it."""
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            Path(path).unlink()
+        finally:
+            os.close(file)
 
 
 def _digest(jwt: str) -> bytes:

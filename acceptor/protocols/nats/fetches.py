@@ -16,7 +16,7 @@ from mq_shards.acceptor.protocols.nats.places import Place, Places, host_of
 
 MAX_WAITING: Final = 4096  # in all lines; a line is not longer than there is room left for others
 PATIENCE_S: Final = 1.9  # of who waits: a client has to be somebody within 2 s
-LOOKED_AT: Final = 64  # lines, each time that a place may be free
+LOOKED_AT: Final = 64  # lines, each time that a place may be free; and who waits in vain, of a turn
 
 Found = Callable[[str], None]
 
@@ -30,15 +30,22 @@ class _Wanted:
 
 class Fetches:
     def __init__(
-        self, fetch: Callable[[str, Found], None], at_once: int, now_s: Callable[[], float] = time.monotonic
+        self,
+        fetch: Callable[[str, Found], None],
+        at_once: int,
+        poke: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fetch` is given an account, and what is to be told its JWT, later."""
+        """`fetch` is given an account, and what is to be told its JWT, later. `poke` is called when settle() has
+        something to do."""
         self._fetch = fetch
+        self._poke = poke
         self._now_s = now_s
         self._places = Places(at_once)
         self._wanted: dict[str, _Wanted] = {}  # by account
         self._lines: dict[str, dict[str, None]] = {}  # by host: accounts; the first host is next
         self._waiting = 0  # in all lines
+        self._to_look_at = LOOKED_AT  # in this turn, of who may wait in vain
 
     def fetch(self, account: str, address: str, found: Found) -> None:
         """`found` is given the JWT, now or later; "" if there is none."""
@@ -56,6 +63,13 @@ class Fetches:
         self._lines[host] = line
         self._wanted.setdefault(account, _Wanted(self._now_s())).found.append(found)
         self._begin_of(host)
+
+    def settle(self) -> None:
+        """In a turn of its own: goes on with what was left of an earlier one."""
+        was_left = self._to_look_at == 0
+        self._to_look_at = LOOKED_AT
+        if was_left:
+            self._begin()
 
     def met(self, address: str) -> None:
         """Somebody has been let in from there."""
@@ -81,6 +95,10 @@ class Fetches:
             wanted = self._wanted.get(account)
             is_late = wanted is not None and self._now_s() - wanted.since_s > PATIENCE_S
             if wanted is None or wanted.is_under_way or is_late:
+                if self._to_look_at == 0:
+                    self._poke()
+                    return
+                self._to_look_at -= 1
                 del line[account]
                 self._waiting -= 1
                 if wanted is not None and not wanted.is_under_way:

@@ -117,7 +117,7 @@ class Nats(Guarding):
         name = settings["server-name"] or server_id
         self._identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
-        self._accounts: Mapping[str, Mapping[str, Any]] = {}  # and what they share
+        self._accounts: dict[str, Mapping[str, Any]] = {}  # and what they share
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._config_digest = ""  # of all that is in it
         self._admission = Admission(engine, self._number)
@@ -129,7 +129,7 @@ class Nats(Guarding):
         self._websocket_address = ("", 0)
         self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
         self._by_jwt = OperatorMode(
-            engine, broker, self.name, self._server_row, self._share, lambda: bool(self._cluster.get("others"))
+            engine, broker, self.name, self._server_row, self._share_some, lambda: bool(self._cluster.get("others"))
         )
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
@@ -181,6 +181,17 @@ class Nats(Guarding):
 
     def serving(self) -> None:
         self._by_jwt.start({})
+
+    def _share_some(self, accounts: Mapping[str, Mapping[str, Any]], names: set[str] | None) -> None:
+        """Of all accounts these share something else; None: all may."""
+        if names is None or not self._admission.share_some(self._cluster.get("name", ""), accounts, names):
+            self._share(list(accounts.values()))
+            return
+        self._accounts.update({name: accounts[name] for name in names})
+        self._told_of_askers -= names
+        self._told_of_askers |= {name for name in names if needs_info(accounts[name])}
+        if self._logins.callouts is not None:
+            self._logins.callouts.accounts_changed()
 
     def _share(self, accounts: Sequence[Mapping[str, Any]] | None = None) -> None:
         accounts = self._admission.share(self._cluster.get("name", ""), accounts)

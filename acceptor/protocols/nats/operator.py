@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
-from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, may_jetstream, shared, shares_something
+from mq_shards.acceptor.protocols.nats.claims_shares import Shared, imported_accounts, may_jetstream, shares_something
 from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
@@ -62,19 +62,21 @@ class Operator:
         self,
         content: Mapping[str, Any],
         resolver: Resolver | None,
-        changed: Callable[[list[dict[str, Any]]], None],
+        changed: Callable[[Mapping[str, dict[str, Any]], set[str] | None], None],
         spread: Callable[[str, str], None] | None = None,
         now_s: Callable[[], float] = time.time,
+        poke: Callable[[], None] = lambda: None,
     ) -> None:
         """`content`: what conf_operator.py has found. `resolver`: None: all accounts are in that. `changed` is told
-        what all accounts share; `spread` tells all acceptors of an account that was fetched, and calls learned() when
-        they obey; None: there are no others."""
+        what all accounts share, and which share something else than before; None: all may. `spread` tells all acceptors
+        of an account that was fetched, and calls learned() when they obey; None: there are no others. `poke`: settle()
+        has something to do."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
         self._pinned = frozenset(content["pinned"])
         self._sentinel: str = content["sentinel"]
-        self._fetches = Fetches(resolver.fetch, AT_ONCE) if resolver is not None else None
+        self._fetches = Fetches(resolver.fetch, AT_ONCE, poke) if resolver is not None else None
         self._changed = changed
         self._spread = spread
         self._now_s = now_s
@@ -85,7 +87,7 @@ class Operator:
         self._missing: set[str] = set()  # of those: to be asked for again
         self._want_again_s = 0.0
         self._has_jetstream = False
-        self._shares_end_s = 0.0
+        self._shared = Shared()
         for name, jwt in content["preload"].items():
             self._take(name, jwt)
 
@@ -198,9 +200,19 @@ class Operator:
             self._know(name, jwt)
 
     def _share(self) -> None:
-        rows, self._shares_end_s = shared(self._accounts, self._now_s())
-        self._changed(rows)
+        self._shared = Shared()
+        self._shared.look(self._accounts, self._now_s())
+        self._changed(self._shared.rows, None)
         self._want(self._needed())
+
+    def _share_some(self, names: list[str]) -> None:
+        """What these accounts say is something else than before."""
+        changed = self._shared.look_at(names, self._accounts, self._now_s())
+        if changed is None:
+            self._share()
+            return
+        self._changed(self._shared.rows, changed)
+        self._want({one for name in names for one in imported_accounts(self._accounts[name])})
 
     def _needed(self) -> set[str]:
         """Accounts that matter though nobody has come from there."""
@@ -244,9 +256,10 @@ class Operator:
         return account
 
     def _share_if_it_does(self, *accounts: Account | None) -> None:
-        """What one says that shares nothing, and did not, costs the others nothing, however many they are."""
-        if self._is_serving and any(one is not None and self._shares(one) for one in accounts):
-            self._share()
+        """What one says that shares nothing, and did not, costs nothing. All are the same account, then and now."""
+        there = [one for one in accounts if one is not None]
+        if self._is_serving and any(self._shares(one) for one in there):
+            self._share_some([there[0].name])
 
     def _shares(self, account: Account) -> bool:
         """Or says of itself who lets its users in, which has to be looked at again."""
@@ -350,6 +363,10 @@ class Operator:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        if self._fetches is not None:
+            self._fetches.settle()
+
     def ends_s(self, user: User) -> float:
         """When a client has to go; 0: never."""
         account = self._accounts.get(user.account)
@@ -358,12 +375,12 @@ class Operator:
 
     def wait_s(self) -> float:
         """Until expire() has something to do; less than 0: never."""
-        ends = [end for end in (self._shares_end_s, self._want_again_s) if end]
+        ends = [end for end in (self._shared.end_s, self._want_again_s) if end]
         return max(min(ends) - self._now_s(), 0) if ends else -1
 
     def expire(self) -> None:
-        if self._shares_end_s and self._shares_end_s <= self._now_s():
-            self._share()
+        if over := self._shared.over(self._now_s()):
+            self._share_some(over)
         left_s = self._want_again_s - self._now_s()
         if self._want_again_s and not 0 < left_s <= WANT_AGAIN_S:  # or the clock was set back
             missing, self._missing, self._want_again_s = self._missing, set(), 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 class OperatorMode:
     def __init__(
         self, engine: Engine, broker: Broker, protocol: str, server: Callable[[], Row],
-        changed: Callable[[Sequence[Mapping[str, Any]]], None], others: Callable[[], bool],
+        changed: Callable[[Mapping[str, Row], set[str] | None], None], others: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """`server`: what is said of this one. `changed` is told what all accounts share. `others`: there are or were
-        other servers."""
+        """`server`: what is said of this one. `changed` is told what all accounts share, and which of them share
+        something else than before; None: all may. `others`: there are or were other servers."""
         self._engine = engine
         self._broker = broker
         self._tell = partial(broker.share, protocol)
@@ -70,7 +70,9 @@ class OperatorMode:
         others = partial(spread, self._tell) if self._broker.acceptors > 1 else None
         self._resolver = self._resolver_of(found, before)
         preload = {name: self._newest(name, jwt) for name, jwt in found["preload"].items()}
-        self.operator = Operator({**found, "preload": preload}, self._resolver, self._changed, others)
+        self.operator = Operator(
+            {**found, "preload": preload}, self._resolver, self._changed, others, poke=self._engine.poke
+        )
         self._updates = Updates(self.operator, self._server, self._tell)
         if self._has_jetstream:
             self.operator.meet_jetstream()
@@ -177,6 +179,8 @@ class OperatorMode:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
+        if self.operator is not None:
+            self.operator.settle()
         if self._resolver is not None:
             self._resolver.settle()
 

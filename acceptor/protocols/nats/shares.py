@@ -93,29 +93,55 @@ def _refuse_cycles(accounts: Sequence[Account]) -> None:
                     raise ShareError(f'Error adding {kind} import "{one["subject"]}": {why}')
 
 
-def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> dict[str, str]:
-    """By account, for a server in that cluster. Raises ShareError or TransformError."""
-    by_name = {account["name"]: account for account in accounts}
-    _refuse_cycles(accounts)
-    lines: dict[str, str] = {}
+class Lines:
+    """What the codec is told of each account, for a server in that cluster: what it takes from services and what its
+    subjects are mapped to, and who takes its streams."""
 
-    def add(account: str, line: str) -> None:
-        lines[account] = lines.get(account, "") + line
+    def __init__(self, number_of: Callable[[str], int], cluster: str = "") -> None:
+        self.cluster: Final = cluster
+        self._number_of = number_of
+        self._own: dict[str, str] = {}
+        self._given: dict[str, dict[str, str]] = {}  # by account that gives, and by who takes
+        self._takes: dict[str, set[str]] = {}  # by account: from whom it takes streams
 
-    for account in accounts:
+    def learn(self, account: Account, by_name: Mapping[str, Account]) -> set[str]:
+        """What an account says of itself, first or anew; whose lines that concerns. Raises ShareError or
+        TransformError."""
         name = account["name"]
-        for source, destinations in account.get("mappings", {}).items():
-            add(name, mapping_lines(source, destinations, cluster))
+        own = [mapping_lines(source, to, self.cluster) for source, to in account.get("mappings", {}).items()]
+        given: dict[str, str] = {}
         for one in account.get("imports", ()):
             exporter = by_name.get(one["account"])
             if exporter is None:
                 raise ShareError(f'there is no account "{one["account"]}"')
             export = export_of(exporter, one["kind"], one["subject"], name)
+            giver = exporter["name"]
             if one["kind"] == "stream":
-                add(exporter["name"], stream_line(number_of(name), one["subject"], one["to"]))
+                line = stream_line(self._number_of(name), one["subject"], one["to"])
+                given[giver] = given.get(giver, "") + line
             else:
-                exporting = number_of(exporter["name"])
-                add(name, service_line(exporting, export, one["subject"], one["to"], one.get("share", False)))
+                own.append(
+                    service_line(self._number_of(giver), export, one["subject"], one["to"], one.get("share", False))
+                )
+        before = self._takes.get(name, set())
+        for giver in before - given.keys():
+            del self._given[giver][name]
+        for giver, lines in given.items():
+            self._given.setdefault(giver, {})[name] = lines
+        self._own[name], self._takes[name] = "".join(own), set(given)
+        return {name} | before | given.keys()
+
+    def of(self, name: str) -> str:
+        return self._own.get(name, "") + "".join(self._given.get(name, {}).values())
+
+
+def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> Lines:
+    """Of accounts that are looked at for the first time. Raises ShareError or TransformError."""
+    by_name = {account["name"]: account for account in accounts}
+    _refuse_cycles(accounts)
+    lines = Lines(number_of, cluster)
+    for account in accounts:
+        lines.learn(account, by_name)
     return lines
 
 
