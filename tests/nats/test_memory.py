@@ -9,7 +9,7 @@ import pytest
 from perf import load
 from perf.brokers import MEMORY, Broker, this_mq_shards
 
-# What was measured is in docs/nats.md; this is for what is forgotten to be given back, or grows with each.
+# What was measured is in docs/nats-internals.md; this is for what is forgotten to be given back, or grows with each.
 MOST_OF_A_CONNECTION = 1400
 MOST_OF_A_SUBSCRIPTION = 200
 
