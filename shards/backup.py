@@ -42,10 +42,10 @@ from mq_shards.shards.store import (
     decode_header,
     explained,
     is_header,
-    never_written,
     read_meta,
     segment_name,
     shard_path,
+    waits,
 )
 
 VERSION: Final = 1
@@ -274,7 +274,7 @@ class _Making:
         end = 0
         for segment in sorted(opened, reverse=True):
             fd = opened[segment]
-            if never_written(fd):
+            if waits(fd, is_last=segment == max(opened)):
                 continue  # it waits for its first record
             header = self._header(fd)
             name = self._name(shard, segment)

@@ -25,9 +25,9 @@ from mq_shards.shards.store import (
     decode_header,
     explained,
     first_not_zero,
-    never_written,
     segment_name,
     shard_path,
+    waits,
 )
 
 
@@ -120,9 +120,9 @@ def _described(entry: Record | Damage) -> str:
     )
 
 
-def _waits(path: Path) -> bool:
+def _waits(path: Path, is_last: bool) -> bool:
     with explained(f"{path} cannot be read"), path.open("rb") as file:
-        return never_written(file.fileno())
+        return waits(file.fileno(), is_last=is_last)
 
 
 def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
@@ -131,12 +131,13 @@ def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tu
     if not shards:
         raise StoreError(f"{directory} is not a data directory: it has no shards")
     for path in shards if shard is None else [shard_path(directory, shard)]:
-        for file in sorted(path.glob("*.log")):
+        files = sorted(path.glob("*.log"))
+        for file in files:
             if segment is not None and file.name != segment_name(segment):
                 continue
             where = f"{path.name} {file.stem}"
             try:
-                if _waits(file):
+                if _waits(file, file == files[-1]):
                     yield f"{where} waits for its first record", False
                     continue
                 for entry in decode_segment(file):

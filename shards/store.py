@@ -53,7 +53,8 @@ KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|o
 SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
 SEGMENT_MAGIC: Final = 0x31304752535148
 RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 1 << 16
+LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
 WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
 
 
@@ -296,18 +297,16 @@ def _spare_of(stock: Stock, found: Mapping[int, Found], manifest: Manifest | Non
     return number
 
 
-def never_written(fd: int) -> bool:
-    """A header is the first thing that is written to a segment."""
+def _is_zeros(fd: int, size: int) -> bool:
+    pieces = range(0, size, PIECE_BYTES)
+    return not any(medium.is_failing(fd, PIECE_BYTES, at) or any(os.pread(fd, PIECE_BYTES, at)) for at in pieces)
+
+
+def waits(fd: int, *, is_last: bool) -> bool:
+    """Whether a segment is none yet: its header is the first thing that is written to it, but for a part of a large
+    message, which lies behind so many zeros (csrc/log/large.c), and in the last of its shard."""
     size = os.fstat(fd).st_size
-    if size < SEGMENT_HEADER.size:
-        return True
-    if medium.is_failing(fd, SEGMENT_HEADER.size, 0) or any(os.pread(fd, SEGMENT_HEADER.size, 0)):
-        return False
-    for at in range(0, size, PIECE_BYTES):
-        count = min(PIECE_BYTES, size - at)
-        if medium.is_failing(fd, count, at) or any(os.pread(fd, count, at)):
-            return False
-    return True
+    return size < SEGMENT_HEADER.size or _is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
 
 
 def _look(fd: int, shard: int, shards: int) -> Found:
@@ -604,7 +603,7 @@ class MemoryStore:
     def recover(self, refuse: bool = False) -> Recovered:
         """What is missing here is a fault of this program."""
         segments = _without_gap(self.shard, sorted(self._segments))
-        while segments and segments[-1] in self._handed and never_written(self._handed[segments[-1]]):
+        while segments and segments[-1] in self._handed and waits(self._handed[segments[-1]], is_last=True):
             self.remove(segments.pop())
         return Recovered(segments)
 

@@ -17,6 +17,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
 from mq_shards.shards.dump import Record, decode_segment
+from mq_shards.shards.store import waits
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1
@@ -74,7 +75,8 @@ class Bench:
             assert lib.worker_own(self.worker, shard)
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
             there = self.segments.get(shard, [])
-            kept = [(n, fd) for n, fd in there if os.fstat(fd).st_size or self.drop(shard, n, fd)]
+            last = max((n for n, _ in there), default=0)
+            kept = [(n, fd) for n, fd in there if not waits(fd, is_last=n == last) or self.drop(shard, n, fd)]
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)

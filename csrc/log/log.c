@@ -30,7 +30,7 @@ _Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESER
 #define CALM_FLUSHES 4096u
 
 static struct segment *waiting(const struct log *log) {
-    return log->active + 1 < log->count ? &log->segments[log->active + 1] : NULL;
+    return log->active + 1 < log->count && log->large.at == 0 ? &log->segments[log->active + 1] : NULL;
 }
 
 /* --- making and freeing ------------------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static bool map_segment(struct segment *s, uint64_t bytes) {
     return true;
 }
 
-static bool cut(int fd, uint64_t offset) {
+bool log_cut(int fd, uint64_t offset) {
     int rc;
     do rc = ftruncate(fd, (off_t)offset);
     while (rc < 0 && errno == EINTR);
@@ -201,7 +201,7 @@ static bool open_recovered(struct log *log, struct segment *s, uint64_t size, ui
     s->allocated = s->end;
     if (!s->end_known) return true;
     if (end_offset < LOG_HEADER_BYTES || end_offset % 8 != 0 || end_offset > s->capacity) return false;
-    return end_offset == size || cut(s->fd, end_offset);
+    return end_offset == size || log_cut(s->fd, end_offset);
 }
 
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
@@ -209,7 +209,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     errno = EINVAL; /* unless there is more to say */
     if (segment == 0 || (log->count > 0 && segment != log->first + log->count)) return false;
     /* One that waits must become active before another comes, and what is staged belongs to the current one. */
-    if (waiting(log) != NULL || (!is_new && log->from < log->to)) return false;
+    if (waiting(log) != NULL || log->large.at != 0 || (!is_new && log->from < log->to)) return false;
     struct stat status;
     if (fstat(fd, &status) != 0) return false;
     uint64_t size = (uint64_t)status.st_size;
@@ -260,7 +260,7 @@ struct copies_read log_copies(const struct log *log, uint32_t segment) {
 }
 
 uint64_t log_wants_segment(const struct log *log) {
-    if (waiting(log) != NULL) return 0;
+    if (waiting(log) != NULL || log->large.at != 0) return 0;
     bool is_enough = log->current != NULL && !log->current->is_old && log->wanted == 0;
     if (is_enough && tail_of(log) + log->keep <= log->current->capacity / 2) return 0;
     uint64_t bytes = SEGMENT_BYTES;
@@ -301,7 +301,7 @@ static void trim_staging(struct log *log, size_t flushed) {
     log->touched = 0;
 }
 
-static ssize_t write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset) {
+ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset) {
     if (!s->copied || offset + bytes > s->allocated) return pwrite(s->fd, data, bytes, (off_t)offset);
     memcpy(s->map + offset, data, bytes);
     return (ssize_t)bytes;
@@ -312,7 +312,7 @@ enum log_result log_flush(struct log *log) {
     struct segment *s = log->current;
     if (log->prepares) pages_prepare(s, log->to - log->from);
     while (log->from < log->to) {
-        ssize_t n = write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
+        ssize_t n = log_write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             log->error = n < 0 ? errno : ENOSPC;
@@ -356,7 +356,7 @@ static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t 
     log->error = errno;
     if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return LOG_FAILING;
     /* Some file systems keep what they had found before they ran out: give it back. */
-    (void)cut(s->fd, s->allocated);
+    (void)log_cut(s->fd, s->allocated);
     return LOG_NO_SPACE;
 }
 
@@ -376,7 +376,7 @@ static enum log_result allocate(struct log *log, struct segment *s, uint64_t upt
 }
 
 /* The same in the segment that waits, which is made larger if it must: nobody reads it yet. */
-static enum log_result allocate_waiting(struct log *log, uint64_t upto) {
+enum log_result log_allocate_waiting(struct log *log, uint64_t upto) {
     struct segment *next = waiting(log);
     if (next == NULL) {
         log->wanted = upto > log->wanted ? upto : log->wanted;
@@ -403,15 +403,14 @@ void log_leave_uncut(struct log *log) {
     log->leaves_uncut = true;
 }
 
-/* Seals the current segment and goes on in the one that waits. */
-static enum log_result switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns) {
+enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns) {
     assert(waiting(log) != NULL);
     enum log_result result = log_flush(log);
     if (result != LOG_OK) return result;
     struct segment *sealed = log->current;
     /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
     bool left = may_leave && log->leaves_uncut;
-    if (left || cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
+    if (left || log_cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
     /* It is synced with the segment, and closed then; where nothing is synced, when the next is sealed. */
     if (sealed->copies.mark <= log->synced) copies_close(&sealed->copies);
     if (log->active > 0) copies_close(&log->segments[log->active - 1].copies);
@@ -422,7 +421,7 @@ static enum log_result switch_segment(struct log *log, bool may_leave, uint64_t 
 
 bool log_roll(struct log *log, uint64_t now_wall_ns) {
     if (log->current == NULL) return false;
-    if (waiting(log) != NULL) return switch_segment(log, false, now_wall_ns) == LOG_OK;
+    if (waiting(log) != NULL) return log_switch_segment(log, false, now_wall_ns) == LOG_OK;
     if (log->wanted < LOG_HEADER_BYTES) log->wanted = LOG_HEADER_BYTES;
     return false;
 }
@@ -454,18 +453,18 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     bool fits = tail + need <= log->current->capacity && !log->current->is_old;
     enum log_result result;
     if (!fits) {
-        result = allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
-        if (result == LOG_OK) result = switch_segment(log, true, now_wall_ns);
+        result = log_allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
+        if (result == LOG_OK) result = log_switch_segment(log, true, now_wall_ns);
     } else if (tail + need + keep <= log->current->capacity) {
         result = allocate(log, log->current, tail + need + keep);
     } else {
-        result = allocate_waiting(log, LOG_HEADER_BYTES + keep);
+        result = log_allocate_waiting(log, LOG_HEADER_BYTES + keep);
         if (result == LOG_OK) result = allocate(log, log->current, tail + need);
     }
     /* The disk has no more for this segment, but the next took its room ahead: nothing that is there stays unused. */
     uint64_t whole = LOG_HEADER_BYTES + need + keep;
     if (fits && result == LOG_NO_SPACE && waiting(log) != NULL && whole <= waiting(log)->allocated)
-        result = switch_segment(log, true, now_wall_ns);
+        result = log_switch_segment(log, true, now_wall_ns);
     if (result == LOG_OK) result = stage_room(log, need);
     return result;
 }
@@ -575,7 +574,7 @@ bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     assert(s != NULL && offset >= LOG_HEADER_BYTES && offset % 8 == 0);
     if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* it was larger than usual, and is not any more */
     assert(s != log->current || log->to == 0);
-    if (!cut(s->fd, offset)) {
+    if (!log_cut(s->fd, offset)) {
         s->uncut = errno;
         s->is_old = true;
         if (!erase(s->fd, offset)) return false;

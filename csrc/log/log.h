@@ -140,6 +140,28 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
                         size_t body_bytes);
 
+/* --- large.c: one record whose body is written in pieces, while others are appended --- */
+
+/* Room for it in the segment that waits, which is then not to be had for anything else. `before`: the most that records before it
+ * in that segment will take, headers and padding included. LOG_NO_SPACE: as log_reserve. */
+enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
+                                uint64_t keep_bytes);
+/* The next piece of its body. False: see log_errno(). */
+bool log_large_write(struct log *log, const void *data, size_t bytes);
+/* One has been begun, and is neither appended nor cleared away: meanwhile there is no other segment. */
+bool log_large_goes_on(const struct log *log);
+uint64_t log_large_left(const struct log *log);
+/* The body is whole: the log goes on in its segment. Up to the record, log_large_room() bytes are to be filled by appends under one
+ * reservation, which has the record too, without its body. */
+enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns);
+bool log_large_switched(const struct log *log);
+uint64_t log_large_room(const struct log *log);
+/* Appends it, and writes out what was appended before. 0: that cannot be done, nor anything else be appended. */
+log_position log_large_append(struct log *log, const struct record *head, const void *attributes);
+/* It is not wanted any more. What is there of it is taken away by log_large_clear, piece by piece; true: there is more. */
+void log_large_drop(struct log *log);
+bool log_large_clear(struct log *log);
+
 /* Writes out what was appended (one pwrite as a rule). Called at the end of a turn, before its replies leave. The log
  * flushes earlier by itself when the staging buffer or the segment is full. LOG_FAILING: see log_errno(). */
 enum log_result log_flush(struct log *log);

@@ -1,6 +1,8 @@
-/* What log.c and log_scan.c share: the state of a log. */
+/* What log.c, large.c and log_scan.c share: the state of a log. */
 #ifndef MQ_LOG_STATE_H
 #define MQ_LOG_STATE_H
+
+#include <sys/types.h>
 
 #include "log/copies.h"
 #include "log/log.h"
@@ -25,6 +27,16 @@ struct segment {
     uint8_t *map;              /* of the whole capacity; to be read below `end` only */
     uint64_t map_bytes;
     struct copies copies; /* of the active one, those that wait, and while a log is read back */
+};
+
+/* A record that is written in pieces to the segment that waits, which is not to be had for anything else until it is whole. */
+struct large {
+    uint64_t at;             /* where its body begins; 0: there is none */
+    uint64_t bytes, written; /* of the body */
+    uint32_t crc;            /* of what is written */
+    uint8_t attribute_bytes;
+    bool switched; /* its segment is the active one */
+    bool dropped;  /* its bytes are being taken away */
 };
 
 /* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
@@ -62,6 +74,7 @@ struct log {
     int error;
 
     bool leaves_uncut, prepares;
+    struct large large;
     struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
     uint32_t shard;
     uint32_t shards;
@@ -79,6 +92,15 @@ static inline struct segment *segment_find(const struct log *log, uint32_t numbe
 
 /* The file itself, in the place of zeros that a touch has left (reads.h): they would be taken for what was written. Whole pages. */
 void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes);
+
+/* --- log.c --- */
+
+/* Room up to there in the segment that waits. */
+enum log_result log_allocate_waiting(struct log *log, uint64_t upto);
+/* Seals the current segment and goes on in the one that waits. `may_leave`: it need not be cut to its length here. */
+enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns);
+ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset);
+bool log_cut(int fd, uint64_t offset);
 
 /* --- log_scan.c --- */
 

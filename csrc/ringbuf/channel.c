@@ -436,6 +436,14 @@ const struct message *channel_receive(struct channel *channel) {
     return is_whole ? take_whole(channel, payload, bytes) : receive_in_pieces(channel);
 }
 
+bool channel_take(struct channel *channel, const struct message *message) {
+    if (channel->assembly == NULL || (const void *)message != channel->assembly) return false;
+    assert(channel->assembly_wanted == 0);
+    channel->assembly = NULL;
+    channel->assembly_capacity = 0;
+    return true;
+}
+
 bool channel_drained(const struct channel *channel) {
     return channel->in.head == channel->in.tail;
 }

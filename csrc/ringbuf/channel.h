@@ -77,6 +77,8 @@ bool channel_publish_to(struct channel *channel, uint64_t tail);
 /* The next message, or NULL when there is none now: one in many fragments is put together over several calls, of which the next is
  * for the next turn. Frees the one before it (locally). */
 const struct message *channel_receive(struct channel *channel);
+/* The message that was received last becomes the caller's, to be given to free(), if it came in fragments; false: it did not. */
+bool channel_take(struct channel *channel, const struct message *message);
 /* Whether what was published when it was last looked has all been received: the next channel_receive() looks anew. */
 bool channel_drained(const struct channel *channel);
 /* Looks for what has been published since. True if there is something to receive. */

@@ -19,8 +19,12 @@ bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit)
 }
 
 void clients_close(struct clients *clients) {
-    for (uint32_t i = 0; clients->by_conn.slots && i <= clients->by_conn.mask; i++)
-        if (clients->by_conn.slots[i].number) free(client_at(clients, clients->by_conn.slots[i].number)->parked.bytes);
+    for (uint32_t i = 0; clients->by_conn.slots && i <= clients->by_conn.mask; i++) {
+        if (!clients->by_conn.slots[i].number) continue;
+        struct parked *parked = &client_at(clients, clients->by_conn.slots[i].number)->parked;
+        while (parked->head != parked->tail) parked_drop_first(parked);
+        free(parked->bytes);
+    }
     map_free(&clients->by_conn);
     arena_close(&clients->arena);
     arena_close(&clients->watches);
@@ -93,12 +97,16 @@ void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topi
     arena_give(&clients->watches, number);
 }
 
-static uint32_t padded(const struct message *m) {
-    return (uint32_t)((sizeof(struct parked_request) + m->body_bytes + 7) & ~(size_t)7);
+static size_t behind_bytes(const struct message *m, bool apart) {
+    return apart ? sizeof m : m->body_bytes;
 }
 
-bool parked_put(struct parked *parked, uint32_t topic, const struct message *message) {
-    uint32_t bytes = padded(message);
+static uint32_t padded(const struct message *m, bool apart) {
+    return (uint32_t)((sizeof(struct parked_request) + behind_bytes(m, apart) + 7) & ~(size_t)7);
+}
+
+bool parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart) {
+    uint32_t bytes = padded(message, apart);
     if (parked->capacity - parked->tail < bytes && parked->head > 0) {
         memmove(parked->bytes, parked->bytes + parked->head, parked->tail - parked->head);
         parked->tail -= parked->head;
@@ -114,12 +122,25 @@ bool parked_put(struct parked *parked, uint32_t topic, const struct message *mes
         parked->capacity = (uint32_t)capacity;
     }
     struct parked_request *request = (struct parked_request *)(void *)(parked->bytes + parked->tail);
-    request->topic = topic;
-    request->unused = 0;
-    request->message = *message;
-    if (message->body_bytes > 0) memcpy(&request->message + 1, message + 1, message->body_bytes);
+    *request = (struct parked_request){.topic = topic, .apart = apart, .message = *message};
+    const void *behind = apart ? (const void *)&message : message + 1;
+    if (apart || message->body_bytes > 0) memcpy(&request->message + 1, behind, behind_bytes(message, apart));
     parked->tail += bytes;
     return true;
+}
+
+const struct message *parked_message(const struct parked_request *request) {
+    const struct message *message = &request->message;
+    if (request->apart) memcpy(&message, &request->message + 1, sizeof message);
+    return message;
+}
+
+struct message *parked_take_message(struct parked_request *request) {
+    struct message *message;
+    assert(request->apart);
+    memcpy(&message, &request->message + 1, sizeof message);
+    memset(&request->message + 1, 0, sizeof(void *)); /* which free() takes */
+    return message;
 }
 
 struct parked_request *parked_first(const struct parked *parked) {
@@ -127,7 +148,9 @@ struct parked_request *parked_first(const struct parked *parked) {
 }
 
 void parked_drop_first(struct parked *parked) {
-    parked->head += padded(&parked_first(parked)->message);
+    struct parked_request *first = parked_first(parked);
+    parked->head += padded(&first->message, first->apart);
+    if (first->apart) free(parked_take_message(first));
     if (parked->head < parked->tail) return;
     parked->head = parked->tail = 0;
     /* An idle client keeps little. */
@@ -139,9 +162,10 @@ void parked_drop_first(struct parked *parked) {
 
 struct message *parked_reserve(const struct parked *parked, uint32_t slot) {
     for (uint32_t at = parked->head; at < parked->tail;) {
-        struct message *m = &((struct parked_request *)(void *)(parked->bytes + at))->message;
+        struct parked_request *request = (struct parked_request *)(void *)(parked->bytes + at);
+        struct message *m = &request->message;
         if (m->kind == MSG_RESERVE && m->slot == slot) return m;
-        at += padded(m);
+        at += padded(m, request->apart);
     }
     return NULL;
 }

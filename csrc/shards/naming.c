@@ -21,6 +21,8 @@ enum {
     KEEP_FOR_NAMES = 16 << 20,
     /* Records that are written between two turns, of those that a turn may write. */
     NAMED_PART = 8,
+    /* What a topic and all that is named at a segment's head may come to take more while a large message is written. */
+    NAMES_MEANWHILE = 256 << 10,
     FORGOTTEN_AT_ONCE = 64,
 };
 
@@ -154,13 +156,15 @@ static enum log_result reserve(struct worker *w, struct shard *s, uint32_t recor
     return result;
 }
 
-enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
+static uint64_t kept_bytes(const struct shard *s, bool publish) {
     uint64_t keep = KEEP_FOR_HEAD + (s->names_bytes < KEEP_FOR_NAMES ? s->names_bytes : KEEP_FOR_NAMES);
-    if (publish) {
-        uint64_t ends = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
-        keep += ends < KEEP_MOST ? ends : KEEP_MOST;
-    }
-    return reserve(w, s, records, bytes, keep);
+    if (!publish) return keep;
+    uint64_t ends = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
+    return keep + (ends < KEEP_MOST ? ends : KEEP_MOST);
+}
+
+enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
+    return reserve(w, s, records, bytes, kept_bytes(s, publish));
 }
 
 static bool is_named(const struct shard *s, const struct topic *t) {
@@ -193,6 +197,35 @@ enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t 
         if (!named) write_name(w, s, topic);
         if (is_named(s, t)) return LOG_OK; /* else it goes on in another segment */
     }
+}
+
+/* --- a large message ---------------------------------------------------------------------------------------------- */
+
+/* What stands before it in its segment, with a record of its producer and one that fills what is left. */
+static uint64_t size_before(const struct worker *w, const struct shard *s, const struct topic *t) {
+    struct size beside = {2, sizeof(struct producer_attributes)};
+    return size_in_log(size_of_head(w, s)) + size_in_log(size_of_name(w, s, t)) + size_in_log(beside);
+}
+
+enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
+                                  uint64_t body_bytes) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (!t->number && !shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
+    uint64_t before = size_before(w, s, t) + NAMES_MEANWHILE;
+    return log_large_begin(s->log, before, attribute_bytes, body_bytes, kept_bytes(s, true));
+}
+
+enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t room = log_large_room(s->log);
+    if (room < size_before(w, s, t)) return LOG_NO_SPACE;
+    enum log_result result = log_large_switch(s->log, w->wall_ns);
+    if (result != LOG_OK) return result;
+    /* It is the last that is written before the body, which has its place: there is no way back from here. */
+    uint32_t records = (uint32_t)(room / SHARD_FILLER_BYTES) + 4;
+    if (shard_reserve_named(w, s, topic, records, room) != LOG_OK) worker_die("out of memory");
+    shard_log_filler(w, s, log_large_room(s->log) - beside_bytes);
+    return LOG_OK;
 }
 
 /* --- before a segment goes ---------------------------------------------------------------------------------------- */

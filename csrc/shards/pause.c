@@ -18,7 +18,7 @@
 enum { MOST_PIECES = 16 };
 
 struct release {
-    struct release *next;
+    struct release *previous, *next;
     uint32_t topic;
     uint64_t end;   /* the topic's next_seq at the piece before */
     uint64_t still; /* the turn in which nothing is given, as a request is letting go of what there is */
@@ -119,16 +119,19 @@ static void release_some(struct worker *w, uint32_t topic, uint64_t until, uint6
 }
 
 static void append_release(struct worker *w, struct release *r) {
-    struct release **link = &w->releases;
-    while (*link) link = &(*link)->next;
+    r->previous = w->releases_last;
     r->next = NULL;
-    *link = r;
+    *(r->previous ? &r->previous->next : &w->releases) = r;
+    w->releases_last = r;
+}
+
+static void remove_release(struct worker *w, struct release *r) {
+    *(r->previous ? &r->previous->next : &w->releases) = r->next;
+    *(r->next ? &r->next->previous : &w->releases_last) = r->previous;
 }
 
 static void end(struct worker *w, struct release *r) {
-    struct release **link = &w->releases;
-    while (*link != r) link = &(*link)->next;
-    *link = r->next;
+    remove_release(w, r);
     topic_at(&w->topics, r->topic)->release = NULL;
     free(r);
 }
@@ -194,7 +197,7 @@ bool releases_go_on(struct worker *w) {
         r = topic_at(&w->topics, topic)->release;
         if (!r) continue;
         if (!last) last = topic;
-        w->releases = r->next;
+        remove_release(w, r);
         append_release(w, r);
     }
     return more;
@@ -209,7 +212,7 @@ void releases_free(struct worker *w) {
         next = r->next;
         free(r);
     }
-    w->releases = NULL;
+    w->releases = w->releases_last = NULL;
 }
 
 static void keep_from(struct topic *t, uint64_t seq) {

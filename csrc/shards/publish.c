@@ -97,6 +97,14 @@ struct arrival {
     uint32_t headers_bytes; /* with the struct before them; 0: none */
 };
 
+/* A producer's, of which the attributes are its part. */
+enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
+
+/* Its body is written in pieces; but what is staged for a transaction is not. */
+static bool is_large(const struct message *m) {
+    return m->body_bytes >= LARGE_BYTES && !(m->flags & MSG_TXN);
+}
+
 /* False: it says that it has headers, and has not. */
 static bool split_headers(const struct message *m, struct arrival *one) {
     size_t bytes = 0;
@@ -127,6 +135,7 @@ static bool fits(const struct worker *w, const struct topic *t, uint64_t count, 
 /* Where the first of `count` went. */
 static void answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
                    uint32_t count) {
+    if (!client) return; /* it has gone meanwhile */
     struct message a = request_answer_of(w, client, m, status);
     a.id = m->id;
     if (status == STATUS_OK) {
@@ -181,9 +190,10 @@ __attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, con
     queue_enter(w, topic, one.id, one.headers_bytes ? headers_packed(one.content) : 0, m->pri, m->delay_ns, position);
 }
 
-/* What comes before the records: the topic is what the message wants it to be, and has a number in the log. */
+/* What comes before the records: the topic is what the message wants it to be, and has a number in the log. `large`: of a message
+ * that is written in pieces, MORE until all of it is; else NULL. */
 static enum outcome prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
-                            uint8_t *status) {
+                            const struct arrival *large, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
     if (m->id % w->shards != t->shard || t->terminated) return DONE;
@@ -195,6 +205,10 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     *status = STATUS_NO_SPACE;
     if (!durable && !t->tube) topic_want_tube(w, topic);
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
+    if (large) {
+        uint64_t beside = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0;
+        return large_write(w, topic, m, large->content, large->content_bytes, beside, status);
+    }
     return requests_reserve_named(w, topic, count + 1, bytes, status);
 }
 
@@ -210,6 +224,7 @@ static bool split_part(const struct message *m, struct arrival *one, struct prod
 
 /* It is there already: where, is not known. */
 static void answer_repeated(struct worker *w, uint32_t client, const struct message *m) {
+    if (!client) return;
     struct message a = request_answer_of(w, client, m, STATUS_OK);
     a.id = m->id;
     a.incarnation = a.seq = NO_PLACE;
@@ -232,6 +247,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     struct producers *named = topic ? &shard_of_topic(w, topic_at(&w->topics, topic))->named : NULL;
     bool is_named = (m->flags & MSG_IDEMPOTENT) != 0, has_part = split_part(m, &one, &part);
     if (topic && is_named && has_part && producers_ask(named, &part, w->wall_ns) != PRODUCER_NEXT) {
+        large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
         answer_repeated(w, client, m);
         return DONE;
     }
@@ -242,7 +258,11 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     bool in_transaction = (m->flags & MSG_TXN) != 0;
     if (in_transaction && (~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
     if (!is_whole) status = STATUS_INVALID;
-    if (is_whole && !known && prepare(w, topic, m, 1 + parts, bytes, &status) == LATER) return LATER;
+    const struct arrival *large = is_large(m) ? &one : NULL;
+    enum outcome prepared = DONE;
+    if (is_whole && !known) prepared = prepare(w, topic, m, 1 + parts, bytes, large, &status);
+    if (prepared != DONE) return prepared;
+    if (large && topic && status != STATUS_OK) large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
     if (status == STATUS_OK && in_transaction && !transaction_take(w, topic, m->txn)) status = STATUS_NO_SPACE;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
@@ -335,7 +355,7 @@ enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, con
     each.flags &= MSG_DURABLE;
     uint64_t bytes = m->several * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
     bool fresh = topic && each_new(w, topic, m);
-    if (fresh && prepare(w, topic, &each, m->several, bytes, &status) == LATER) return LATER;
+    if (fresh && prepare(w, topic, &each, m->several, bytes, NULL, &status) == LATER) return LATER;
     if (fresh && status == STATUS_OK) enter_each(w, topic, m);
     answer_each(w, client, topic, m, status);
     if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
@@ -440,7 +460,7 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
         struct message durable = *m;
         durable.flags |= MSG_DURABLE;
         uint64_t bytes = m->count * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
-        if (prepare(w, topic, &durable, m->count, bytes, &status) == LATER) return LATER;
+        if (prepare(w, topic, &durable, m->count, bytes, NULL, &status) == LATER) return LATER;
         due = status == STATUS_OK;
         if (due) enter_many(w, topic, m, &many);
     }

@@ -6,9 +6,12 @@
 
 /* --- room in the log --- */
 
-static enum outcome reserved(struct worker *w, struct shard *s, enum log_result result, bool publish, uint8_t *status) {
+enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
+                               uint8_t *status) {
     *status = STATUS_OK;
     if (result == LOG_OK) return DONE;
+    /* There is one when that message is whole. */
+    if (result == LOG_NO_SPACE && log_large_goes_on(s->log)) return LATER;
     if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) {
         w->wanting = s;
         return LATER;
@@ -20,13 +23,13 @@ static enum outcome reserved(struct worker *w, struct shard *s, enum log_result 
 
 enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
                               uint8_t *status) {
-    return reserved(w, s, shard_reserve(w, s, records, bytes, publish), publish, status);
+    return requests_reserved(w, s, shard_reserve(w, s, records, bytes, publish), publish, status);
 }
 
 enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
                                     uint8_t *status) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    return reserved(w, s, shard_reserve_named(w, s, topic, records, bytes), true, status);
+    return requests_reserved(w, s, shard_reserve_named(w, s, topic, records, bytes), true, status);
 }
 
 /* --- dispatch --- */
@@ -92,7 +95,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
 static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
-    if (!parked_put(parked, topic, m)) worker_die("out of memory");
+    bool apart = m->body_bytes >= LARGE_BYTES && channel_take(w->peers[acceptor].channel, m);
+    if (!parked_put(parked, topic, m, apart)) worker_die("out of memory");
     if (topic) opened_hold(w, topic);
 }
 
@@ -172,6 +176,7 @@ void client_gone(struct worker *w, uint32_t client) {
     if (c->waiting) queue_stop_waiting(w, client);
     if (c->runnable) remove_runnable(w, client);
     if (c->unfinished) forget_unfinished(w, client);
+    large_leave(w, client);
     while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
     while (c->watches) opened_ignore(w, client, watch_at(&w->clients, c->watches)->topic);
     if (c->used) opened_use(w, client, 0, false);
@@ -241,7 +246,7 @@ static bool run_parked(struct worker *w, uint32_t client) {
     while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {
         const struct parked_request *first = parked_first(&c->parked);
         uint64_t walked = w->walked;
-        enum outcome outcome = execute(w, client, first->topic, &first->message);
+        enum outcome outcome = execute(w, client, first->topic, parked_message(first));
         if (outcome == LATER) return false;
         if (outcome == MORE) {
             put_off(w, client);

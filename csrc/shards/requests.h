@@ -16,6 +16,21 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
 enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
                                     uint8_t *status);
 
+/* What a try to have that has come to. */
+enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
+                               uint8_t *status);
+
+/* --- large.c --- */
+
+/* Writes some of a message that is published; MORE until all of its body is in the log. Then what is to be appended at once is what
+ * shard_end_large says. */
+enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,
+                         uint32_t content_bytes, uint64_t beside_bytes, uint8_t *status);
+/* It is not published after all, if it is this one that is being written. */
+void large_forget(struct worker *w, struct shard *s, uint64_t id);
+/* One that a client who goes has published is written to its end. */
+void large_leave(struct worker *w, uint32_t client);
+
 /* --- answers.c --- */
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);

@@ -35,14 +35,27 @@ void shard_free(struct shard *shard) {
 
 /* --- appending ---------------------------------------------------------------------------------------------------- */
 
-static log_position append(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
-                           const void *body, size_t body_bytes) {
+static void count_append(struct worker *w, struct shard *s) {
     if (!s->dirty) {
         s->dirty = true;
         w->dirty[w->dirty_count++] = s;
     }
     w->count->records_written++;
+}
+
+static log_position append(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
+                           const void *body, size_t body_bytes) {
+    count_append(w, s);
     return log_append(s->log, head, attributes, body, body_bytes);
+}
+
+/* Its body is in the log. */
+static log_position append_large(struct worker *w, struct shard *s, const struct record *head, const void *attributes) {
+    count_append(w, s);
+    s->large_id = 0;
+    log_position position = log_large_append(s->log, head, attributes);
+    if (!position) worker_die("the log cannot be written");
+    return position;
 }
 
 /* Without these, other records mean nothing: a copy of them is kept elsewhere. */
@@ -96,6 +109,19 @@ void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers,
     append_twice(w, s, &floor, NULL, numbers, count * sizeof *numbers);
 }
 
+void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes) {
+    static const uint32_t no_topic[SHARD_FILLER_BYTES / sizeof(uint32_t)];
+    assert(bytes == 0 || bytes >= sizeof(struct record));
+    while (bytes > 0) {
+        uint64_t some = bytes < SHARD_FILLER_BYTES ? bytes : SHARD_FILLER_BYTES;
+        /* What is left for the next is nothing, or a record. */
+        if (bytes - some > 0 && bytes - some < sizeof(struct record)) some -= sizeof(struct record);
+        struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
+        append(w, s, &floor, NULL, no_topic, some - sizeof floor);
+        bytes -= some;
+    }
+}
+
 uint64_t shard_topic_bytes(const struct topic *t) {
     return t->name_bytes + sizeof(struct topic_attributes);
 }
@@ -123,7 +149,9 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
     struct publish_attributes packed;
     head.flags = flags;
     head.attribute_bytes = publish_attributes_pack(&attributes, &packed);
-    log_position position = append(w, s, &head, &packed, body, body_bytes);
+    bool is_there = body_bytes >= LARGE_BYTES / 2 && log_large_switched(s->log); /* few are so large */
+    log_position position =
+        is_there ? append_large(w, s, &head, &packed) : append(w, s, &head, &packed, body, body_bytes);
     if (id > s->top_id) s->top_id = id;
     shard_count_in(s, position);
     return position;

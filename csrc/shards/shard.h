@@ -14,6 +14,7 @@
 #include "shards/producers.h"
 #include "shards/topic.h"
 
+struct message;
 struct worker;
 struct job;
 struct topic;
@@ -68,6 +69,9 @@ struct shard {
     bool heals;   /* something of the log was lost: all names are to be written anew */
     bool
         damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
+    uint64_t large_id;          /* of the message that is being written in pieces; 0: none is */
+    struct message *large_left; /* that one, if its client has gone meanwhile */
+    uint32_t large_left_topic;
     bool syncing;
     bool dirty;   /* appended to in this turn */
     bool asked;   /* the segment that is wanted is being made */
@@ -99,7 +103,16 @@ enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t un
 /* After something of the log was lost: all that is known is named again, so that it stands in two places that are whole. */
 enum names_moved shard_heal_names(struct worker *w, struct shard *s);
 
+/* A message that is written in pieces (large.c): room for it; and, when all of its body is in the log, for its record and a producer's
+ * of so many bytes, if any, which are the next to be appended. LOG_NO_SPACE then: too many names have come meanwhile. */
+enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
+                                  uint64_t body_bytes);
+enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes);
+
 /* These append; the caller has reserved. */
+/* Records that say nothing new, of so many bytes in all. */
+enum { SHARD_FILLER_BYTES = 64 << 10 };
+void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes);
 /* Where topics made from now on begin to count; and numbers of topics that are known no more. */
 void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count);
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);

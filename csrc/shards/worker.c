@@ -89,6 +89,7 @@ void worker_free(struct worker *w) {
     handovers_free(w);
     releases_free(w);
     keepings_free(w);
+    larges_free(w);
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
         if (w->peers[a].channel) channel_close(w->peers[a].channel);
         free(w->peers[a].topics);
@@ -513,6 +514,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= handovers_go_on(w);
         busy |= releases_go_on(w);
         busy |= keepings_go_on(w);
+        busy |= larges_go_on(w);
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         requests_run_parked(w);

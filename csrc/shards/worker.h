@@ -66,6 +66,9 @@ struct lost {
     char topic[TOPIC_NAME_MAX + 1];
 };
 
+/* A message of so many bytes is written to the log in pieces, and stays where it was put together until then. */
+enum { LARGE_BYTES = 8 << 20, LARGE_PIECE_BYTES = 1 << 20 };
+
 enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
 
 /* Why worker_run came back. */
@@ -139,8 +142,9 @@ struct worker {
     struct tomb *tombs; /* what is to be freed piece by piece */
     uint32_t orphans;   /* subscriptions of which only deliveries are left */
     struct handover *handovers;
-    struct release *releases;
     struct keeping *keepings;
+    struct release *releases, *releases_last;
+    bool larges_left;     /* some shard has a large message whose client has gone, or takes one away */
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];
@@ -331,6 +335,9 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
 bool requests_run_parked(struct worker *w);
+/* large.c: those that nobody asks for any more. True if there are some; and all are let go. */
+bool larges_go_on(struct worker *w);
+void larges_free(struct worker *w);
 /* What the turn before has left over comes again. True if there is any. */
 bool requests_resume(struct worker *w);
 void client_gone(struct worker *w, uint32_t client);

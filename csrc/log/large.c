@@ -1,0 +1,140 @@
+#define _GNU_SOURCE
+/* A record that is written in pieces, while others are appended to the segment that is active: it goes to the one that waits.
+ *
+ * Its body comes first, at a place that leaves room for what a segment begins with; nobody sees it there, as a segment
+ * without a header is none. When the body is whole the log goes on in that segment: header, what comes before the record, and
+ * the record's head are appended as anything else is, up to where the body begins; and behind it the log has its tail.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "log/log_state.h"
+
+/* What is taken away of a body that is not wanted any more, at once. */
+#define CLEARED_BYTES ((uint64_t)16 << 20)
+
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + 7) & ~(uint64_t)7;
+}
+
+static uint64_t head_bytes(const struct large *l) {
+    return sizeof(struct record) + l->attribute_bytes;
+}
+
+enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
+                                uint64_t keep_bytes) {
+    assert(log->large.at == 0);
+    if (before > LOG_RESERVE_BYTES || body_bytes > LOG_RESERVE_BYTES || keep_bytes > LOG_RESERVE_BYTES)
+        return LOG_NO_SPACE;
+    if (log->current == NULL || !log->current->end_known) return LOG_FAILING;
+    struct large l = {.bytes = body_bytes, .attribute_bytes = attribute_bytes};
+    l.at = LOG_HEADER_BYTES + aligned(before) + head_bytes(&l);
+    uint64_t end = aligned(l.at + body_bytes) + keep_bytes;
+    if (end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
+    enum log_result result = log_allocate_waiting(log, end);
+    if (result == LOG_OK) log->large = l;
+    return result;
+}
+
+bool log_large_write(struct log *log, const void *data, size_t bytes) {
+    struct large *l = &log->large;
+    struct segment *s = &log->segments[log->active + 1];
+    assert(l->at != 0 && !l->dropped && bytes <= l->bytes - l->written);
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = log_write_out(s, (const uint8_t *)data + done, bytes - done, l->at + l->written + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            log->error = n < 0 ? errno : ENOSPC;
+            return false;
+        }
+        done += (size_t)n;
+    }
+    l->crc = crc32c_extend(l->crc, data, bytes);
+    l->written += bytes;
+    return true;
+}
+
+bool log_large_goes_on(const struct log *log) {
+    return log->large.at != 0;
+}
+
+uint64_t log_large_left(const struct log *log) {
+    return log->large.bytes - log->large.written;
+}
+
+uint64_t log_large_room(const struct log *log) {
+    return log->large.at - head_bytes(&log->large) - (log->large.switched ? tail_of(log) : LOG_HEADER_BYTES);
+}
+
+bool log_large_switched(const struct log *log) {
+    return log->large.switched;
+}
+
+enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns) {
+    const struct large l = log->large;
+    assert(l.at != 0 && l.written == l.bytes && !l.switched && !l.dropped);
+    log->large.at = 0; /* for this segment waits again */
+    enum log_result result = log_switch_segment(log, true, now_wall_ns);
+    log->large = l;
+    log->large.switched = result == LOG_OK;
+    /* Zeros that are written ahead of the log's end would be written to the body. */
+    if (result == LOG_OK) log->current->prepared = l.at + l.bytes;
+    return result;
+}
+
+/* Of `a`, and behind that of what `b` alone is the CRC of. */
+static uint32_t joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
+    return crc32c_advance(a, b_bytes) ^ b;
+}
+
+log_position log_large_append(struct log *log, const struct record *head, const void *attributes) {
+    const struct large l = log->large;
+    struct segment *s = log->current;
+    const size_t bytes = sizeof *head + head->attribute_bytes;
+    assert(l.switched && head->attribute_bytes == l.attribute_bytes && log_large_room(log) == 0);
+    assert(head->kind != 0 && log->to + bytes <= log->staging_bytes);
+
+    uint8_t *p = log->staging + log->to;
+    struct record r = *head;
+    r.bytes = (uint32_t)(bytes + l.bytes);
+    r.crc = s->number;
+    memcpy(p, &r, sizeof r);
+    if (head->attribute_bytes > 0) memcpy(p + sizeof r, attributes, head->attribute_bytes);
+    uint32_t crc = joined(crc32c_extend(0, p, bytes), l.crc, l.bytes);
+    memcpy(p + offsetof(struct record, crc), &crc, sizeof crc);
+
+    log_position position = (uint64_t)s->number << 32 | tail_of(log);
+    log->to += bytes;
+    log->reserved = 0;
+    if (log_flush(log) != LOG_OK) return 0;
+    assert(log->base == l.at);
+    log->base = aligned(l.at + l.bytes);
+    s->end = log->base;
+    log->flushed += log->base - l.at;
+    s->mark = log->flushed;
+    log->large = (struct large){0};
+    log->records++;
+    return position;
+}
+
+void log_large_drop(struct log *log) {
+    assert(log->large.at != 0 && !log->large.switched);
+    log->large.dropped = true;
+}
+
+bool log_large_clear(struct log *log) {
+    struct large *l = &log->large;
+    if (!l->dropped) return false;
+    struct segment *s = &log->segments[log->active + 1];
+    uint64_t end = l->at + l->written, left = end > CLEARED_BYTES ? end - CLEARED_BYTES : 0;
+    if (!log_cut(s->fd, left)) return true; /* what is there must not be taken for records: it is tried again */
+    l->written = left > l->at ? left - l->at : 0;
+    if (left >= l->at && left > 0) return true;
+    if (left > 0 && !log_cut(s->fd, 0)) return true;
+    s->allocated = 0;
+    *l = (struct large){0};
+    return false;
+}

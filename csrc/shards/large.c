@@ -1,0 +1,108 @@
+#define _GNU_SOURCE
+/* A message so large that it is written to the log a piece a turn (log/large.c), while others are served; one of a shard at a time.
+ *
+ * Its request is parked meanwhile, with all that its connection asks behind it, and is the message itself: pieces that have been
+ * written are given back to the kernel. It is published when all of it is in the log: what is published before that comes before it.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "shards/requests.h"
+
+enum { PAGE_BYTES = 4096, AT_ONCE = 4 };
+
+/* Memory that is not looked at any more. Of the first piece the beginning is. */
+static void give_back(const uint8_t *from, const uint8_t *until) {
+    uintptr_t begin = ((uintptr_t)from + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
+    uintptr_t end = (uintptr_t)until & ~(uintptr_t)(PAGE_BYTES - 1);
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static uint8_t attribute_bytes(const struct message *m) {
+    struct publish_attributes packed;
+    const struct publish_attributes a = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    return publish_attributes_pack(&a, &packed);
+}
+
+static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, const struct message *m,
+                          uint32_t content_bytes, uint8_t *status) {
+    enum log_result result = shard_begin_large(w, s, topic, attribute_bytes(m), content_bytes);
+    /* Who waits for a segment does not keep its acceptor's others waiting. */
+    if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
+    if (*status != STATUS_OK) return DONE;
+    s->large_id = m->id;
+    return MORE;
+}
+
+static enum outcome fail(struct worker *w, struct shard *s, uint8_t *status) {
+    large_forget(w, s, s->large_id);
+    w->no_space = true;
+    *status = STATUS_NO_SPACE;
+    return DONE;
+}
+
+enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,
+                         uint32_t content_bytes, uint64_t beside_bytes, uint8_t *status) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (s->large_id ? s->large_id != m->id : log_large_goes_on(s->log)) return MORE;
+    if (!s->large_id) return begin(w, s, topic, m, content_bytes, status);
+    uint64_t left = log_large_left(s->log);
+    if (left > content_bytes) return fail(w, s, status); /* it is not the one that was begun */
+    if (!left) {
+        *status = STATUS_OK;
+        return shard_end_large(w, s, topic, beside_bytes) == LOG_OK ? DONE : fail(w, s, status);
+    }
+    size_t bytes = left < LARGE_PIECE_BYTES ? (size_t)left : LARGE_PIECE_BYTES;
+    const uint8_t *from = (const uint8_t *)content + (content_bytes - left);
+    if (!log_large_write(s->log, from, bytes)) return fail(w, s, status);
+    if (left < content_bytes) give_back(from, from + bytes);
+    worker_walk(w, WORKER_TURN_WALK / AT_ONCE);
+    return MORE;
+}
+
+void large_forget(struct worker *w, struct shard *s, uint64_t id) {
+    if (!s->large_id || s->large_id != id) return;
+    s->large_id = 0;
+    log_large_drop(s->log);
+    w->larges_left = true;
+}
+
+void large_leave(struct worker *w, uint32_t client) {
+    struct parked_request *first = parked_first(&client_at(&w->clients, client)->parked);
+    if (!first || !first->apart || !first->topic) return;
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, first->topic));
+    if (!s->large_id || s->large_id != first->message.id) return;
+    s->large_left = parked_take_message(first);
+    s->large_left_topic = first->topic;
+    first->topic = 0; /* it is held on */
+    w->larges_left = true;
+}
+
+static bool goes_on(struct worker *w, struct shard *s) {
+    if (!s->large_left) return log_large_clear(s->log);
+    if (publish(w, 0, s->large_left_topic, s->large_left) != DONE) return true;
+    free(s->large_left);
+    s->large_left = NULL;
+    opened_let_go(w, s->large_left_topic);
+    return log_large_clear(s->log);
+}
+
+bool larges_go_on(struct worker *w) {
+    if (!w->larges_left) return false;
+    bool more = false;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        if (!w->own[n]) continue;
+        /* In the next turn, where there are many. */
+        if (w->walked >= WORKER_TURN_WALK)
+            more |= w->own[n]->large_left || log_large_goes_on(w->own[n]->log);
+        else
+            more |= goes_on(w, w->own[n]);
+    }
+    w->larges_left = more;
+    return more;
+}
+
+void larges_free(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) free(w->own[n]->large_left);
+}

@@ -1,0 +1,210 @@
+"""A message of many MiB is written to the log a piece a turn, while others are served; and is whole or not there."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.csrc._core import ffi, lib
+
+from tests.subscriptions import Channels
+from tests.test_worker import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
+
+MIB = 1 << 20
+PIECES = 24
+BODY = b"".join(random.Random(n).randbytes(1 << 16) * 16 for n in range(PIECES)) + b"odd"
+PRODUCER = struct.Struct("<QQII")
+
+
+@pytest.fixture()
+def bench() -> Iterator[Channels]:
+    b = Channels(ring_bytes=1 << 26)
+    yield b
+    b.dispose()
+
+
+def step(bench: Channels) -> list[Answer]:
+    """One turn of the worker, and what it answers."""
+    lib.channel_publish(bench.channels[0])
+    lib.worker_turn(bench.worker, bench.now, bench.wall)
+    bench.supply()
+    answers = []
+    while (m := lib.channel_receive(bench.channels[0])) != ffi.NULL:
+        body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
+        answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq))
+    lib.channel_release(bench.channels[0])
+    return answers
+
+
+def send(bench: Channels, conn: int, body: bytes, name: str = "t", flags: int = 0) -> tuple[int, int]:
+    """Its slot and its id."""
+    topic, id = bench.topic(name), bench.next_id
+    bench.next_id += SHARDS
+    return bench.raw(PUBLISH, conn, flags=flags, topic=topic, id=id, pri=1024, body=body), id
+
+
+def begin(bench: Channels, conn: int = 1, body: bytes = BODY, name: str = "t", flags: int = 0) -> tuple[int, int]:
+    """Some of it is in the log."""
+    slot, id = send(bench, conn, body, name, flags)
+    for _ in range(len(body) // (4 * MIB) + 6):
+        assert step(bench) == []
+    return slot, id
+
+
+def answer_to(bench: Channels, slot: int, turns: int = 4 * PIECES) -> Answer:
+    for _ in range(turns):
+        for answer in step(bench):
+            if answer.slot == slot:
+                return answer
+    raise AssertionError("nothing came")
+
+
+def body_of(bench: Channels, id: int, conn: int = 77) -> bytes | None:
+    answer = answer_to(bench, bench.raw(PEEK_ID, conn, id=id))
+    return answer.body if answer.status == OK else None
+
+
+def restart(bench: Channels) -> None:
+    bench.restart()
+    assert bench.found.damages == 0
+
+
+def test_others_are_served_in_each_turn_in_which_it_is_written(bench: Channels) -> None:
+    large, id = begin(bench)
+    served = 0
+    for _ in range(4 * PIECES):
+        slot, _ = send(bench, 2, b"small")
+        answers = step(bench)
+        assert slot in [a.slot for a in answers]
+        if large in [a.slot for a in answers]:
+            break
+        served += 1
+    assert [a.status for a in answers if a.slot == large] == [OK]
+    assert served >= PIECES - 8
+    assert body_of(bench, id) == BODY
+    restart(bench)
+    assert body_of(bench, id) == BODY
+    assert bench.catalog()["t"].jobs >= served + 1
+
+
+def test_what_is_published_meanwhile_comes_before_it_in_the_topic(bench: Channels) -> None:
+    bench.topic("t")
+    large, _ = begin(bench, flags=lib.MSG_DURABLE)
+    small, _ = send(bench, 2, b"small", flags=lib.MSG_DURABLE)
+    assert answer_to(bench, small).seq == 0
+    behind, _ = send(bench, 1, b"behind", flags=lib.MSG_DURABLE)
+    answers = [a for _ in range(4 * PIECES) for a in step(bench)]
+    assert [(a.slot, a.seq) for a in answers] == [(large, 1), (behind, 2)]
+
+
+def test_after_a_crash_half_way_it_is_not_there_and_all_else_is(bench: Channels) -> None:
+    _, before = bench.pub("t", b"before")[0], bench.next_id - SHARDS
+    _, id = begin(bench)
+    _, meanwhile = bench.pub("t", b"meanwhile")[0], bench.next_id - SHARDS
+    restart(bench)
+    assert body_of(bench, id) is None
+    assert body_of(bench, before) == b"before" and body_of(bench, meanwhile) == b"meanwhile"
+    slot, id = begin(bench)
+    assert answer_to(bench, slot).status == OK
+    restart(bench)
+    assert body_of(bench, id) == BODY
+
+
+def test_a_client_that_goes_meanwhile_has_published_it(bench: Channels) -> None:
+    _, id = begin(bench)
+    bench.raw(GONE, 1)
+    for _ in range(2 * PIECES):
+        step(bench)
+    assert body_of(bench, id) == BODY
+    restart(bench)
+    assert body_of(bench, id) == BODY
+
+
+def test_several_at_once_are_all_whole_one_after_the_other_in_a_shard(bench: Channels) -> None:
+    bench.topic("t")
+    bench.open("elsewhere", 99, 1)
+    bench.numbers["elsewhere"] = 99
+    bodies = [bytes([n]) * (9 * MIB) for n in range(3)]
+    wanted = [send(bench, n + 1, body) for n, body in enumerate(bodies)]
+    bench.next_id += 1
+    wanted.append(send(bench, 9, BODY, "elsewhere"))
+    answers: dict[int, int] = {}
+    for _ in range(8 * PIECES):
+        answers |= {a.slot: a.status for a in step(bench)}
+    assert [answers.get(slot) for slot, _ in wanted] == [OK] * 4
+    restart(bench)
+    for (_, id), body in zip(wanted, [*bodies, BODY], strict=True):
+        assert body_of(bench, id) == body
+
+
+def test_what_the_connection_asks_behind_it_waits_for_it(bench: Channels) -> None:
+    bench.raw(WATCH, 1, topic=bench.topic("t"))
+    large, id = begin(bench)
+    reserve = bench.raw(RESERVE, 1)
+    answers: list[Answer] = []
+    for _ in range(4 * PIECES):
+        answers += step(bench)
+    assert [a.slot for a in answers] == [large, reserve]
+    assert answers[1].body == BODY
+    assert answer_to(bench, bench.raw(DELETE, 1, id=id)).status == OK
+    restart(bench)
+    assert body_of(bench, id) is None
+
+
+def test_one_that_cannot_be_published_after_all_leaves_nothing_behind(bench: Channels) -> None:
+    """Another connection has the id first: so what is written was in vain."""
+    slot, id = begin(bench)
+    other = bench.raw(PUBLISH, 2, topic=bench.topic("t"), id=id, pri=1024, body=b"first")
+    assert answer_to(bench, other).status == OK
+    assert answer_to(bench, slot).status == NO_SPACE
+    for _ in range(PIECES):
+        step(bench)
+    assert [size for shard in bench.segments.values() for size in sizes(shard)[1:] if size] == []
+    slot, large = begin(bench)
+    assert answer_to(bench, slot).status == OK
+    restart(bench)
+    assert body_of(bench, id) == b"first" and body_of(bench, large) == BODY
+
+
+def sizes(segments: list[tuple[int, int]]) -> list[int]:
+    return [os.fstat(fd).st_size for _, fd in segments]
+
+
+def test_without_room_for_it_that_is_said_and_others_go_on(bench: Channels) -> None:
+    bench.pub("t", b"before")
+    lib.worker_refuse_segment(bench.worker, 0)
+    slot, id = send(bench, 1, BODY)
+    answers: list[Answer] = []
+    for _ in range(PIECES):
+        lib.channel_publish(bench.channels[0])
+        lib.worker_turn(bench.worker, bench.now, bench.wall)
+        lib.worker_refuse_segment(bench.worker, 0)
+    answers = step(bench)
+    assert [(a.slot, a.status) for a in answers] == [(slot, NO_SPACE)]
+    lib.worker_retry_segments(bench.worker)
+    bench.supply()
+    slot, id = begin(bench)
+    assert answer_to(bench, slot).status == OK
+    assert body_of(bench, id) == BODY
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("size", [8 * MIB - 24, 8 * MIB, 8 * MIB + 1, 9 * MIB + 7])
+def test_of_any_size_and_with_a_producer_it_is_read_back(bench: Channels, size: int, named: bool) -> None:
+    body = random.Random(size).randbytes(1 << 20) * (size >> 20) + bytes(size % MIB)
+    flags = lib.MSG_DURABLE | (lib.MSG_IDEMPOTENT if named else 0)
+    slot, _ = send(bench, 1, (PRODUCER.pack(5, 1, 0, 0) if named else b"") + body, flags=flags)
+    assert answer_to(bench, slot).status == OK
+    assert bench.sub(3, "t", "c", credit=5) == OK
+    came = deliveries(bench)
+    assert came == [body]
+    restart(bench)
+    assert bench.sub(3, "t", "c", credit=5) == OK
+    assert deliveries(bench) == [body]
+
+
+def deliveries(bench: Channels) -> list[bytes]:
+    return [a.body for _ in range(PIECES) for a in step(bench) if a.kind == lib.MSG_DELIVER]
