@@ -35,6 +35,10 @@ class CatalogError(Exception):
     """A record that this version does not know, or that cannot be."""
 
 
+class OutOfPlaceError(CatalogError):
+    """A record that cannot be after those before it: of something that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """One version; a deleted one has no type."""
@@ -114,7 +118,7 @@ class Catalog:
         try:
             change(self, record)
         except (KeyError, TypeError) as error:
-            raise CatalogError(f"a record of {record['do']!r} cannot be: {error!r}") from None
+            raise OutOfPlaceError(f"a record of {record['do']!r} cannot be: {error!r}") from None
 
     def records(self) -> Iterator[Record]:
         """From which an equal catalog is made. To be begun and ended without a change between, or on a copy()."""

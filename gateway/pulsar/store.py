@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, Record, decode, encode
+from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, OutOfPlaceError, Record, decode, encode
 from mq_shards.gateway.pulsar.journal import Journal, JournalError
 from mq_shards.gateway.pulsar.leftovers import FILE
 
@@ -71,8 +71,14 @@ class Store:
             payloads = [encode(record) for record in FIRST]
             self._journal.append(payloads)
         catalog = Catalog()
+        wrong: list[str] = []
         for payload in payloads:
-            catalog.apply(decode(payload))
+            try:
+                catalog.apply(decode(payload))
+            except OutOfPlaceError as error:  # what it is about was lost to damage
+                wrong.append(str(error))
+        if wrong:
+            log.error("%s: %d records are left out, the first of them: %s", self._journal.path, len(wrong), wrong[0])
         self._fresh_bytes = self._journal.bytes
         if self._fresh_bytes > REWRITE_BYTES:
             self._fresh_bytes = sum(len(encode(record)) for record in catalog.records())

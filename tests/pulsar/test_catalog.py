@@ -481,6 +481,36 @@ def test_a_catalog_of_a_later_version_is_refused_with_a_line(tmp_path: Path, cap
     assert "teleport" in caplog.text
 
 
+def test_what_is_about_something_that_was_lost_to_damage_is_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sector that says that a topic was made, and behind it that it was deleted, and that others were made."""
+
+    async def test(side: Side) -> None:
+        await side.control.create_new(topic_name(T + "lost"), 3)
+        await side.control.delete_partitioned(topic_name(T + "lost"), force=False)
+        await side.control.create_new(topic_name(T + "there"), 0)
+
+    around(test, tmp_path)
+    log = bytearray((tmp_path / FILE).read_bytes())
+    place = log.index(T.encode() + b"lost")
+    log[place] ^= 1
+    (tmp_path / FILE).write_bytes(log)
+
+    async def again(side: Side) -> None:
+        assert list(side.store.catalog.namespaces["public/default"].topics) == [T + "there"]
+        await side.control.create_new(topic_name(T + "new"), 0)
+
+    caplog.clear()
+    around(again, tmp_path)
+    assert [said in caplog.text for said in ("cannot be read", "1 records are left out", "no-topic")] == [True] * 3
+
+    async def at_last(side: Side) -> None:
+        assert list(side.store.catalog.namespaces["public/default"].topics) == [T + "there", T + "new"]
+
+    around(at_last, tmp_path)
+
+
 def test_a_record_that_cannot_be_changes_nothing() -> None:
     catalog = Catalog.new()
     before = state(catalog)
