@@ -86,12 +86,14 @@ bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job) {
     return heap_push(&r->heap, places_of(jobs), key);
 }
 
+/* The list of pages is moved up when so many have been left behind. */
+enum { LEFT_PAGES = 128 };
+
 /* Past gaps, and without the pages that have been left behind. */
 static void advance(struct ready *r) {
     while (r->head < r->tail && !*slot(r, r->head)) r->head++;
     uint32_t left = r->head / RUN_PAGE;
-    /* Many at once: the list of pages is moved up each time. */
-    if (left < 16 && left < r->page_count) return;
+    if (left < LEFT_PAGES && left < r->page_count) return;
     for (uint32_t i = 0; i < left; i++) free(r->pages[i]);
     r->page_count -= left;
     memmove(r->pages, r->pages + left, sizeof *r->pages * r->page_count);

@@ -15,8 +15,9 @@
 #include "base/arena.h"
 #include "base/heap.h"
 
-/* The run is kept in pages, so that a long one grows and shrinks without being moved. */
-enum { RUN_PAGE = 1024, RUN_WORTH = 64 };
+/* The run is kept in pages, so that a long one grows and shrinks without being moved. They are small, and so a topic with few jobs
+ * may have one: what leaves the heap costs more. */
+enum { RUN_PAGE = 128, RUN_WORTH = 16 };
 
 struct ready {
     struct heap heap;
