@@ -89,7 +89,7 @@ def test_no_more_than_a_piece_is_prepared_and_none_for_a_log_that_is_short(log: 
         end = lib.log_segment_end(log.c, 1)
         ahead.append((end, written_to(fd) - end))
     assert max(more for _, more in ahead) <= PIECE + 4096
-    assert all(more < 2 * 4096 for end, more in ahead if end < PIECE)
+    assert all(more < PIECE // 4 for end, more in ahead if end < PIECE)
 
 
 def test_where_it_cannot_be_the_write_that_follows_says_so(log: Log, tmp_path: Path) -> None:
