@@ -20,7 +20,7 @@ uint64_t nats_random(struct nats_server *server) {
 static void deliver_alone(struct nats_delivery *d, struct subject_pattern *pattern) {
     struct subject_entry **items = subject_entries_items(&pattern->alone);
     for (uint32_t i = 0; i < pattern->alone.count; i++) nats_give(d, nats_subscription_of(items[i]));
-    d->looked += pattern->alone.count + subject_groups(pattern);
+    d->looked += pattern->alone.count;
 }
 
 static struct subject_groups *groups_here(const struct nats_delivery *d) {
@@ -218,6 +218,7 @@ static void deliver_groups(struct nats_delivery *d, struct subject_pattern *cons
         if (patterns[i]->groups == NULL) continue;
         having++;
         last = i;
+        d->looked += subject_groups(patterns[i]);
     }
     bool are_abroad = abroad != NULL && abroad->groups > 0;
     if (having == 1 && !are_abroad) {

@@ -128,6 +128,7 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
     if (!may_run(a, c, server) || a->handed >= HANDED_PER_TURN) return 0;
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message m = {.from = nats_sender(a, c), .joined = true};
+    const size_t left = HANDED_PER_TURN - a->handed;
     uint64_t messages = 0, payloads = 0;
     size_t at = 0;
     d.from = c;
@@ -143,7 +144,7 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
         n->in_messages++;
         n->in_bytes += m.payload_bytes;
         hand_out(&d, c, &m);
-        if (c->closed || c->closing || !may_go_on(a, c) || a->handed + nats_handed(&d) >= HANDED_PER_TURN) break;
+        if (c->closed || c->closing || !may_go_on(a, c) || nats_handed(&d) >= left) break;
     }
     nats_made(&d);
     if (messages > 0) count_run(a, c, account, messages, payloads);
