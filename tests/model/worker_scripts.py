@@ -181,8 +181,9 @@ class Play:
         return answered
 
     def upset(self, holder: Holder, gone: bool = False) -> None:
-        """What it had, or is about to have, is not certain any more."""
+        """What it had, or is about to have, is not certain any more; nor is what it is finishing."""
         self.ledger.forget(holder)
+        self.finishing = {one: of for one, of in self.finishing.items() if of != holder}
         if holder in self.sure and not gone:
             self.sure[holder] = next(self.generations)
         if gone:
