@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from tests.nats.jwts import Account, Key, Operator
+from tests.nats.operators import introduce, serving
 from tests.nats.servers import NatsServer
 from tests.nats.test_callout import KINDS, SUBJECT, VIOLATION, XKEY, Answers, Request, Service
-from tests.nats.test_operator import introduce, serving
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 

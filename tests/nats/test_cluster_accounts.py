@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, configured, mixtures
+from tests.nats.operators import A, accounts, conf, introduce, resolver
 from tests.nats.route_wire import RouteWire
-from tests.nats.test_operator import A, accounts, conf, introduce, resolver
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 

@@ -16,9 +16,9 @@ from nats.errors import NoRespondersError
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, configured, meshed, mixtures
+from tests.nats.operators import OPERATOR, SYSTEM, A, conf, resolver
 from tests.nats.route_wire import INFO, RouteWire
 from tests.nats.test_cluster_accounts import CLUSTER, let_in
-from tests.nats.test_operator import OPERATOR, SYSTEM, A, conf, resolver
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 

@@ -18,9 +18,7 @@ from mq_shards.acceptor.protocols.nats.directory import SUFFIX, WRITING, Directo
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, configured, mixtures
 from tests.nats.jwts import Key
-from tests.nats.route_wire import CONNECT, INFO, RouteWire
-from tests.nats.servers import NatsServer
-from tests.nats.test_operator import (
+from tests.nats.operators import (
     KINDS,
     OPERATOR,
     SIGNER,
@@ -38,6 +36,8 @@ from tests.nats.test_operator import (
     serving,
     until,
 )
+from tests.nats.route_wire import CONNECT, INFO, RouteWire
+from tests.nats.servers import NatsServer
 from tests.nats.wire import Wire
 from tests.servers import START_SECONDS, wait_until
 

@@ -9,7 +9,7 @@ from typing import Any
 from mq_shards.acceptor.protocols.nats.claims import Account
 from mq_shards.acceptor.protocols.nats.operator import WANT_AGAIN_S, Operator
 
-from tests.nats.test_operator import OPERATOR, SYSTEM, A, B, C
+from tests.nats.operators import OPERATOR, SYSTEM, A, B, C
 
 Row = Mapping[str, Any]
 ASK = [{"name": "ask", "subject": "ask", "type": "service"}]

@@ -3,149 +3,53 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.server
 import json
-import os
 import signal
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import nkeys
 import pytest
 
-from tests.nats.jwts import Account, Key, Operator
-from tests.nats.servers import NatsServer, nats_server, running
-from tests.nats.test_mesh import all_children
+from tests.nats.jwts import Account, Key
+from tests.nats.operators import (
+    A_SCOPED,
+    A_SIGNER,
+    B_SIGNER,
+    CALLING,
+    FILES,
+    KINDS,
+    OLD,
+    OLD_SIGNER,
+    OPERATOR,
+    REVOKED,
+    SIGNER,
+    SMALL,
+    STRANGER,
+    STRICT,
+    SYSTEM,
+    VIOLATION,
+    A,
+    B,
+    C,
+    accounts,
+    conf,
+    connect,
+    heard,
+    request,
+    serving,
+    until,
+)
+from tests.nats.servers import NatsServer
 from tests.nats.wire import Wire
-from tests.servers import comm_of, wait_until
-
-KINDS = [
-    pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
-    pytest.param(1, id="shards-1"),
-    pytest.param(2, id="shards-2"),
-]
-VIOLATION: Final = b"-ERR 'Authorization Violation'\r\n"
-
-OPERATOR, SIGNER, STRANGER = Operator(), Operator("signer"), Operator("stranger")
-SYSTEM, A, B, C, SMALL, STRICT, OLD = (Account(name) for name in ("SYS", "A", "B", "C", "SMALL", "STRICT", "OLD"))
-CALLING = Account("CALLING")  # a service says who may come, which nobody is
-A_SIGNER, A_SCOPED, B_SIGNER = Account("A signer"), Account("A scoped"), Account("B signer")
-OLD_SIGNER = Account("OLD signer")
-GONE, REVOKED = A.user("gone"), A.user("revoked", iat=1_700_000_000)
-
-TEMPLATE: Final = {
-    "pub": {"allow": ["{{name()}}.>", "tag.{{tag(team)}}", "of.{{account-tag(zone)}}.{{subject()}}"], "deny": ["no.>"]},
-    "sub": {"allow": ["_INBOX.>", "{{account-name()}}.*"]},
-    "subs": 3, "data": -1, "payload": 100, "allowed_connection_types": ["STANDARD"],
-}  # fmt: skip
-
-
-def accounts() -> dict[str, str]:
-    """Their JWTs, by their names."""
-    a = OPERATOR.account(
-        A, name="acc", tags=["zone:here"],
-        signing_keys=[A_SIGNER.public, {"kind": "user_scope", "key": A_SCOPED.public, "template": TEMPLATE}],
-        revocations={REVOKED[0].public: 1_700_000_001},
-        default_permissions={"pub": {"deny": ["denied"]}},
-        exports=[
-            {"name": "open", "subject": "open.>", "type": "stream"},
-            {"name": "private", "subject": "private.*", "type": "stream", "token_req": True},
-            {"name": "ask", "subject": "ask", "type": "service"},
-            {"name": "secret", "subject": "secret", "type": "service", "token_req": True,
-             "revocations": {C.public: 1_700_000_001}},
-            {"name": "mine", "subject": "mine.*", "type": "stream", "account_token_position": 2},
-        ],
-        mappings={"old.*": [
-            {"subject": "new.$1", "weight": 100}, {"subject": "elsewhere", "weight": 100, "cluster": "elsewhere"},
-        ]},
-    )  # fmt: skip
-
-    def imports(account: Account) -> list[dict[str, Any]]:
-        return [
-            {"name": "open", "subject": "open.>", "account": A.public, "type": "stream", "to": "from.a"},
-            {"name": "local", "subject": "open.*", "account": A.public, "type": "stream", "local_subject": "local.$1"},
-            {"name": "private", "subject": "private.x", "account": A.public, "type": "stream",
-             "token": A.activation(account, "stream", "private.x")},
-            {"name": "unasked", "subject": "private.y", "account": A.public, "type": "stream"},
-            {"name": "ask", "subject": "ask", "account": A.public, "type": "service", "local_subject": "please"},
-            {"name": "secret", "subject": "secret", "account": A.public, "type": "service",
-             "token": A.activation(account, "service", "secret")},
-        ]  # fmt: skip
-
-    return {
-        A.public: a,
-        B.public: SIGNER.account(B, signing_keys=[B_SIGNER.public], imports=imports(B)),
-        C.public: OPERATOR.account(C, {"disallow_bearer": True}, imports=imports(C)),
-        SMALL.public: OPERATOR.account(SMALL, {"conn": 1, "subs": 2, "payload": 10}),
-        SYSTEM.public: OPERATOR.account(SYSTEM),
-        CALLING.public: OPERATOR.account(
-            CALLING, authorization={"auth_users": [CALLING.user("service")[0].public], "allowed_accounts": ["*"]}
-        ),
-        OLD.public: SIGNER.account(
-            OLD, version=1, tags=["a:b"], signing_keys=[OLD_SIGNER.public],
-            revocations={OLD.user("gone")[0].public: 1_700_000_001},
-            imports=[
-                {"name": "private", "subject": "private.x", "account": A.public, "type": "stream",
-                 "token": A.activation(OLD, "stream", "private.x", version=1)},
-            ],
-        ),
-    }  # fmt: skip
-
-
-def conf(more: str = "", resolver: str = "MEMORY", preload: Mapping[str, str] | None = None) -> str:
-    known = accounts() if preload is None else preload
-    own = OPERATOR.own(signing_keys=[SIGNER.public], system_account=SYSTEM.public)
-    listed = "\n".join(f"  {name}: {jwt}" for name, jwt in known.items())
-    return f"operator: {own}\nresolver: {resolver}\nresolver_preload {{\n{listed}\n}}\n{more}\n"
-
-
-FILES: Final[dict[int, Path]] = {}  # of servers, by their ports
-
-
-@contextlib.contextmanager
-def serving(kind: int, content: str) -> Iterator[NatsServer]:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "nats-server.conf"
-        path.write_text(content)
-        with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
-            FILES[server.port] = path
-            yield server
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
     with serving(request.param, conf()) as server:
         yield server
-
-
-def connect(server: NatsServer, user: tuple[Key, str], *, sig: bytes | None = None, **options: object) -> Wire:
-    wire = Wire(server.port)
-    introduce(wire, user, sig=sig, **options)
-    return wire
-
-
-def introduce(wire: Wire, user: tuple[Key, str], *, sig: bytes | None = None, **options: object) -> None:
-    key, jwt = user
-    nonce = json.loads(wire.info[5:])["nonce"]
-    signature = base64.urlsafe_b64encode(key.sign(nonce.encode()) if sig is None else sig).decode().rstrip("=")
-    said = {"verbose": False, "pedantic": False, "jwt": jwt, "sig": signature, **options}
-    wire.send(b"CONNECT " + json.dumps(said).encode() + b"\r\n")
-
-
-def heard(server: NatsServer, user: tuple[Key, str], *lines: bytes, **options: object) -> bytes:
-    """What a client is told, up to its PONG."""
-    wire = connect(server, user, **options)  # type: ignore[arg-type]
-    try:
-        wire.send(b"".join(lines))
-        wire.barrier()
-        return wire.heard.data.removesuffix(b"PONG\r\n")
-    finally:
-        wire.close()
 
 
 # --- who comes --------------------------------------------------------------------------------------------------------
@@ -360,13 +264,6 @@ def test_mappings_of_an_account(server: NatsServer) -> None:
     wire.close()
 
 
-def until(wire: Wire, what: bytes) -> bytes:
-    while what not in wire.heard.data:
-        assert not wire.heard.closed
-        wire.receive()
-    return wire.heard.data
-
-
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
@@ -377,14 +274,6 @@ def test_a_user_whose_time_is_over_is_cut_off(server: NatsServer) -> None:
     while not wire.heard.closed:
         wire.receive()
     assert wire.heard.data == b"PONG\r\n-ERR 'User Authentication Expired'\r\n"
-
-
-def request(wire: Wire, subject: str, body: bytes) -> dict[str, Any]:
-    wire.heard.data = b""
-    wire.send(b"SUB answer 77\r\nPUB %s answer %d\r\n%s\r\nUNSUB 77 1\r\n" % (subject.encode(), len(body), body))
-    found = until(wire, b"}\r\n").partition(b"MSG answer 77 ")[2]
-    answer: dict[str, Any] = json.loads(found.partition(b"\r\n")[2].strip())
-    return answer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -486,209 +375,6 @@ def test_strict_operators_want_signing_keys(kind: int) -> None:
         assert heard(server, A_SIGNER.user("u1", of=STRICT)) == b""
         assert heard(server, STRICT.user("u2")) == VIOLATION
         assert heard(server, A.user("u3")) == VIOLATION
-
-
-# --- a resolver elsewhere ---------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def resolver(known: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Its URL, and what it was asked for."""
-    asked: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.removeprefix("/accounts/")
-            asked.append(name)
-            body = known.get(name, "").encode()
-            self.send_response(200 if body or not name else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{found.server_port}/accounts/", asked
-    finally:
-        found.shutdown()
-        thread.join()
-        found.server_close()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_accounts_are_fetched_from_a_url(kind: int) -> None:
-    with resolver(accounts()) as (url, asked), serving(kind, conf(resolver=f"URL({url})", preload={})) as server:
-        assert heard(server, B.user("u1")) == b""
-        assert heard(server, Account("nobody").user("u2")) == VIOLATION
-        assert B.public in asked
-        test_streams_come_to_those_who_import_them(server)
-
-
-@pytest.mark.parametrize("kind", KINDS[:2])
-@pytest.mark.parametrize("said", ["in the file", "by the operator", "by both"])
-def test_where_accounts_are_is_said_in_the_file_or_by_the_operator(kind: int, said: str) -> None:
-    """With a slash behind it or without; the file counts for more."""
-    with resolver(accounts()) as (url, _):
-        server_url = {"by the operator": url.removesuffix("/accounts/"), "by both": "http://127.0.0.1:1"}.get(said, "")
-        own = OPERATOR.own(signing_keys=[SIGNER.public], **({"account_server_url": server_url} if server_url else {}))
-        content = f"operator: {own}\n"
-        if said != "by the operator":
-            content += f"resolver: URL({url.removesuffix('/')})\n"
-        with serving(kind, content) as server:
-            assert heard(server, B.user("u1")) == b""
-            assert heard(server, Account("nobody").user("u2")) == VIOLATION
-
-
-@pytest.mark.parametrize("kind", [2, 3])
-def test_an_account_that_one_acceptor_has_fetched_is_known_to_all(kind: int) -> None:
-    """Publishers are there already, at all acceptors: each message comes to who imports it, from the first on."""
-    takers = [Account(f"taker {number}") for number in range(12)]
-    imports = [{"name": "open", "subject": "open.>", "account": A.public, "type": "stream"}]
-    known = {**accounts(), **{one.public: OPERATOR.account(one, imports=imports) for one in takers}}
-    with resolver(known) as (url, _), serving(kind, conf(resolver=f"URL({url})", preload={})) as server:
-        givers = [connect(server, A.user("giver")) for _ in range(8)]
-        for giver in givers:
-            giver.barrier()
-        for account in takers:
-            taker = connect(server, account.user("taker"))
-            taker.send(b"SUB open.> 1\r\n")
-            taker.barrier()
-            for number, giver in enumerate(givers):
-                giver.send(b"PUB open.%d 0\r\n\r\n" % number)
-            for number in range(len(givers)):
-                until(taker, b"MSG open.%d 1 0\r\n" % number)
-            taker.close()
-        server.process.send_signal(signal.SIGHUP)
-        assert heard(server, takers[0].user("taker")) == b""
-        for giver in givers:
-            giver.barrier()
-            assert not giver.heard.closed
-            giver.close()
-
-
-def test_nobody_waits_for_an_acceptor_that_is_dead() -> None:
-    content = conf("authorization: {timeout: 60}", resolver="URL(%s)", preload={})
-    with resolver(accounts()) as (url, asked), serving(2, content % url) as server:
-        waiting = [Wire(server.port) for _ in range(16)]
-        victim = next(pid for pid in all_children(server.process.pid) if comm_of(pid) == "mq-acceptor-1")
-        os.kill(victim, signal.SIGSTOP)
-        for wire in waiting:
-            introduce(wire, B.user("u1"))
-        wait_until(lambda: B.public in asked, "it is fetched")
-        os.kill(victim, signal.SIGKILL)
-        for wire in waiting:
-            wire.barrier()
-        there = [wire.heard.data.replace(b"PING\r\n", b"") for wire in waiting if not wire.heard.closed]
-        assert set(there) == {b"PONG\r\n"}
-        assert heard(server, B.user("u2")) == b""
-        for wire in waiting:
-            wire.close()
-
-
-def test_a_resolver_that_is_gone_keeps_nobody_waiting() -> None:
-    with resolver(accounts()) as (url, _):
-        pass
-    with serving(1, conf(resolver=f"URL({url})", preload={A.public: accounts()[A.public]})) as server:
-        assert heard(server, A.user("u1")) == b""
-        assert heard(server, B.user("u2")) == VIOLATION
-        assert heard(server, A.user("u3")) == b""
-
-
-Ill = Callable[[http.server.BaseHTTPRequestHandler, threading.Event], None]
-
-
-def _says_nothing(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
-    over.wait()
-
-
-def _never_ends(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
-    """A byte now and then, of what claims to be a JWT."""
-    with contextlib.suppress(OSError):
-        asked.send_response(200)
-        asked.send_header("Content-Length", "1000")
-        asked.end_headers()
-        while not over.wait(0.05):
-            asked.wfile.write(b"e")
-
-
-def _is_endless(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
-    with contextlib.suppress(OSError):
-        asked.send_response(200)
-        asked.end_headers()
-        while not over.is_set():
-            asked.wfile.write(bytes(1 << 16))
-
-
-def _of(content: bytes, status: int = 200, **headers: str) -> Ill:
-    def answer(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
-        asked.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            asked.send_header(name, value)
-        asked.end_headers()
-        asked.wfile.write(content)
-
-    return answer
-
-
-ILL: Final[dict[str, Ill]] = {
-    "that says nothing": _says_nothing,
-    "that never ends": _never_ends,
-    "that sends too much": _is_endless,
-    "that sends garbage": _of(b"\xff\x00 garbage"),
-    "that sends a page": _of(b"<html>an account</html>"),
-    "that has another's": _of(OPERATOR.account(A).encode()),
-    "whose operator is a stranger": _of(STRANGER.account(Account("whose operator is a stranger")).encode()),
-    "that fails": _of(b"", 500),
-    "that leads elsewhere for ever": _of(b"", 302, Location="again"),
-    "that hangs up": lambda asked, over: asked.connection.close(),
-}
-
-
-def test_a_resolver_that_is_ill_lets_nobody_in_and_keeps_nobody_out() -> None:
-    """Neither those of accounts that are known, nor those that it has, while others are being asked for."""
-    over, known = threading.Event(), accounts()
-    sick = {name: Account(name) for name in ILL}
-    by_key = {account.public: ILL[name] for name, account in sick.items()}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.rpartition("/")[2]
-            by_key.get(name, _of(known.get(name, "").encode()))(self, over)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    class Server(http.server.ThreadingHTTPServer):
-        request_queue_size = 256
-        daemon_threads = True
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            pass
-
-    found = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{found.server_port}/accounts/"
-    try:
-        with serving(1, conf("authorization: {timeout: 30}", f"URL({url})", {A.public: known[A.public]})) as server:
-            waiting = [(name, connect(server, account.user("u"))) for name, account in sick.items()]
-            assert heard(server, A.user("u")) == b""
-            assert heard(server, C.user("u")) == b""
-            for name, wire in waiting:
-                wire.barrier()
-                assert wire.heard.data == VIOLATION, name
-                wire.close()
-            assert heard(server, B.user("u")) == b""
-    finally:
-        over.set()
-        found.shutdown()
-        thread.join()
-        found.server_close()
 
 
 # --- what the file may say --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from tests.nats import test_callout as callout
 from tests.nats.jwts import Account
-from tests.nats.test_operator import KINDS, OPERATOR, SYSTEM, VIOLATION, conf, connect, heard, resolver, serving
+from tests.nats.operators import KINDS, OPERATOR, SYSTEM, VIOLATION, conf, connect, heard, resolver, serving
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 
