@@ -521,6 +521,8 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         if (!r || !may_go(w, subscription, r, &k)) continue;
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
+        /* Of a batch those behind it may have gone with it. */
+        if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
     }
     /* All that is held back has been looked at. However much that is, something new is too: or each turn would end here. */
     k.looked = 0;

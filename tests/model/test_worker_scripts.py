@@ -85,3 +85,11 @@ def test_jobs_of_an_ephemeral_first_channel_are_there_for_who_goes_back_to_them(
     of_acts = Play(Script(piece, tuple(acts)))
     of_acts.run()
     of_acts.bench.dispose()
+
+
+def test_what_goes_together_by_key_is_delivered_once() -> None:
+    acts = [("publish_batch", 0, 1, 1), ("consume", 0, 1, 19819), ("one_turn", 0, 0, 0), ("one_turn", 0, 0, 0)]
+    of_acts = Play(Script(64, (*acts, ("finish", 0, 1, 1))))
+    of_acts.run()
+    assert len(of_acts.flying) == 3
+    of_acts.bench.dispose()
