@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 try:
-    from mq_shards.pipeline.source import MqShards
+    from mq_shards.pipeline.source import MqShards, Unfiltered
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
 except ModuleNotFoundError as error:
@@ -25,18 +25,21 @@ except ModuleNotFoundError as error:
         sys.exit(f"mq-pipeline: {needed}")
     raise ModuleNotFoundError(needed) from error
 
-__all__ = ["MqShards", "register"]
+__all__ = ["MqShards", "Unfiltered", "register"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: SparkSession) -> None:
-    """Makes the format known to a session, and lets Spark give it the filters of a query."""
-    spark.dataSource.register(MqShards)
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
+    """Makes the format known to a session. With `push_filters` Spark gives it the filters of a query, also with the
+    session's own `spark.sql.python.filterPushdown.enabled`: then each `load()` is for one filter only. Of what was
+    pushed last Spark (4.1 to 4.3) makes all later scans of the same load, whatever they ask for."""
+    is_on = spark.conf.get(PUSHDOWN, "false") == "true"
     # Spark refuses a data source that takes filters while this is off, which is the default. In a declarative project
     # it is for the spec to say, and setting it an error.
-    if spark.conf.get(PUSHDOWN, "false") != "true":
+    if push_filters and not is_on:
         spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(MqShards if push_filters or is_on else Unfiltered)
 
 
 if not is_remote() and (_active := SparkSession.getActiveSession()) is not None:

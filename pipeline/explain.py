@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from mq_shards.pipeline import PUSHDOWN
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import open_session
@@ -99,9 +100,14 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 def ranges(spark: SparkSession, source: Mapping[str, str], where: str | None = None) -> list[Planned]:
     """What a batch with these options reads, in the order of its tasks. Raises what planning does."""
     spark.dataSource.register(Explained)
+    before = spark.conf.get(PUSHDOWN, "false")
     with tempfile.TemporaryDirectory() as directory:
         to = Path(directory) / "planned"
-        _query(spark, Explained.name(), {**source, _TO: str(to)}, where).rdd.getNumPartitions()
+        spark.conf.set(PUSHDOWN, "true")
+        try:
+            _query(spark, Explained.name(), {**source, _TO: str(to)}, where).rdd.getNumPartitions()
+        finally:
+            spark.conf.set(PUSHDOWN, before or "false")
         # Where a filter says that there can be no row Spark asks nobody.
         return [Planned(*row) for row in orjson.loads(to.read_bytes())] if to.exists() else []
 

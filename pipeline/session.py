@@ -73,5 +73,6 @@ def open_session(
         builder = builder.config(key, value)
     spark = _begun(builder)
     spark.sparkContext.setLogLevel("ERROR")
-    pipeline.register(spark)
+    # Each job loads for one filter.
+    pipeline.register(spark, push_filters=True)
     return spark

@@ -53,6 +53,12 @@ class MqShards(Arrives, DataSource):
         return StreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
 
 
+class Unfiltered(MqShards):
+    """Takes no filters: Spark applies them to what was read."""
+
+    reader_type = PlainBatchReader
+
+
 def _checked(schema: StructType) -> StructType:
     columns = {field.name: field.dataType for field in SCHEMA}
     for field in schema:

@@ -64,7 +64,7 @@ def session(master: str, directory: Path, python: str = sys.executable) -> Spark
         .getOrCreate()
     )
     found.sparkContext.setLogLevel("ERROR")
-    pipeline.register(found)
+    pipeline.register(found, push_filters=True)
     return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import struct
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from mq_shards import pipeline
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -203,3 +206,34 @@ def test_a_broker_that_is_away_for_a_moment_is_waited_for_and_no_longer(spark: S
     gateway.refuse = 10**6
     with pytest.raises(Exception, match="503 starting"):
         load(spark, gateway, topic="a", pollTimeoutMs=300).collect()
+
+
+def test_a_frame_that_is_used_again_reads_what_each_query_asks_for(spark: SparkSession, gateway: Gateway) -> None:
+    """As `register` leaves it: Spark would keep with the load what was pushed down last."""
+    fill(gateway, "orders", 20)
+    spark.conf.unset(pipeline.PUSHDOWN)
+    try:
+        pipeline.register(spark)
+        rows = load(spark, gateway, topic="orders")
+        assert pushed(rows.where("seq > 3")) == ""
+        assert (rows.where("seq > 3").count(), rows.count(), rows.where("seq < 10").count()) == (16, 20, 10)
+        both = rows.where("seq < 5").union(rows.where("seq >= 18"))
+        assert sorted(row.seq for row in both.collect()) == [0, 1, 2, 3, 4, 18, 19]
+    finally:
+        pipeline.register(spark, push_filters=True)
+
+
+def test_filters_are_pushed_down_where_that_is_asked_for(spark: SparkSession, gateway: Gateway) -> None:
+    fill(gateway, "orders", 20)
+    for filter, count in (("seq > 3", 16), ("seq < 10", 10)):
+        rows = load(spark, gateway, topic="orders").where(filter)
+        assert rows.count() == count
+        assert "seq," in pushed(rows)
+
+
+def pushed(frame: DataFrame) -> str:
+    """As Spark's plan shows it."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        frame.explain("formatted")
+    return "".join(line for line in said.getvalue().splitlines() if line.startswith("PushedFilters: "))

@@ -2,17 +2,16 @@
 
 Spark looks, once in a session, for top-level modules whose names begin with `pyspark_` and that have a DefaultSource:
 installed, this package is `pyspark_mqshards`. What Spark finds so knows nothing of the session's settings, and Spark
-refuses a source that takes filters where those are not switched on: so this one takes none. With `pipeline.register`
-filters are pushed down too.
+refuses a source that takes filters where those are not switched on: so this one takes none. With
+`pipeline.register(spark, push_filters=True)` filters are pushed down too.
 """
 
 from __future__ import annotations
 
-from mq_shards.pipeline.batch import PlainBatchReader
-from mq_shards.pipeline.source import MqShards
+from mq_shards.pipeline.source import Unfiltered
 
 __all__ = ["DefaultSource"]
 
 
-class DefaultSource(MqShards):
-    reader_type = PlainBatchReader
+class DefaultSource(Unfiltered):
+    pass
