@@ -8,6 +8,7 @@ sizes, wait without a limit of time, or say anything in the journal about what s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext, SSLObject
-from typing import Final, NamedTuple
+from typing import Final
 
 from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.certificates import names_of
@@ -35,6 +36,8 @@ from mq_shards.gateway.http_parse import (
 # The limits. A connection has one request at a time, so they bound the requests in flight too.
 READ_BYTES: Final = 16 << 10  # of one connection, before its request is looked at: twice that at most
 BODY_READ_BYTES: Final = 256 << 10  # at once, of a body that somebody wants
+ACCEPTED: Final = 64  # at once, where all is encrypted
+ACCEPT_AGAIN_S: Final = 1.0  # when there is no descriptor left
 SHAKE_S: Final = 10.0  # for the handshake, where all is encrypted
 IDLE_S: Final = 75.0  # to the next request, or the first, header and all
 SEND_S: Final = 30.0  # for an answer; and the kernel's patience with a client that takes nothing
@@ -249,7 +252,7 @@ class _Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(UNSENT_BYTES)
-        self.server.has_come(self)
+        self.server.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._serve())
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -452,14 +455,6 @@ class _Refused(asyncio.Protocol):
         transport.close()
 
 
-class _Listening(NamedTuple):
-    sock: socket.socket
-    backlog: int
-    tls: TlsNow | None
-    listened: Arrival
-    server: asyncio.Server
-
-
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
         """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
@@ -472,11 +467,9 @@ class HttpServer:
         self.closing = False
         self._max_connections = max_connections
         self._unsent_bytes = unsent_bytes
-        self._listening: list[_Listening] = []
-        self._changing = asyncio.Lock()  # of that list
-        # Who has not ended his handshake, and when it is given up. (A connection whose handshake fails is not heard of
-        # again.)
-        self._shaking: dict[_Connection, float] = {}
+        self._listening: list[asyncio.Server] = []
+        self._listening_secure: list[socket.socket] = []
+        self._shaking: set[asyncio.Task[None]] = set()  # hands: they have a place among the connections
 
     async def handle(self, request: Request) -> Answer | None:
         refused = self.refusal(request)
@@ -489,30 +482,57 @@ class HttpServer:
     ) -> None:
         """Takes a listening socket over."""
         self._set_options(sock)  # connections inherit them
-        async with self._changing:
-            self._listening.append(await self._serve(sock, backlog, tls, listened or Arrival()))
-
-    async def _serve(self, sock: socket.socket, backlog: int, tls: TlsNow | None, listened: Arrival) -> _Listening:
+        if tls is not None:
+            self._listen_secure(sock, tls, listened or Arrival())
+            return
+        accepted = partial(self._connection, listened or Arrival())
         loop = asyncio.get_running_loop()
-        # Its file, where it has one, is the supervisor's: a loop of Python 3.13 and later would remove it.
-        make = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-        if tls is None:
-            server = await make(partial(self._connection, listened), sock=sock, backlog=backlog)
+        if sock.family == socket.AF_UNIX:
+            # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
+            server = await loop.create_unix_server(accepted, sock=sock, backlog=backlog)
         else:
-            accepted = partial(self._shakes_hands, listened)
-            server = await make(accepted, sock=sock, backlog=backlog, ssl=tls(), ssl_handshake_timeout=SHAKE_S)
-        return _Listening(sock, backlog, tls, listened, server)
+            server = await loop.create_server(accepted, sock=sock, backlog=backlog)
+        self._listening.append(server)
 
-    async def renew(self) -> None:
-        """Who comes from now on where all is encrypted is shown the certificate of now, and his is checked by what is
-        trusted now. A server of asyncio's keeps what it began with, so there is another on the same socket: the kernel
-        goes on taking connections for it, and those that are there stay."""
-        async with self._changing:
-            for place, one in enumerate(self._listening):
-                if one.tls is not None and not self.closing:
-                    sock = one.sock.dup()
-                    one.server.close()
-                    self._listening[place] = await self._serve(sock, one.backlog, one.tls, one.listened)
+    def _listen_secure(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
+        """Each connection is shown the certificate of now: a server of asyncio's would keep what it began with. Raises
+        ValueError as `tls` does."""
+        tls()
+        sock.setblocking(False)
+        self._listening_secure.append(sock)
+        asyncio.get_running_loop().add_reader(sock, self._accept, sock, tls, listened)
+
+    def _accept(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED):
+            try:
+                accepted, _ = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # As asyncio has it where there is no descriptor left: others wait in the kernel's queue.
+                loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
+                loop.remove_reader(sock)
+                loop.call_later(ACCEPT_AGAIN_S, self._accept_again, sock, tls, listened)
+                return
+            if len(self.connections) + len(self._shaking) >= self._max_connections:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = loop.create_task(self._shake_hands(accepted, tls(), listened))
+            self._shaking.add(task)
+            task.add_done_callback(self._shaking.discard)
+
+    def _accept_again(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
+        if not self.closing:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock, tls, listened)
+
+    async def _shake_hands(self, accepted: socket.socket, context: SSLContext, listened: Arrival) -> None:
+        made = partial(_Connection, self, listened)
+        loop = asyncio.get_running_loop()
+        # Who speaks otherwise, or not at all, is closed by the loop.
+        with contextlib.suppress(OSError):
+            await loop.connect_accepted_socket(made, accepted, ssl=context, ssl_handshake_timeout=SHAKE_S)
 
     def _set_options(self, sock: socket.socket) -> None:
         if sock.family == socket.AF_UNIX:
@@ -535,30 +555,19 @@ class HttpServer:
         except OSError:
             sock.close()  # it is gone
 
-    def _shakes_hands(self, listened: Arrival) -> asyncio.BaseProtocol:
-        """Before the handshake: who never ends it has a place among the connections as long as that may take."""
-        now = asyncio.get_running_loop().time()
-        while self._shaking and next(iter(self._shaking.values())) <= now:
-            del self._shaking[next(iter(self._shaking))]
-        if len(self.connections) + len(self._shaking) >= self._max_connections:
-            # asyncio then drops the connection, and says so only when it debugs.
-            raise ConnectionRefusedError("there are too many")
-        connection = _Connection(self, listened)
-        self._shaking[connection] = now + SHAKE_S
-        return connection
-
-    def has_come(self, connection: _Connection) -> None:
-        self._shaking.pop(connection, None)
-        self.connections.add(connection)
-
     def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
         return _Refused() if len(self.connections) >= self._max_connections else _Connection(self, listened)
 
     async def close(self, patience_s: float) -> None:
         """Accepts no more, and waits that long for the requests that are being served."""
         self.closing = True
-        for one in self._listening:
-            one.server.close()
+        for server in self._listening:
+            server.close()
+        for sock in self._listening_secure:
+            asyncio.get_running_loop().remove_reader(sock)
+            sock.close()
+        for task in self._shaking:
+            task.cancel()
         busy = []
         for connection in list(self.connections):
             if connection.is_busy and connection.task is not None:

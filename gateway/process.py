@@ -337,9 +337,6 @@ class GatewayProcess:
             except ValueError as error:
                 log.error("pulsar goes on as before: %s", error)
         self._contexts.reload(settings["tls"])
-        servers = [self._http.server, self._monitoring_http.server, self._pipeline_http.server]
-        for server in servers if self._pulsar is None else [*servers, self._pulsar.server]:
-            self._go_on(server.renew())
 
     def _server_of(self, protocol: str) -> HttpServer:
         if protocol == "pulsar-http":

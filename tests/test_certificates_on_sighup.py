@@ -156,6 +156,18 @@ def test_every_listener_shows_the_new_one_and_keeps_who_is_there(
     assert "Traceback" not in broker.server.said()
 
 
+@pytest.mark.parametrize("kind", ["https", "beanstalks"])
+def test_who_comes_while_it_reloads_is_served(
+    everywhere: tuple[Everywhere, Certificates, Certificates], kind: str
+) -> None:
+    broker, one, _ = everywhere
+    for _ in range(40):
+        broker.reload()
+        with broker.connect(kind, one.context()) as client:
+            client.sendall(b"use t\r\n" if kind == "beanstalks" else b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert until(client, b"\r\n").startswith((b"USING t", b"HTTP/1.1 "))
+
+
 def test_an_authority_that_is_replaced_lets_nobody_in_any_more(tmp_path: Path) -> None:
     one, two = made_in(tmp_path / "one"), made_in(tmp_path / "two")
     for name in ("", "own-"):

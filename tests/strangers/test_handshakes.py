@@ -34,7 +34,7 @@ def test_they_have_the_places_that_there_are_and_give_them_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = certificates.make(tmp_path)
-    monkeypatch.setattr(http_server, "SHAKE_S", 2.0)
+    monkeypatch.setattr(http_server, "SHAKE_S", 1.0)
 
     async def ask(port: int) -> bytes:
         reader, writer = await asyncio.open_connection(
