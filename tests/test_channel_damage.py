@@ -94,7 +94,6 @@ def test_the_room_of_a_fragment_is_given_back_before_the_turn_ends(raw: tuple[Pr
         ("as large as can be said", [(raw_message(1, bytes(900), 2**32 - 1), FIRST)]),
         ("a first that is the whole", [(raw_message(1, b"abc"), FIRST)]),
         ("a second first", [(fragments(bytes(2500))[0], FIRST)] * 2),
-        ("a whole one in between", [(fragments(bytes(2500))[0], FIRST), (raw_message(2, b""), FIRST | LAST)]),
         ("an empty fragment", [(fragments(bytes(2500))[0], FIRST), (b"", 0)]),
         ("a last that comes too early", [(fragments(bytes(2500))[0], FIRST), (bytes(1000), LAST)]),
         ("a last that is too long", [(fragments(bytes(1500))[0], FIRST), (bytes(549), LAST)]),
@@ -116,6 +115,21 @@ def test_a_message_not_to_be_believed_breaks_the_channel(
     producer.produce(raw_message(78, b"after"), FIRST | LAST)
     producer.publish()
     assert end.receive() is None, "dead from then on"
+
+
+def test_others_may_come_between_the_fragments_of_a_message(raw: tuple[Producer, End]) -> None:
+    producer, end = raw
+    body = bytes(range(250)) * 10
+    pieces = fragments(body)
+    received = []
+    for i, piece in enumerate(pieces):
+        assert producer.produce(piece, (FIRST if i == 0 else 0) | (LAST if i == len(pieces) - 1 else 0))
+        assert producer.produce(raw_message(50 + i, b"between"), FIRST | LAST)
+        producer.publish()
+        received += [end.receive(), end.receive()]
+    between = [(50 + i, b"between") for i in range(len(pieces))]
+    assert [one for one in received if one is not None] == [*between[:-1], (1, body), between[-1]]
+    assert not end.broken()
 
 
 def test_the_largest_body_allowed_is_received(raw: tuple[Producer, End]) -> None:

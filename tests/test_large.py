@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.worker import SYNC_MODES
 
 from tests.subscriptions import Channels
 from tests.test_worker import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
@@ -189,6 +190,60 @@ def test_without_room_for_it_that_is_said_and_others_go_on(bench: Channels) -> N
     slot, id = begin(bench)
     assert answer_to(bench, slot).status == OK
     assert body_of(bench, id) == BODY
+
+
+def waiting(bench: Channels) -> int:
+    """What the worker has put into the ring, and nobody has taken."""
+    return int(lib.channel_counters(bench.channels[0]).in_bytes)
+
+
+def test_it_moves_into_the_ring_a_piece_a_turn_with_others_before_it(bench: Channels) -> None:
+    slot, id = begin(bench)
+    assert answer_to(bench, slot).status == OK
+    slots = [bench.raw(PEEK_ID, 5, id=id), bench.raw(PEEK_ID, 5, id=0), bench.raw(PEEK_ID, 6, id=0)]
+    lib.channel_publish(bench.channels[0])
+    for _ in range(4):
+        before = waiting(bench)
+        lib.worker_turn(bench.worker, bench.now, bench.wall)
+        assert waiting(bench) - before <= 2 * MIB
+    # Its job and its segment go while the rest is yet to be moved; what its connection asked comes behind it.
+    bench.raw(DELETE, 6, id=id)
+    answers = [a for _ in range(2 * PIECES) for a in step(bench)]
+    assert [a.slot for a in answers if a.conn == 5] == slots[:2]
+    assert answers[0].slot == slots[2]
+    assert [a.body for a in answers if a.slot == slots[0]] == [BODY]
+
+
+def test_it_is_delivered_though_its_topic_and_its_segment_have_gone(bench: Channels) -> None:
+    slot, id = begin(bench)
+    assert answer_to(bench, slot).status == OK
+    peek = bench.raw(PEEK_ID, 5, id=id)
+    lib.channel_publish(bench.channels[0])
+    lib.worker_turn(bench.worker, bench.now, bench.wall)
+    bench.raw(DELETE, 6, id=id)
+    came = step(bench)
+    for _ in range(3):
+        lib.worker_roll(bench.worker, 0)
+        bench.supply()
+    while lib.worker_dead_segments(bench.worker, 0):
+        assert lib.worker_drop_first(bench.worker, 0)
+    assert peek not in [a.slot for a in came]
+    assert answer_to(bench, peek).body == BODY
+
+
+def test_with_syncs_what_comes_behind_it_is_not_seen_before_it_is_synced(bench: Channels) -> None:
+    assert lib.worker_sync_mode(bench.worker, SYNC_MODES["always"], 0)
+    slot, id = begin(bench)
+    assert answer_to(bench, slot, turns=100_000).status == OK
+    peek = bench.raw(PEEK_ID, 5, id=id)
+    small, _ = send(bench, 5, b"small")
+    answers: list[Answer] = []
+    for _ in range(100_000):
+        answers += step(bench)
+        if len(answers) == 2:
+            break
+    assert [a.slot for a in answers] == [peek, small]
+    assert answers[0].body == BODY
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -8,10 +8,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
 #include "log/log_state.h"
+#include "log/reads.h"
 
 /* What is taken away of a body that is not wanted any more, at once. */
 #define CLEARED_BYTES ((uint64_t)16 << 20)
@@ -118,6 +120,23 @@ log_position log_large_append(struct log *log, const struct record *head, const 
     log->large = (struct large){0};
     log->records++;
     return position;
+}
+
+bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,
+                   const uint8_t **at) {
+    for (uint32_t i = 0; i < log->count; i++) {
+        const struct segment *s = &log->segments[i];
+        uintptr_t offset = (uintptr_t)bytes - (uintptr_t)s->map;
+        if (offset >= s->end || count > s->end - offset) continue;
+        size_t before = offset % READS_PAGE;
+        void *place = mmap(NULL, before + count, PROT_READ, MAP_SHARED, s->fd, (off_t)(offset - before));
+        if (place == MAP_FAILED) return false;
+        *map = place;
+        *map_bytes = before + count;
+        *at = *map + before;
+        return true;
+    }
+    return false;
 }
 
 void log_large_drop(struct log *log) {

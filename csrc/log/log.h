@@ -162,6 +162,11 @@ log_position log_large_append(struct log *log, const struct record *head, const 
 void log_large_drop(struct log *log);
 bool log_large_clear(struct log *log);
 
+/* A mapping of its own of what lies in a segment's, which outlives the segment: where it begins, how long it is, and where these bytes
+ * are in it. False: they lie in no segment, or it cannot be had. */
+bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,
+                   const uint8_t **at);
+
 /* Writes out what was appended (one pwrite as a rule). Called at the end of a turn, before its replies leave. The log
  * flushes earlier by itself when the staging buffer or the segment is full. LOG_FAILING: see log_errno(). */
 enum log_result log_flush(struct log *log);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "ringbuf/ring.h"
@@ -27,14 +28,31 @@ enum { SHORTEST_MESSAGE = 24 };
  * ring at once: while one side does that the other makes room for more, so that there would be no end to it. */
 #define TURN_BYTES ((size_t)4 << 20)
 
+/* What is lent is moved so much at once. */
+#define LANE_BYTES ((size_t)1 << 20)
+
 /* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
  * stream of sent bytes is the ring's own count, wherever the bytes are now. */
 struct chunk {
     struct chunk *next;
+    struct lending
+        *lending; /* it has no bytes of its own, but those of a message that are yet to be copied; NULL: it has */
     size_t capacity;
     size_t begin; /* moved into the ring before it */
     size_t end;
     uint64_t bytes[]; /* 8-byte aligned as in the ring */
+};
+
+/* One message whose body is elsewhere. */
+struct lending {
+    struct lent lent;
+    struct message header;
+    const uint8_t *body;
+    size_t moved; /* of both */
+};
+
+struct queue {
+    struct chunk *first, *last; /* NULL: it is empty */
 };
 
 struct channel {
@@ -45,8 +63,9 @@ struct channel {
     bool holds; /* see channel_hold */
 
     uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
-    struct chunk *first;
-    struct chunk *last;
+    struct queue overflow;
+    struct queue lane; /* what was lent, and what must not overtake it; */
+    uint64_t lane_of;  /* ... of these connections, a bit each: of some others too */
     struct channel_counters counters;
 
     size_t max_message_bytes;
@@ -104,13 +123,25 @@ static void copy_part(uint8_t *to, const struct parts *parts, size_t offset, siz
     if (bytes > 0) memcpy(to, parts->body + (offset - sizeof(struct message)), bytes);
 }
 
-static void free_overflow(struct channel *channel) {
-    while (channel->first != NULL) {
-        struct chunk *chunk = channel->first;
-        channel->first = chunk->next;
-        free(chunk);
+static void free_chunk(struct chunk *chunk) {
+    if (chunk->lending != NULL) {
+        const struct lent *lent = &chunk->lending->lent;
+        lent->give_back(lent->owner, lent->at, lent->bytes);
+        free(chunk->lending);
     }
-    channel->last = NULL;
+    free(chunk);
+}
+
+static void drop_first(struct queue *queue) {
+    struct chunk *chunk = queue->first;
+    queue->first = chunk->next;
+    if (queue->first == NULL) queue->last = NULL;
+    free_chunk(chunk);
+}
+
+static void free_queues(struct channel *channel) {
+    while (channel->overflow.first != NULL) drop_first(&channel->overflow);
+    while (channel->lane.first != NULL) drop_first(&channel->lane);
     channel->counters.overflow_bytes = 0;
 }
 
@@ -157,7 +188,7 @@ void channel_close(struct channel *channel) {
     ring_producer_close(&channel->out);
     ring_consumer_close(&channel->in);
     if (channel->wake_fd >= 0) close(channel->wake_fd);
-    free_overflow(channel);
+    free_queues(channel);
     free_assembly(channel);
     free(channel);
 }
@@ -189,33 +220,43 @@ struct channel_counters channel_counters(const struct channel *channel) {
 
 /* --- Sending ------------------------------------------------------------------------------------------------------ */
 
-/* Room for one record at the end of the overflow queue; NULL if there is no memory. */
-static struct ring_record *overflow_reserve(struct channel *channel, size_t payload_bytes) {
-    size_t bytes = (size_t)ring_record_bytes(payload_bytes);
-    struct chunk *chunk = channel->last;
+static void chain(struct queue *queue, struct chunk *chunk) {
+    if (queue->last != NULL)
+        queue->last->next = chunk;
+    else
+        queue->first = chunk;
+    queue->last = chunk;
+}
+
+/* Room for one record at the end of a queue; NULL if there is no memory. */
+static struct ring_record *queue_reserve(struct queue *queue, size_t bytes) {
+    struct chunk *chunk = queue->last;
     if (chunk == NULL || chunk->capacity - chunk->end < bytes) {
         size_t capacity = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
         chunk = malloc(sizeof *chunk + capacity);
         if (chunk == NULL) return NULL;
         *chunk = (struct chunk){.capacity = capacity};
-        if (channel->last != NULL)
-            channel->last->next = chunk;
-        else
-            channel->first = chunk;
-        channel->last = chunk;
+        chain(queue, chunk);
     }
     struct ring_record *record = (struct ring_record *)(void *)((uint8_t *)chunk->bytes + chunk->end);
     chunk->end += bytes;
+    return record;
+}
+
+static struct ring_record *overflow_reserve(struct channel *channel, size_t bytes) {
+    struct ring_record *record = queue_reserve(&channel->overflow, bytes);
+    if (record == NULL) return NULL;
     channel->counters.overflow_bytes += bytes;
     if (channel->counters.overflow_bytes > channel->counters.overflow_peak_bytes)
         channel->counters.overflow_peak_bytes = channel->counters.overflow_bytes;
     return record;
 }
 
+/* `behind`: behind what was lent. */
 static void send_fragment(struct channel *channel, const struct parts *parts, size_t offset, size_t bytes,
-                          uint32_t flags) {
+                          uint32_t flags, bool behind) {
     /* Only behind an empty overflow queue, or the ring would overtake it. */
-    if (channel->first == NULL) {
+    if (channel->overflow.first == NULL && !behind) {
         void *payload = ring_reserve(&channel->out, bytes);
         if (payload != NULL) {
             copy_part(payload, parts, offset, bytes);
@@ -223,7 +264,8 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
             return;
         }
     }
-    struct ring_record *record = overflow_reserve(channel, bytes);
+    size_t whole = (size_t)ring_record_bytes(bytes);
+    struct ring_record *record = behind ? queue_reserve(&channel->lane, whole) : overflow_reserve(channel, whole);
     if (record == NULL) {
         channel_break(channel);
         return;
@@ -232,27 +274,43 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
 
+static uint64_t bit_of(uint32_t conn) {
+    return (uint64_t)1 << (conn * 0x9e3779b9u >> 26);
+}
+
+/* Whether it must not overtake what was lent. Fragments of another message would be taken for its own; and what a topic's number means
+ * is not to change before that is there, so nothing overtakes a CLOSE. */
+static bool goes_behind(struct channel *channel, const struct message *header, bool in_fragments) {
+    if (channel->lane.first == NULL) return false;
+    if (header->kind == MSG_CLOSE) channel->lane_of = UINT64_MAX;
+    bool goes = in_fragments || (channel->lane_of & bit_of(header->conn)) != 0;
+    if (goes) channel->lane_of |= bit_of(header->conn);
+    return goes;
+}
+
 /* What the ring has no room for now, or in one piece. */
 __attribute__((noinline)) static void send_in_pieces(struct channel *channel, const struct message *header,
                                                      const void *body, size_t total) {
     if (channel_broken(channel)) return;
     struct parts parts = {.header = header, .body = body};
     size_t most = (size_t)ring_max_payload(channel->out.data_bytes);
+    bool behind = goes_behind(channel, header, total > most);
     if (total <= most) {
-        send_fragment(channel, &parts, 0, total, FRAGMENT_WHOLE);
+        send_fragment(channel, &parts, 0, total, FRAGMENT_WHOLE, behind);
         return;
     }
     for (size_t offset = 0; offset < total;) {
         size_t bytes = total - offset < most ? total - offset : most;
         uint32_t flags = (offset == 0 ? FRAGMENT_FIRST : 0) | (offset + bytes == total ? FRAGMENT_LAST : 0);
-        send_fragment(channel, &parts, offset, bytes, flags);
+        send_fragment(channel, &parts, offset, bytes, flags, behind);
         offset += bytes;
     }
 }
 
 /* Room for one record in the ring, or NULL. */
 static void *record_room(struct channel *channel, size_t bytes) {
-    if (channel->first != NULL || bytes > ring_max_payload(channel->out.data_bytes)) return NULL;
+    if (channel->overflow.first != NULL || channel->lane.first != NULL) return NULL;
+    if (bytes > ring_max_payload(channel->out.data_bytes)) return NULL;
     return ring_reserve(&channel->out, bytes);
 }
 
@@ -284,7 +342,8 @@ static struct ring_record *record_at(const struct channel *channel, uint64_t pla
 
 struct message *channel_last(struct channel *channel, uint64_t place) {
     const uint64_t tail = channel->out.tail;
-    if (channel->first != NULL || channel_broken(channel) || place < channel->publishable || place >= tail) return NULL;
+    if (channel->overflow.first != NULL || channel->lane.first != NULL || channel_broken(channel)) return NULL;
+    if (place < channel->publishable || place >= tail) return NULL;
     struct ring_record *record = record_at(channel, place);
     if (record->bytes < sizeof(struct message) || place + ring_record_bytes(record->bytes) != tail) return NULL;
     return (struct message *)(void *)(record + 1);
@@ -296,29 +355,117 @@ void *channel_extend(struct channel *channel, uint64_t place, size_t bytes) {
     return room;
 }
 
-static void drain_overflow(struct channel *channel) {
-    size_t moved = 0;
-    while (channel->first != NULL) {
-        struct chunk *chunk = channel->first;
-        while (chunk->begin < chunk->end) {
-            const struct ring_record *record =
-                (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + chunk->begin);
-            void *payload = ring_reserve(&channel->out, record->bytes);
-            if (payload == NULL) return;
-            memcpy(payload, record + 1, record->bytes);
-            ring_commit(&channel->out, record->flags);
-            size_t bytes = (size_t)ring_record_bytes(record->bytes);
-            chunk->begin += bytes;
-            channel->counters.overflow_bytes -= bytes;
-            moved += bytes;
-            if (moved >= TURN_BYTES && chunk->begin < chunk->end) return;
-        }
-        channel->first = chunk->next;
-        if (channel->first == NULL) channel->last = NULL;
+/* The payload of a fragment of what was lent. */
+static size_t lane_payload(const struct channel *channel) {
+    size_t most = (size_t)ring_max_payload(channel->out.data_bytes), piece = LANE_BYTES - sizeof(struct ring_record);
+    return most < piece ? most : piece;
+}
+
+/* What a message in fragments takes of the ring. */
+static size_t fragments_bytes(size_t total, size_t most) {
+    size_t whole = total / most, rest = total % most;
+    return whole * (size_t)ring_record_bytes(most) + (rest > 0 ? (size_t)ring_record_bytes(rest) : 0);
+}
+
+bool channel_lend(struct channel *channel, const struct message *header, const void *body, size_t body_bytes,
+                  const struct lent *lent) {
+    assert(header->body_bytes == body_bytes);
+    size_t most = lane_payload(channel), total = sizeof *header + body_bytes;
+    if (channel_broken(channel) || total <= most) return false;
+    struct chunk *chunk = malloc(sizeof *chunk);
+    struct lending *lending = malloc(sizeof *lending);
+    if (chunk == NULL || lending == NULL) {
         free(chunk);
-        if (moved >= TURN_BYTES && channel->first != NULL) return;
+        free(lending);
+        return false;
     }
-    assert(channel->counters.overflow_bytes == 0);
+    *lending = (struct lending){.lent = *lent, .header = *header, .body = body};
+    size_t bytes = fragments_bytes(total, most);
+    *chunk = (struct chunk){.lending = lending, .capacity = bytes, .end = bytes};
+    chain(&channel->lane, chunk);
+    channel->lane_of |= bit_of(header->conn);
+    return true;
+}
+
+/* The pages of which the last byte has been moved now. */
+static void forget_pages(const struct lending *l, size_t before) {
+    const uintptr_t page = 4096;
+    size_t head = sizeof l->header, from = before > head ? before - head : 0;
+    if (l->moved <= head) return;
+    uintptr_t begin = (uintptr_t)(l->body + from) & ~(page - 1);
+    uintptr_t end = (uintptr_t)(l->body + (l->moved - head)) & ~(page - 1);
+    if (begin < (uintptr_t)l->lent.at) begin += page;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+/* The next fragment, if there is room; what it takes of the ring. */
+static size_t move_fragment(struct channel *channel, struct lending *l, size_t bytes) {
+    size_t before = l->moved, total = sizeof l->header + l->header.body_bytes;
+    void *payload = ring_reserve(&channel->out, bytes);
+    if (payload == NULL) return 0;
+    const struct parts parts = {.header = &l->header, .body = l->body};
+    copy_part(payload, &parts, before, bytes);
+    l->moved += bytes;
+    ring_commit(&channel->out, (before == 0 ? FRAGMENT_FIRST : 0) | (l->moved == total ? FRAGMENT_LAST : 0));
+    forget_pages(l, before);
+    return (size_t)ring_record_bytes(bytes);
+}
+
+static const struct ring_record *record_of(const struct chunk *chunk) {
+    return (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + chunk->begin);
+}
+
+/* The payload of what comes next. */
+static size_t next_bytes(const struct channel *channel, const struct chunk *chunk) {
+    if (chunk->lending == NULL) return record_of(chunk)->bytes;
+    size_t most = lane_payload(channel);
+    size_t left = sizeof(struct message) + chunk->lending->header.body_bytes - chunk->lending->moved;
+    return left < most ? left : most;
+}
+
+/* If there is room; what it takes of the ring. */
+static size_t move_next(struct channel *channel, struct chunk *chunk) {
+    if (chunk->lending != NULL) return move_fragment(channel, chunk->lending, next_bytes(channel, chunk));
+    const struct ring_record *record = record_of(chunk);
+    void *payload = ring_reserve(&channel->out, record->bytes);
+    if (payload == NULL) return 0;
+    memcpy(payload, record + 1, record->bytes);
+    ring_commit(&channel->out, record->flags);
+    return (size_t)ring_record_bytes(record->bytes);
+}
+
+static void drain_overflow(struct channel *channel) {
+    struct queue *overflow = &channel->overflow;
+    for (size_t moved = 0; overflow->first != NULL && moved < TURN_BYTES;) {
+        size_t bytes = move_next(channel, overflow->first);
+        if (bytes == 0) return;
+        moved += bytes;
+        overflow->first->begin += bytes;
+        channel->counters.overflow_bytes -= bytes;
+        if (overflow->first->begin == overflow->first->end) drop_first(overflow);
+    }
+    assert(overflow->first != NULL || channel->counters.overflow_bytes == 0);
+}
+
+/* What is lent takes half of the ring, so that others find room. */
+static bool lane_may_move(struct channel *channel) {
+    struct ring_producer *out = &channel->out;
+    if (channel->lane.first == NULL || channel->overflow.first != NULL || channel_broken(channel)) return false;
+    uint64_t bytes = ring_record_bytes(next_bytes(channel, channel->lane.first));
+    if (out->tail - out->head + bytes > out->data_bytes / 2) (void)ring_producer_look(out, bytes);
+    return out->tail - out->head + bytes <= out->data_bytes / 2;
+}
+
+static void drain_lane(struct channel *channel) {
+    struct queue *lane = &channel->lane;
+    for (size_t moved = 0; moved < LANE_BYTES && lane_may_move(channel);) {
+        size_t bytes = move_next(channel, lane->first);
+        if (bytes == 0) return;
+        moved += bytes;
+        lane->first->begin += bytes;
+        if (lane->first->begin == lane->first->end) drop_first(lane);
+    }
+    if (lane->first == NULL) channel->lane_of = 0;
 }
 
 /* Publishes what may be seen and lies in the ring. */
@@ -330,9 +477,9 @@ static bool publish_allowed(struct channel *channel) {
 }
 
 bool channel_backlogged(struct channel *channel) {
-    if (channel->first == NULL || channel_broken(channel)) return false;
+    if (channel->overflow.first == NULL || channel_broken(channel)) return false;
     publish_allowed(channel);
-    return channel->first != NULL && !channel_broken(channel);
+    return channel->overflow.first != NULL && !channel_broken(channel);
 }
 
 uint64_t channel_tail(const struct channel *channel) {
@@ -344,6 +491,7 @@ bool channel_unseen(const struct channel *channel, uint64_t place) {
 }
 
 bool channel_publish(struct channel *channel) {
+    if (channel->lane.first != NULL) drain_lane(channel);
     return channel_publish_to(channel, channel_tail(channel));
 }
 
@@ -351,7 +499,10 @@ bool channel_publish_to(struct channel *channel, uint64_t tail) {
     assert(tail <= channel_tail(channel));
     if (channel_broken(channel)) return false;
     if (tail > channel->publishable) channel->publishable = tail;
-    return publish_allowed(channel);
+    bool published = publish_allowed(channel);
+    /* It is seen with what is let out next. */
+    if (channel->lane.first != NULL) drain_lane(channel);
+    return published;
 }
 
 /* --- Receiving ---------------------------------------------------------------------------------------------------- */
@@ -390,7 +541,6 @@ static bool assembly_add(struct channel *channel, const uint8_t *payload, size_t
  * read: a peer that writes to what it has published is not defended against. */
 static const struct message *whole_message(struct channel *channel, const void *payload, size_t payload_bytes) {
     const struct message *message = payload;
-    if (channel->assembly_wanted != 0) return NULL;
     if (payload_bytes < sizeof *message) return restored(&channel->whole, payload, payload_bytes);
     if (message->body_bytes != payload_bytes - sizeof *message) return NULL;
     return message->body_bytes <= channel->max_message_bytes ? message : NULL;
@@ -410,7 +560,7 @@ __attribute__((noinline)) static const struct message *receive_in_pieces(struct 
     size_t assembled = 0;
     while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
         if (flags == FRAGMENT_WHOLE) return take_whole(channel, payload, bytes);
-        if (channel->holds && flags == FRAGMENT_FIRST && channel->in.head != channel->in.released) return NULL;
+        if (channel->holds && channel->in.head != channel->in.released) return NULL;
         if (assembled >= TURN_BYTES) return NULL;
         ring_consume(&channel->in);
         if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
@@ -458,14 +608,14 @@ void channel_release(struct channel *channel) {
     ring_release(&channel->in);
 }
 
-/* A record in the overflow, behind those in the ring. */
-static const struct ring_record *next_in_overflow(const struct channel *channel, struct channel_place *place) {
+/* A record in a queue. */
+static const struct ring_record *next_in(const struct queue *queue, struct channel_place *place) {
     const struct chunk *chunk = place->chunk;
     if (chunk == NULL) {
-        chunk = channel->first;
+        chunk = queue->first;
         if (chunk != NULL) place->in_chunk = chunk->begin;
     }
-    while (chunk != NULL && place->in_chunk == chunk->end) {
+    while (chunk != NULL && (chunk->lending != NULL || place->in_chunk == chunk->end)) {
         chunk = chunk->next;
         place->in_chunk = 0;
     }
@@ -475,6 +625,14 @@ static const struct ring_record *next_in_overflow(const struct channel *channel,
         (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + place->in_chunk);
     place->in_chunk += (size_t)ring_record_bytes(record->bytes);
     return record;
+}
+
+/* In the overflow, which is behind what lies in the ring, and then behind what was lent. */
+static const struct ring_record *next_waiting(const struct channel *channel, struct channel_place *place) {
+    const struct ring_record *record = place->is_lent ? NULL : next_in(&channel->overflow, place);
+    if (record != NULL) return record;
+    if (!place->is_lent) *place = (struct channel_place){.in_ring = place->in_ring, .is_lent = true};
+    return next_in(&channel->lane, place);
 }
 
 static const struct message *unheard(struct channel *channel, const void *payload, size_t bytes) {
@@ -487,7 +645,7 @@ const struct message *channel_unreleased(struct channel *channel, struct channel
     while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL)
         if (flags == FRAGMENT_WHOLE) return unheard(channel, payload, bytes);
     const struct ring_record *record;
-    while (!channel->out.broken && (record = next_in_overflow(channel, place)) != NULL)
+    while (!channel->out.broken && (record = next_waiting(channel, place)) != NULL)
         if (record->flags == FRAGMENT_WHOLE) return unheard(channel, record + 1, record->bytes);
     return NULL;
 }
@@ -496,14 +654,15 @@ const struct message *channel_unreleased(struct channel *channel, struct channel
 
 bool channel_may_sleep(struct channel *channel) {
     if (channel_broken(channel)) return true;
-    if (channel->first != NULL && !ring_producer_may_sleep(&channel->out)) return false;
+    bool waits = channel->overflow.first != NULL || channel->lane.first != NULL;
+    if (lane_may_move(channel) || (waits && !ring_producer_may_sleep(&channel->out))) return false;
     if (ring_consumer_may_sleep(&channel->in)) return true;
     channel_awake(channel);
     return false;
 }
 
 bool channel_may_sleep_until_room(struct channel *channel) {
-    if (channel->first == NULL || channel_broken(channel)) return channel_may_sleep(channel);
+    if (channel->overflow.first == NULL || channel_broken(channel)) return channel_may_sleep(channel);
     return ring_producer_may_sleep(&channel->out);
 }
 

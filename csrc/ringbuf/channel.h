@@ -11,7 +11,8 @@
  * worker hold back replies until the log has been synced: publish up to a tail taken earlier, and no further. A tail
  * is a place in the stream of all that was ever sent, whether it lies in the ring or in the overflow queue now.
  *
- * Fragments of one message are consecutive in a ring, so one assembly buffer for each direction is enough. A message
+ * Fragments of one message come in a ring before those of the next, if not without others between, so one assembly buffer for each
+ * direction is enough. A message
  * pointer from channel_receive() is 8-byte aligned and valid until the next channel_receive() or channel_release().
  *
  * A turn of a process's loop over its channels:
@@ -48,6 +49,20 @@ void channel_hold(struct channel *channel);
 /* Copies header and body. header->body_bytes must equal body_bytes. Without a body zeros at the header's end do not travel, and are
  * there again for who receives it. */
 void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
+
+/* Memory that a body lies in, and how it is given back: by the channel, when all of it has moved into the ring. Pages of which nothing
+ * is left to be moved are given back to the kernel before that (MADV_DONTNEED). */
+struct lent {
+    uint8_t *at;
+    size_t bytes;
+    void (*give_back)(void *owner, void *at, size_t bytes);
+    void *owner;
+};
+/* As channel_send, for a body that takes several records: it is not copied now, but piece by piece as channel_publish is called, with
+ * half of the ring left to others. What is sent meanwhile overtakes it, but for messages of its connection, and what follows a MSG_CLOSE.
+ * False, and nothing was done: channel_send is for this one. */
+bool channel_lend(struct channel *channel, const struct message *header, const void *body, size_t body_bytes,
+                  const struct lent *lent);
 
 /* As channel_send for callers that fill in the body themselves: returns where to write header+body (48 + body_bytes
  * contiguous, 8-byte aligned) or NULL if it must go through channel_send (too large or no room now). A pointer that was
@@ -93,6 +108,7 @@ struct channel_place {
     uint64_t in_ring;
     const void *chunk;
     size_t in_chunk;
+    bool is_lent; /* among what waits for what was lent */
 };
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 

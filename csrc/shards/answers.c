@@ -26,6 +26,18 @@ void request_send(struct worker *w, uint32_t client, struct message *m, const vo
     channel_send(channel, m, body, body_bytes);
 }
 
+void request_send_logged(struct worker *w, uint32_t client, const struct shard *s, struct message *m, const void *body,
+                         size_t body_bytes) {
+    struct peer *p = peer_of(w, client);
+    if (body_bytes < LARGE_BYTES || !p->channel) {
+        request_send(w, client, m, body, body_bytes);
+        return;
+    }
+    if (p->joined_client == client) p->joined_client = 0;
+    m->body_bytes = (uint32_t)body_bytes;
+    large_send(p->channel, s, m, body, body_bytes);
+}
+
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
     struct message m = answer_of(w, client, slot, kind, status);
     m.id = id;
@@ -102,7 +114,8 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
         return;
     }
     if (headers_bytes > skipped) m.flags |= MSG_HEADERS;
-    request_send(w, client, &m, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+    request_send_logged(w, client, shard_of_job(w, j), &m, (const uint8_t *)record_body(r) + skipped,
+                        record_body_bytes(r) - skipped);
 }
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shards/lost.h"
+#include "shards/requests.h"
 #include "shards/subscription.h"
 #include "shards/worker.h"
 
@@ -182,7 +183,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         if (in_parts)
             send_in_parts(peer->channel, &m, d->part || hides ? &part : delivery_parts(w, delivery), body);
         else
-            channel_send(peer->channel, &m, body, body_bytes);
+            large_send(peer->channel, shard_of_topic(w, topic_at(&w->topics, at(w, d->subscription)->topic)), &m, body,
+                       body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     widen(c, peer, (uint32_t)(sizeof m + body_bytes));

@@ -78,6 +78,21 @@ void large_leave(struct worker *w, uint32_t client) {
     w->larges_left = true;
 }
 
+static void unmap(void *owner, void *at, size_t bytes) {
+    (void)owner;
+    (void)munmap(at, bytes);
+}
+
+void large_send(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
+                size_t body_bytes) {
+    struct lent lent = {.give_back = unmap};
+    const uint8_t *at;
+    bool apart = body_bytes >= LARGE_BYTES && log_map_apart(s->log, body, body_bytes, &lent.at, &lent.bytes, &at);
+    if (apart && channel_lend(channel, m, at, body_bytes, &lent)) return;
+    if (apart) unmap(NULL, lent.at, lent.bytes);
+    channel_send(channel, m, body, body_bytes);
+}
+
 static bool goes_on(struct worker *w, struct shard *s) {
     if (!s->large_left) return log_large_clear(s->log);
     if (publish(w, 0, s->large_left_topic, s->large_left) != DONE) return true;

@@ -334,5 +334,6 @@ void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct me
     if (headers_bytes > skipped) a.flags |= MSG_HEADERS;
     a.id = r->id;
     a.time_ns = r->time_ns;
-    request_send(w, client, &a, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+    request_send_logged(w, client, shard_of_topic(w, topic_at(&w->topics, topic)), &a,
+                        (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
 }

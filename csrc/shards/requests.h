@@ -31,10 +31,17 @@ void large_forget(struct worker *w, struct shard *s, uint64_t id);
 /* One that a client who goes has published is written to its end. */
 void large_leave(struct worker *w, uint32_t client);
 
+/* As channel_send, of what stands in the shard's log: what is large is read from there as it moves into the ring. */
+void large_send(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
+                size_t body_bytes);
+
 /* --- answers.c --- */
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
+/* With a body that stands in the shard's log. */
+void request_send_logged(struct worker *w, uint32_t client, const struct shard *s, struct message *answer,
+                         const void *body, size_t body_bytes);
 /* The answer to `count` PUBLISHes that are OK, JOINED_MOST at most, together with those before them if they may be joined. */
 void request_joined(struct worker *w, uint32_t client, struct message *answer, uint32_t count);
 /* With the request's id. */
