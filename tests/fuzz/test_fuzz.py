@@ -25,8 +25,8 @@ def compiler() -> str:
 
 
 @pytest.fixture(scope="session")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of the core and of what is here, by the names of their sources."""
+def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """Of the core and of what is here, by their sources: two in different folders may have one name."""
     if not shutil.which(compiler()):
         pytest.skip("no C compiler")
     out = tmp_path_factory.mktemp("fuzz")
@@ -42,7 +42,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sources = [*HERE.glob("*.c"), *CORE.glob("*/**/*.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = list(pool.map(lambda source: compile_one(command, source, kept), sources))
-        return {source.stem: compiled for source, compiled in zip(sources, made, strict=True)}
+        return dict(zip(sources, made, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
     ],
 )
-def test_no_script_breaks(objects: dict[str, Path], tmp_path: Path, target: str, seconds: float) -> None:
+def test_no_script_breaks(objects: dict[Path, Path], tmp_path: Path, target: str, seconds: float) -> None:
     """A failure names its seed; the script that broke it is shown, to be kept as a file and run again."""
     program, last = tmp_path / target, tmp_path / "last"
-    linked = [str(path) for stem, path in objects.items() if stem == target or not stem.startswith("fuzz_")]
+    linked = [str(made) for of, made in objects.items() if of.stem == target or not of.stem.startswith("fuzz_")]
     subprocess.run([compiler(), *SANITIZERS, "-pthread", *linked, "-o", str(program)], check=True)
     for patience in (1, 5):  # on a busy machine
         ran = subprocess.run(
