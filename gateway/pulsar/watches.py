@@ -93,7 +93,9 @@ class Watches:
     def unwatch(self, acceptor: int, number: int) -> None:
         watcher = self._watchers.pop((acceptor, number), None)
         if watcher is not None:
-            self._watched -= Counter((watcher.namespace,))  # without those that have none
+            self._watched[watcher.namespace] -= 1
+            if not self._watched[watcher.namespace]:
+                del self._watched[watcher.namespace]
             self._names -= len(watcher.names or ())
             self._size -= watcher.matches.size
 
@@ -122,17 +124,18 @@ class Watches:
                 news, self._news, self._news_names = self._news, [], 0
                 self._heard.set()
                 try:
+                    turns = Turns()
                     for one in news:
-                        await self._hear(one)
+                        await self._hear(one, turns)
                     await self._tell()
                 except Exception:
                     log.exception("watchers of topics cannot be told")
         finally:
             self._telling = None
 
-    async def _hear(self, news: _News) -> None:
+    async def _hear(self, news: _News, turns: Turns) -> None:
         new, gone = _by_base(news.new), _by_base(news.gone)
-        turns = Turns()
+        await turns.pause()
         for key, watcher in list(self._watchers.items()):
             if watcher.namespace != news.namespace:
                 continue
@@ -163,9 +166,11 @@ class Watches:
             watcher.gone.add(name)
 
     async def _tell(self) -> None:
+        turns = Turns()
         for key, watcher in list(self._watchers.items()):
             if not watcher.is_listed or not (watcher.new or watcher.gone):
                 continue
+            await turns.pause()
             new = await sorted_in_turns(list(watcher.new))
             gone = await sorted_in_turns(list(watcher.gone - watcher.new))
             watcher.new.clear()
