@@ -1,5 +1,5 @@
 """The wire protocols, one line each: the module of that name has the class, as PROTOCOL. It is in the
-folder of its name, up to an underscore: nats_route is one of NATS's.
+folder of its name, up to an underscore: nats_route and nats_leaf are NATS's.
 
 The other half of each is in csrc/acceptor/protocols/table.c.
 """
@@ -19,6 +19,7 @@ NAMES: Final = (
     "nsq_http",
     "nats",
     "nats_route",
+    "nats_leaf",
     "pulsar",
 )
 

@@ -15,7 +15,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import ParameterError, boolean, dumps, integer
-from mq_shards.gateway.nats.listings import HealthOptions, ListingError, RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, LeafzOptions, ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 
 MAX_CONNECTIONS: Final = 1024
@@ -119,8 +119,7 @@ class MonitoringHttp:
         return listings.gatewayz(await self._monitoring.server(), time.time_ns())
 
     async def _leafz(self, fields: Fields) -> Row:
-        boolean(fields, "subs")
-        return listings.leafz(await self._monitoring.server(), time.time_ns())
+        return await self._monitoring.leafz(LeafzOptions(boolean(fields, "subs"), fields.get("acc", "")))
 
     async def _subsz(self, fields: Fields) -> Row:
         options = SubszOptions(

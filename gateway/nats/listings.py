@@ -127,7 +127,7 @@ async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any]
         "expired": False,
         "complete": True,
         "jetstream_enabled": False,
-        "leafnode_connections": 0,
+        "leafnode_connections": leaves_of(server, account),
         "client_connections": await _connections(acceptors, account),
         "subscriptions": figures.get("subscriptions", 0),
         "name_tag": account,
@@ -151,13 +151,14 @@ async def accstatz(
     rows = []
     for name in server["accounts"]:
         connections = counts.get(name, 0)
-        if (wanted and name not in wanted) or (connections == 0 and not unused):
+        leaves = leaves_of(server, name)
+        if (wanted and name not in wanted) or (connections + leaves == 0 and not unused):
             continue
-        rows.append(account_stat(name, connections, accounts.get(name, {})))
+        rows.append(account_stat(name, connections, leaves, accounts.get(name, {})))
     return {**head(server, now_ns), "account_statz": rows}
 
 
-def account_stat(name: str, connections: int, figures: Mapping[str, int]) -> Row:
+def account_stat(name: str, connections: int, leaves: int, figures: Mapping[str, int]) -> Row:
     def data(what: str) -> Row:
         messages, size = figures.get(f"{what}_messages", 0), figures.get(f"{what}_bytes", 0)
         none = {"msgs": 0, "bytes": 0}
@@ -167,8 +168,8 @@ def account_stat(name: str, connections: int, figures: Mapping[str, int]) -> Row
         "acc": name,
         "name": name,
         "conns": connections,
-        "leafnodes": 0,
-        "total_conns": connections,
+        "leafnodes": leaves,
+        "total_conns": connections + leaves,
         "num_subscriptions": figures.get("subscriptions", 0),
         "sent": data("given"),
         "received": data("taken"),
@@ -176,8 +177,31 @@ def account_stat(name: str, connections: int, figures: Mapping[str, int]) -> Row
     }
 
 
-def leafz(server: Mapping[str, Any], now_ns: int) -> Row:
-    return {**head(server, now_ns), "leafnodes": 0, "leafs": []}
+LEAF_FIELDS: Final = (
+    "id", "name", "is_spoke", "account", "ip", "port", "rtt", "in_msgs", "out_msgs", "in_bytes", "out_bytes",
+    "subscriptions", "subscriptions_list",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LeafzOptions:
+    subscriptions: bool = False
+    account: str = ""
+
+
+async def leafz(options: LeafzOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
+    rows = [row for row in server.get("leaf_list", ()) if options.account in ("", row["account"])]
+    leaves = []
+    for row in rows:
+        known = {**row, "rtt": round_trip(row["rtt_ns"]) if row["rtt_ns"] else ""}
+        if options.subscriptions:
+            known["subscriptions_list"] = [one["subject"] for one in await acceptors.wanted(row)]
+        leaves.append({name: known[name] for name in LEAF_FIELDS if known.get(name) or name in row})
+    return {**head(server, now_ns), "leafnodes": len(leaves), "leafs": leaves}
+
+
+def leaves_of(server: Mapping[str, Any], account: str) -> int:
+    return sum(row["account"] == account for row in server.get("leaf_list", ()))
 
 
 def gatewayz(server: Mapping[str, Any], now_ns: int) -> Row:

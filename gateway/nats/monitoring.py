@@ -11,7 +11,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import Acceptors, UnavailableError
 from mq_shards.gateway.nats.connz import ConnzOptions, connz
-from mq_shards.gateway.nats.listings import HealthOptions, RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, LeafzOptions, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.varz import Served, Usage, varz
 from mq_shards.ringbuf.control import Message
 
@@ -69,6 +69,9 @@ class Monitoring:
     async def routez(self, options: RoutezOptions) -> Row:
         return await listings.routez(options, self._acceptors, await self.server(), self._wall_ns())
 
+    async def leafz(self, options: LeafzOptions) -> Row:
+        return await listings.leafz(options, self._acceptors, await self.server(), self._wall_ns())
+
     async def accountz(self, account: str) -> Row:
         return await listings.accountz(account, self._acceptors, await self.server(), self._wall_ns())
 
@@ -107,7 +110,8 @@ class Monitoring:
     async def account_conns(self, account: str) -> Row:
         """What servers tell each other of an account: how many connections it has, and what they did."""
         figures = await self._acceptors.figures_of_account(account)
-        return listings.account_stat(account, figures.get("members", 0), figures)
+        leaves = listings.leaves_of(await self.server(brief=True), account)
+        return listings.account_stat(account, figures.get("members", 0), leaves, figures)
 
     async def healthz(self, options: HealthOptions) -> tuple[int, Row]:
         """Whether clients are served: the status of an answer over HTTP, and its body."""

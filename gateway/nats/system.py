@@ -17,7 +17,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import dumps, instant
-from mq_shards.gateway.nats.listings import HealthOptions, ListingError, RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, LeafzOptions, ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 from mq_shards.gateway.reloads import OrderError
 
@@ -39,7 +39,7 @@ class System:
             "ACCSTATZ": self._accstatz,
             "HEALTHZ": self._healthz,
             "ROUTEZ": self._routez,
-            "LEAFZ": self._listing(listings.leafz),
+            "LEAFZ": self._leafz,
             "GATEWAYZ": self._listing(listings.gatewayz),
             "JSZ": self._listing(listings.jsz),
             # Of queues inside a nats-server, and of JetStream's groups.
@@ -99,7 +99,8 @@ class System:
         if what == "CONNS":
             return self._said(server, await self._monitoring.account_conns(account))
         listing = {"LEAFZ": "LEAFZ", "JSZ": "JSZ"}.get(what)
-        return NO_ANSWER if listing is None else await self._tried(server, lambda: self._endpoints[listing](options))
+        of_account = options if account == "PING" else {**options, "account": account}
+        return NO_ANSWER if listing is None else await self._tried(server, lambda: self._endpoints[listing](of_account))
 
     async def _tried(self, server: Row, endpoint: Callable[[], Awaitable[Row]]) -> bytes:
         try:
@@ -158,6 +159,9 @@ class System:
         return await self._monitoring.routez(
             RoutezOptions(bool(asked.get("subscriptions")), bool(asked.get("subscriptions_detail")))
         )
+
+    async def _leafz(self, asked: Row) -> Row:
+        return await self._monitoring.leafz(LeafzOptions(bool(asked.get("subscriptions")), _text(asked, "account")))
 
     async def _accstatz(self, asked: Row) -> Row:
         return await self._monitoring.accstatz(bool(asked.get("include_unused")), asked.get("accounts") or [])

@@ -92,7 +92,8 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
         "cluster": server.get("cluster_options") or ({"name": server["cluster"]} if server["cluster"] else {}),
-        **{name: {} for name in ("gateway", "leaf", "mqtt")},
+        **{name: {} for name in ("gateway", "mqtt")},
+        "leaf": server.get("leaf_options", {}),
         "websocket": _websocket(server, settings),
         "jetstream": {},
         "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
@@ -128,7 +129,7 @@ def _counted(server: Mapping[str, Any], counters: Mapping[str, int]) -> Row:
         "total_connections": counters["total-connections"],
         "routes": server.get("routes", 0),
         "remotes": server.get("remotes", 0),
-        "leafnodes": 0,
+        "leafnodes": len(server.get("leaf_list", ())),
     }
     for way in ("in", "out"):
         for kind in ("", "_client"):

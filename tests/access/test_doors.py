@@ -22,7 +22,7 @@ def users(tmp_path: Path) -> str:
     return f"--users={path}"
 
 
-@pytest.mark.parametrize("scheme", ["beanstalk", "nats-route"])
+@pytest.mark.parametrize("scheme", ["beanstalk", "nats-route", "nats-leaf"])
 def test_with_users_a_listener_without_logins_is_refused(users: str, scheme: str) -> None:
     with pytest.raises(OptionsError, match=f"{scheme}://127.0.0.1.*--insecure {scheme}"):
         parse(options(f"{scheme}://127.0.0.1:9", more=(users,)))

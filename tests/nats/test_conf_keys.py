@@ -32,11 +32,13 @@ BLOCKS: Final = {
     "parseTLS": "tls { % }",
     "parseSimpleAuth": "websocket { authorization { % } }",
     "parseWebsocket": "websocket { % }",
+    "parseLeafNodes": "leafnodes { % }",
+    "parseLeafAuthorization": "leafnodes { authorization { % } }",
+    "parseLeafUsers": "leafnodes { authorization { users [ { % } ] } }",
 }  # fmt: skip
 # Blocks of which nothing is served: the block is one warning, or an error, whatever is in it.
 WHOLE: Final = {
-    "parseGateway": "gateway", "parseGateways": "gateway", "parseLeafNodes": "leafnodes",
-    "parseLeafAuthorization": "leafnodes", "parseLeafUsers": "leafnodes", "parseRemoteLeafNodes": "leafnodes",
+    "parseGateway": "gateway", "parseGateways": "gateway", "parseRemoteLeafNodes": "leafnodes",
     "parseMQTT": "mqtt", "parseJetStream": "jetstream", "parseJetStreamLimits": "jetstream",
     "parseJetStreamLimitsBatch": "jetstream", "parseJetStreamTPM": "jetstream", "setJetStreamEkCipher": "jetstream",
     "parseProxies": "proxies", "parseProxiesTrusted": "proxies", "parseJetStreamForAccount": "accounts",

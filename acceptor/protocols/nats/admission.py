@@ -34,6 +34,7 @@ class Admission:
         self._sharing: dict[str, str] = {}  # by account: what the codec was told
         self._said: Collection[Account] = ()  # what they share, as it was said
         self._lines: Lines | None = None
+        self._reshared: set[str] = set()  # accounts that shared something else before: see reshared()
         self._system_account = ""  # whose JetStream's API is; empty: no server of the cluster has any
 
     def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
@@ -51,6 +52,11 @@ class Admission:
             return "Authorization Violation"
         self._engine.call(conn, "permissions", number)
         return ""
+
+    def hold(self, whose: int, permissions: Permissions | None) -> int:
+        """The number of a set that a connection has, or is to have beside that, by its number or that below 0; until it
+        is gone(). Raises ValueError."""
+        return self._take(whose, permissions)
 
     def gone(self, conn: int) -> None:
         self._give_up(conn)
@@ -103,12 +109,21 @@ class Admission:
             self._tell(name, self._lines.of(name))
         return True
 
+    def has_reshared(self) -> bool:
+        return bool(self._reshared)
+
+    def reshared(self) -> set[str]:
+        """Accounts that share something else than when this was asked last."""
+        found, self._reshared = self._reshared, set()
+        return found
+
     def _tell(self, name: str, text: str) -> None:
         if text == self._sharing.get(name, ""):
             return
         encoded = text.encode(errors="surrogateescape")
         self._engine.configure(self._protocol, "shares", self.account(name), encoded)
         self._sharing[name] = text  # at once: the next may be refused
+        self._reshared.add(name)
 
     def _lines_of(self, cluster: str) -> tuple[Sequence[Account], Lines]:
         """With JetStream's API, unless what is shared otherwise makes that a cycle."""

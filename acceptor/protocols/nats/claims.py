@@ -62,7 +62,7 @@ def account_of(jwt: str, name: str, *, strict: frozenset[str] = frozenset()) -> 
     _check_counts(token.nats, limits)
     return Account(
         token, keys,
-        AccountLimits(_limit(limits, "conn"), _limit(limits, "subs"), _limit(limits, "payload")),
+        AccountLimits(*(_limit(limits, name) for name in ("conn", "subs", "payload", "leaf"))),
         permissions_of(block(token.nats, "default_permissions")),
     )  # fmt: skip
 

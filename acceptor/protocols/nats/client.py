@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.access.rights import Login
-from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, STANDARD, WEBSOCKET, User
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, LEAF_NODE, STANDARD, WEBSOCKET, User
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -111,6 +111,7 @@ class Client:
     nonce: str = ""  # that it has to sign
     connect_info: bool = False  # has been told what it is connected to
     is_websocket: bool = False
+    is_leaf: bool = False  # a server, and no client
 
     @classmethod
     def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
@@ -128,7 +129,7 @@ class Client:
 
     @property
     def connection_type(self) -> str:
-        return WEBSOCKET if self.is_websocket else STANDARD
+        return LEAF_NODE if self.is_leaf else WEBSOCKET if self.is_websocket else STANDARD
 
     def take_cookies(self, settings: Mapping[str, Any]) -> None:
         """What a websocket's request has said of what CONNECT says nothing of."""

@@ -140,7 +140,7 @@ class Cluster:
         route.pool = self._pooled(info)
         server = self._servers.get(info.server_id)
         if server is None:
-            urls = {name: info.urls(name) for name in ("connect_urls", "ws_connect_urls")}
+            urls = {name: info.urls(name) for name in ("connect_urls", "ws_connect_urls", "leafnode_urls")}
             size = self._size(info) if route.pool else 1
             server = self._servers[info.server_id] = Server([None] * size, info.number("route_pool_size"), urls)
         index = self._place_pooled(server, route, info) if route.pool else self._place_single(server, route)

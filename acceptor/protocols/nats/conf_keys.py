@@ -13,6 +13,7 @@ from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
 from mq_shards.acceptor.protocols.nats.conf import Value, read
 from mq_shards.acceptor.protocols.nats.conf_callout import finish as finish_callout
 from mq_shards.acceptor.protocols.nats.conf_cluster import take_cluster
+from mq_shards.acceptor.protocols.nats.conf_leaf import finish_leaf, take_leafnodes
 from mq_shards.acceptor.protocols.nats.conf_operating import OPERATING
 from mq_shards.acceptor.protocols.nats.conf_operator import OPERATOR, finish_operator
 from mq_shards.acceptor.protocols.nats.conf_takers import (
@@ -95,7 +96,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "ocsp_cache": _LATER,
     # others that it speaks with
     "gateway": "there are no superclusters",
-    "leafnodes": "there are no leaf nodes",
     "mqtt": "there is no MQTT",
     "jetstream": _JETSTREAM,
     "store_dir": _JETSTREAM,
@@ -141,6 +141,7 @@ KEYS: Final[dict[str, Taker]] = {
     "mappings": nats_conf_accounts.take_mappings,
     "system_account": nats_conf_accounts.take_system_account,
     "cluster": take_cluster,
+    "leafnodes": take_leafnodes,
     "websocket": take_websocket,
     **OPERATOR,
 }
@@ -170,5 +171,6 @@ def read_conf(path: str) -> Conf:
     nats_conf_auth.finish(conf)
     finish_callout(conf)
     finish_websocket(conf)
+    finish_leaf(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf

@@ -43,6 +43,7 @@ class Conf:
     callout_accounts: Value | None = None  # those whose users are asked about
     has_authorization: bool = False
     websocket: Value | None = None  # the block
+    leaf_authorization: Value | None = None  # likewise, in leafnodes
     resolver: Value | None = None  # of accounts
     file: str = ""  # the one that was named
 

@@ -18,6 +18,7 @@ PORTS: Final[Mapping[str, tuple[str, str]]] = {
     "nats-http": ("monitoring", "http"),
     "nats-https": ("monitoring", "https"),
     "nats-route": ("cluster", "nats"),
+    "nats-leaf": ("leafnodes", "nats"),
 }
 
 log = logging.getLogger(__name__)

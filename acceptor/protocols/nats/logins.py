@@ -64,6 +64,11 @@ class Logins:
         self._websockets = Who()
         self._timeout_ns = 0
 
+    def meet_others(self, encryption: Callable[[int], tuple[VerifyingTls | None, bool] | None]) -> None:
+        """Of connections that are not clients'; None: it is none of those."""
+        of_clients = self._encryption
+        self._encryption = lambda conn: encryption(conn) or of_clients(conn)
+
     def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """`found`: in a configuration file, of who may what."""
         self.plain = who_of(found, settings["user"], settings["password"], settings["token"])

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
+    from mq_shards.acceptor.protocols.nats.leaves import Leaves
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.websocket import Websockets
     from mq_shards.acceptor.protocols.nats.websocket_upgrade import Upgraded
@@ -115,27 +116,29 @@ class Nats(Guarding):
         self._made = 0
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
-        self._identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
+        self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
         self._accounts: dict[str, Mapping[str, Any]] = {}  # and what they share
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
+        self.leaf_content: Mapping[str, Any] = {}  # and which users leaf nodes are
         self._config_digest = ""  # of all that is in it
-        self._admission = Admission(engine, self._number)
-        self._own = OwnClients(engine, self._admission)
+        self.admission = Admission(engine, self._number)
+        self._own = OwnClients(engine, self.admission)
         self._expiries = Expiries()
-        self._secrets = Secrets(engine.poke)
+        self.passwords = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
-        self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
+        self.logins = Logins(self.passwords, self._encryption, lambda: self.access, engine.remote)
         self._by_jwt = OperatorMode(
-            engine, broker, self.name, self._server_row, self._share_some, lambda: bool(self._cluster.get("others"))
+            engine, broker, self.name, self._server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
-        self._cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
+        self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
+        self.leaves: Leaves | None = None  # likewise
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
@@ -168,13 +171,13 @@ class Nats(Guarding):
 
     def configure(self, content: bytes) -> None:
         found = orjson.loads(content)
-        self._found = found.get("who", {})
+        self._found, self.leaf_content = found.get("who", {}), found.get("leaf", {})
         self._config_digest = found.get("digest", "")
-        before = self._logins.operator
+        before = self.logins.operator
         self._by_jwt.configure(found.get("operator"))
-        self._logins.operator = self._by_jwt.operator
+        self.logins.operator = self._by_jwt.operator
         self._set_who()
-        if self._logins.operator is None:
+        if self.logins.operator is None:
             self._share(self._found.get("accounts", ()))
         elif before is not None:
             self._by_jwt.start(before.accounts)
@@ -184,31 +187,31 @@ class Nats(Guarding):
 
     def _share_some(self, accounts: Mapping[str, Mapping[str, Any]], names: set[str] | None) -> None:
         """Of all accounts these share something else; None: all may."""
-        if names is None or not self._admission.share_some(self._cluster.get("name", ""), accounts, names):
+        if names is None or not self.admission.share_some(self.cluster.get("name", ""), accounts, names):
             self._share(list(accounts.values()))
             return
         self._accounts.update({name: accounts[name] for name in names})
         self._told_of_askers -= names
         self._told_of_askers |= {name for name in names if needs_info(accounts[name])}
-        if self._logins.callouts is not None:
-            self._logins.callouts.accounts_changed()
+        if self.logins.callouts is not None:
+            self.logins.callouts.accounts_changed()
 
     def _share(self, accounts: Sequence[Mapping[str, Any]] | None = None) -> None:
-        accounts = self._admission.share(self._cluster.get("name", ""), accounts)
+        accounts = self.admission.share(self.cluster.get("name", ""), accounts)
         self._accounts = {account["name"]: account for account in accounts}
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
-        if self._logins.callouts is not None:
-            self._logins.callouts.accounts_changed()
+        if self.logins.callouts is not None:
+            self.logins.callouts.accounts_changed()
 
     def _set_who(self) -> None:
-        self._logins.learn(self._found, self._settings)
+        self.logins.learn(self._found, self._settings)
         self._set_system()
         self._set_callouts()
 
     def reload(self, settings: Settings) -> None:
         before = self._settings
         self._set_options(settings)
-        self._identity = replace(self._identity, max_payload=settings["max-payload"])
+        self.identity = replace(self.identity, max_payload=settings["max-payload"])
         for conn, client in list(self._clients.items()):
             if client.user is not None and client.user.is_called_out:
                 self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # comes again, and is asked about
@@ -223,19 +226,19 @@ class Nats(Guarding):
     def _cut_forbidden(self) -> None:
         """Those that would not be let in any more, of too many the last to come; what others may is what it is now."""
         for conn, client in reversed(list(self._clients.items())):
-            if client.connects and self._logins.required(conn, client):
+            if client.connects and self.logins.required(conn, client):
                 self._look_again(conn, client)
 
     users_changed = _cut_forbidden
 
     def _look_again(self, conn: int, client: Client) -> None:
-        user = self._logins.now(client)
+        user = self.logins.now(client)
         if isinstance(user, str):
             self._end(conn, user)
             return
-        if user != client.user or self._logins.limits(user).connections is not None:
+        if user != client.user or self.logins.limits(user).connections is not None:
             client.user = user
-            if refusal := self._admission.admit(conn, user, self._logins.limits(user).connections):
+            if refusal := self.admission.admit(conn, user, self.logins.limits(user).connections):
                 self._end(conn, refusal)
                 return
         self._limit(conn)  # its account may have changed, too
@@ -267,13 +270,13 @@ class Nats(Guarding):
 
     @property
     def system_account(self) -> str:
-        return self._logins.plain.system_account
+        return self.logins.plain.system_account
 
     def own_urls(self) -> tuple[str, ...]:
         """Where clients find this server."""
         from mq_shards.acceptor.protocols.nats.addresses import own_urls
 
-        return tuple(own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"]))
+        return tuple(own_urls(self.identity.host, self.identity.port, self._settings["client-advertise"]))
 
     def own_websocket_urls(self) -> tuple[str, ...]:
         """Where those of websockets do."""
@@ -282,17 +285,17 @@ class Nats(Guarding):
         host, port = self._websocket_address
         return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
 
-    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, **more: bool) -> None:
+    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, **more: object) -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
         by the acceptor that has the routes, for all. `others`: there are or were some; `met`: of which clients are
-        told; `jetstream`: some that have it."""
+        told; `jetstream`: some that have it; `leaf_urls`: where leaf nodes find them."""
         said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more}
         self._broker.share(self.name, "cluster", said)
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
         if what == "cluster":
-            before, self._cluster = self._cluster, message
-            is_news = bool(message["jetstream"]) and self._admission.take_jetstream(self.system_account)
+            before, self.cluster = self.cluster, message
+            is_news = bool(message["jetstream"]) and self.admission.take_jetstream(self.system_account)
             if is_news or before.get("name") != message.get("name"):
                 self._share()  # mappings may be of a cluster
             if is_news:
@@ -301,6 +304,8 @@ class Nats(Guarding):
                     self._limit(conn)
             self._say_info_again()
         elif account := self._by_jwt.took(what, message):
+            if self.leaves is not None:
+                self.leaves.look_again()
             for conn, client in list(self._clients.items()):
                 if client.connects and client.account == account:
                     self._look_again(conn, client)
@@ -331,13 +336,13 @@ class Nats(Guarding):
 
     def close(self) -> None:
         self._by_jwt.close()
-        self._secrets.close()
-        if self._logins.callouts is not None:
-            self._logins.callouts.close()
+        self.passwords.close()
+        if self.logins.callouts is not None:
+            self.logins.callouts.close()
         self._own.close()
 
     def poked(self) -> None:
-        self._secrets.settle()
+        self.passwords.settle()
         self._by_jwt.settle()
 
     # --- the system account -----------------------------------------------------------------------------------------
@@ -351,15 +356,15 @@ class Nats(Guarding):
     def _set_system(self) -> None:
         """The server is there as long as anybody else can be."""
         broker = self._broker
-        is_wanted = self._system is None and self._logins.has_system_users()
+        is_wanted = self._system is None and self.logins.has_system_users()
         if not is_wanted or broker.calls is None or broker.watched is None:
             return
         from mq_shards.acceptor.protocols.nats.system import System
 
         self._system = System(
-            self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
+            self._engine, self._number, broker.watched, broker.calls, self.identity.server_id,
             answers=broker.acceptor == 0, account=self.system_account,
-            claims=None if self._logins.operator is None else self._by_jwt.heard,
+            claims=None if self.logins.operator is None else self._by_jwt.heard,
         )  # fmt: skip
         self._by_jwt.attach(self._system)
         self._own.add(self._system.client)
@@ -367,7 +372,7 @@ class Nats(Guarding):
 
     def _set_callouts(self) -> None:
         """Who else is asked whether somebody may come."""
-        logins, broker = self._logins, self._broker
+        logins, broker = self.logins, self._broker
         content = self._found.get("callout")
         if logins.callouts is None and (content or logins.operator is not None) and broker.watched is not None:
             from mq_shards.acceptor.protocols.nats.callouts import Callouts
@@ -384,7 +389,7 @@ class Nats(Guarding):
             self._system.connected(known, self._server_row())
 
     def _server_row(self) -> dict[str, Any]:
-        return server_row({**self._identity.info(), "cluster": self._cluster.get("name", ""), **labels(self._settings)})
+        return server_row({**self.identity.info(), "cluster": self.cluster.get("name", ""), **labels(self._settings)})
 
     # --- what monitoring shows --------------------------------------------------------------------------------------
 
@@ -396,11 +401,11 @@ class Nats(Guarding):
         row: dict[str, Any] = {"type": kind, "ip": client.host, "port": client.port}
         row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
         row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
-        auth = self._logins.shown(client)
+        auth = self.logins.shown(client)
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
 
     def _account(self, name: str) -> dict[str, Any]:
-        shares = {**account_row(self._accounts.get(name, {})), **self._logins.shown_account(name)}
+        shares = {**account_row(self._accounts.get(name, {})), **self.logins.shown_account(name)}
         if self._system is not None and name != self.system_account:
             shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
         return shares
@@ -408,28 +413,29 @@ class Nats(Guarding):
     def _described(self, with_accounts: bool) -> dict[str, Any]:
         """What the gateway is told of this server: see monitor.py."""
         terms = self._greetings.terms
-        routes, who = self.list_routes(), self._logins.plain
+        routes, who, leaves = self.list_routes(), self.logins.plain, self.leaves
         return {
-            **self._identity.info(),
+            **self.identity.info(),
             **labels(self._settings),
             "routes": len(routes),
             "route_list": routes,
-            "cluster": self._cluster.get("name", ""),
+            "cluster": self.cluster.get("name", ""),
             "cluster_options": self.shown_cluster(),
+            **({"leaf_list": leaves.rows(), "leaf_options": leaves.shown()} if leaves is not None else {}),
             "auth_required": who.required,
             "config_digest": self._config_digest,
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
             "websocket": self._websocket_address,
-            "accounts": self._logins.account_names() if with_accounts else [],
+            "accounts": self.logins.account_names() if with_accounts else [],
             "system_account": who.system_account,
         }
 
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
-        self._identity = replace(self._identity, host=host, port=port)
+        self.identity = replace(self.identity, host=host, port=port)
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """For websockets."""
@@ -471,7 +477,7 @@ class Nats(Guarding):
         self._clients.pop(conn, None)
         if self._lame_duck is not None and not self._clients:
             self._lame_duck.end()
-        self._admission.gone(conn)
+        self.admission.gone(conn)
         self._expiries.gone(conn)
         self._greetings.closed(conn)
         if self._websockets is not None:
@@ -506,7 +512,7 @@ class Nats(Guarding):
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | OperatorMode | None, ...]:
-        return self._websockets, self._lame_duck, self._system, self._logins.callouts, self._by_jwt
+        return self._websockets, self._lame_duck, self._system, self.logins.callouts, self._by_jwt
 
     def expire(self) -> None:
         for conn in self._expiries.over():
@@ -527,7 +533,7 @@ class Nats(Guarding):
         client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
         self._clients[conn] = client
         self._engine.call(conn, "client-id", client.client_id)
-        if self._logins.who(client).nonce:
+        if self.logins.who(client).nonce:
             client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         if client.is_websocket:
             assert self._websockets is not None
@@ -554,8 +560,8 @@ class Nats(Guarding):
     def _greeted(self, conn: int) -> None:
         """INFO has been said; TLS is behind it, or not to be."""
         client = self._clients[conn]
-        if self._logins.required(conn, client):
-            nobody = MAY_BE_NOBODY if self._logins.for_nobody(conn, client) is not None else 0
+        if self.logins.required(conn, client):
+            nobody = MAY_BE_NOBODY if self.logins.for_nobody(conn, client) is not None else 0
             self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
             timeout_ns = self._settings["auth-timeout"]
             if client.is_websocket:
@@ -567,7 +573,7 @@ class Nats(Guarding):
         return json_line("INFO", self._info(conn, self._clients[conn], tls_required))
 
     def _info(self, conn: int, client: Client, tls_required: bool) -> dict[str, Any]:
-        info = self._identity.info()
+        info = self.identity.info()
         if client.is_websocket:
             info["host"], info["port"] = self._websocket_address
             info |= {"tls_required": True, "tls_available": True} if tls_required else {}
@@ -575,10 +581,10 @@ class Nats(Guarding):
             # The first two are left out where they are not so.
             wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
             info |= {name: True for name, so in wanted.items() if so}
-        if self._logins.announced(conn, client):
+        if self.logins.announced(conn, client):
             info["auth_required"] = True
-        if self._cluster.get("name"):
-            info["cluster"] = self._cluster["name"]
+        if self.cluster.get("name"):
+            info["cluster"] = self.cluster["name"]
         if urls := self._connect_urls(client.is_websocket):
             info["connect_urls"] = urls
         info["client_id"] = client.client_id
@@ -588,22 +594,22 @@ class Nats(Guarding):
         return info
 
     def _urls_of_others(self, client: Client) -> list[str]:
-        return list(self._cluster.get("ws_urls" if client.is_websocket else "urls", ()))
+        return list(self.cluster.get("ws_urls" if client.is_websocket else "urls", ()))
 
     def _connect_urls(self, is_websocket: bool) -> list[str]:
         """None until there was somebody else; who has gone is forgotten when the others are said."""
-        if not self._cluster.get("met"):
+        if not self.cluster.get("met"):
             return []
         if is_websocket:
-            return [*self.own_websocket_urls(), *self._cluster.get("ws_urls", ())]
-        return [*self.own_urls(), *self._cluster["urls"]]
+            return [*self.own_websocket_urls(), *self.cluster.get("ws_urls", ())]
+        return [*self.own_urls(), *self.cluster["urls"]]
 
     def _first_ping(self, conn: int) -> None:
         client = self._clients[conn]
         if client.options.get("protocol", 0) < 1:
             return
         client.connect_info = True
-        of_system = {"acc_is_sys": True} if client.account == self._logins.plain.system_account else {}
+        of_system = {"acc_is_sys": True} if client.account == self.logins.plain.system_account else {}
         self._say_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
 
     def _requires_tls(self, conn: int) -> bool:
@@ -625,10 +631,10 @@ class Nats(Guarding):
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
         client.take_cookies(self._settings)
-        if not self._logins.required(conn, client):
+        if not self.logins.required(conn, client):
             self._admit(conn, client, None)
             return
-        self._logins.prove(conn, client, partial(self._proven, conn, client))
+        self.logins.prove(conn, client, partial(self._proven, conn, client))
 
     def _proven(self, conn: int, client: Client, user: User | None) -> None:
         """Perhaps later: it may be gone, and another be there by its number."""
@@ -647,7 +653,7 @@ class Nats(Guarding):
             raise NatsError(refusal)
         self._join(conn, user)
         client.user = user
-        self._expiries.set(conn, self._logins.ends_s(user))
+        self._expiries.set(conn, self.logins.ends_s(user))
         self._limit(conn)
         self._engine.call(conn, "flags", flags_of(options))
         if options["verbose"]:
@@ -656,13 +662,13 @@ class Nats(Guarding):
         self._say_connected(conn)
 
     def _join(self, conn: int, user: User | None) -> None:
-        if refusal := self._admission.admit(conn, user, self._logins.limits(user).connections):
+        if refusal := self.admission.admit(conn, user, self.logins.limits(user).connections):
             raise NatsError(refusal)
 
     def _limit(self, conn: int) -> None:
         """What all connections may, or less where its account may less; and what services it asks are told of it."""
         client = self._clients[conn]
-        limits = self._logins.limits(client.user)
+        limits = self.logins.limits(client.user)
         payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
         if limits.payload is not None:
             payload = min(payload, limits.payload)
@@ -671,12 +677,12 @@ class Nats(Guarding):
         self._engine.call(conn, "max-payload", payload)
         self._engine.call(conn, "max-subscriptions", subscriptions)
         is_told = client.account in self._told_of_askers
-        who = asker(client, self._identity.server_name, self._cluster.get("name", "")) if is_told else b""
+        who = asker(client, self.identity.server_name, self.cluster.get("name", "")) if is_told else b""
         self._engine.call(conn, "info", 0, who)
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]
-        user = self._logins.for_nobody(conn, client)
+        user = self.logins.for_nobody(conn, client)
         if user is None:
             raise NatsError("Authorization Violation")
         client.user = user

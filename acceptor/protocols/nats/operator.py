@@ -115,6 +115,7 @@ class Operator:
             theirs.connections,
             _least(user.limits.subscriptions, theirs.subscriptions),
             _least(user.limits.payload, theirs.payload),
+            theirs.leaf_nodes,
         )
 
     # --- accounts ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ from mq_shards.acceptor.protocols.nats import (
     cluster_options as nats_cluster_options,
 )
 from mq_shards.acceptor.protocols.nats import (
+    leaf_options as nats_leaf_options,
+)
+from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
 from mq_shards.acceptor.protocols.nats import (
@@ -61,6 +64,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     **nats_websocket_options.OPTIONS,
     **nats_topics.OPTIONS,
     **nats_cluster_options.OPTIONS,
+    **nats_leaf_options.OPTIONS,
 }
 
 # What only a restart can change.
@@ -70,6 +74,7 @@ FIXED: Final = frozenset({
 })  # fmt: skip
 SECRETS: Final = frozenset({
     "user", "password", "token", "routes", "cluster-user", "cluster-password", *nats_websocket_options.SECRETS,
+    *nats_leaf_options.SECRETS,
 })  # fmt: skip
 
 
@@ -84,6 +89,7 @@ def check(settings: Mapping[str, Setting]) -> None:
     if grace >= duration:
         raise ValueError("nats.lame-duck-grace-period is not less than nats.lame-duck-duration")
     nats_cluster_options.check(dict(settings))
+    nats_leaf_options.check(settings)
     nats_websocket_options.check(settings)
     if nats_tls_options.are_set(settings):
         from mq_shards.acceptor.protocols.nats import tls as nats_tls

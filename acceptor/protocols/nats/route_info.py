@@ -25,7 +25,7 @@ INFO_FIELDS: Final = {
     "cluster": text, "cluster_dynamic": flag, "connect_urls": URLS, "ws_connect_urls": URLS, "ldm": flag,
     "compression": text, "import": anything, "export": anything, "lnoc": flag, "lnocu": flag, "ln": flag,
     "route_pool_size": int64, "route_pool_idx": int64, "route_account": text, "route_acc_add_reqid": text,
-    "gossip_mode": int64, "gateway": text,
+    "gossip_mode": int64, "gateway": text, "leafnode_urls": URLS,
     "jetstream": flag,
 }  # fmt: skip
 CONNECT_FIELDS: Final = {
@@ -103,6 +103,7 @@ class Own:
     advertised: str = ""
     connect_urls: tuple[str, ...] = ()
     ws_connect_urls: tuple[str, ...] = ()
+    leafnode_urls: tuple[str, ...] = ()
     ldm: bool = False
     permissions: dict[str, Any] = field(default_factory=dict)
 
@@ -114,9 +115,9 @@ class Own:
             "auth_required": self.auth_required, "tls_required": self.tls, "tls_verify": self.tls,
             "max_payload": self.max_payload, "ip": self.advertised, "nonce": nonce, "cluster": self.cluster,
             "cluster_dynamic": self.dynamic, "connect_urls": list(self.connect_urls),
-            "ws_connect_urls": list(self.ws_connect_urls), "ldm": self.ldm, "compression": compression,
-            **self.permissions, "route_pool_size": max(self.pool_size, 0), "route_pool_idx": pool_index,
-            "route_account": account, "gossip_mode": gossip_mode,
+            "ws_connect_urls": list(self.ws_connect_urls), "leafnode_urls": list(self.leafnode_urls), "ldm": self.ldm,
+            "compression": compression, **self.permissions, "route_pool_size": max(self.pool_size, 0),
+            "route_pool_idx": pool_index, "route_account": account, "gossip_mode": gossip_mode,
         }  # fmt: skip
         return {
             "server_id": self.server_id, "server_name": self.server_name, "version": self.version, "proto": 1,

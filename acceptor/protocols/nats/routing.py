@@ -222,6 +222,8 @@ class Routing:
             told = not self._settings["cluster-no-advertise"]
             self._own.connect_urls = self._nats.own_urls() if told else ()
             self._own.ws_connect_urls = self._nats.own_websocket_urls() if told else ()
+            # Of one's own they are told one.
+            self._own.leafnode_urls = self._nats.leaves.own_urls[:1] if self._nats.leaves is not None else ()
         self._tell_clients()
 
     def _dial_all(self, url: RouteUrl) -> None:
@@ -643,7 +645,8 @@ class Routing:
             # Who has it, and is away for a moment, has it still.
             self._others = self._others or any(self._cluster.one_of_each(""))
             self._jetstream = self._jetstream or self._cluster.has_jetstream()
-            more = {"met": self._met, "others": self._others, "jetstream": self._jetstream}
+            more: dict[str, object] = {"met": self._met, "others": self._others, "jetstream": self._jetstream}
+            more["leaf_urls"] = list(self._cluster.connect_urls("leafnode_urls"))
             self._nats.cluster_changed(urls, ws_urls, self._own.cluster, **more)
 
     # --- figures ----------------------------------------------------------------------------------------------------

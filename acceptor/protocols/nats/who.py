@@ -17,8 +17,9 @@ SYSTEM_ACCOUNT: Final = "$SYS"
 
 STANDARD: Final = "STANDARD"
 WEBSOCKET: Final = "WEBSOCKET"
+LEAF_NODE: Final = "LEAFNODE"
 # Ways to connect that a user may be limited to; those of them that are not served are never met.
-CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
+CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, LEAF_NODE, "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class AccountLimits:
     connections: int | None = None
     subscriptions: int | None = None
     payload: int | None = None
+    leaf_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,8 @@ def who_of(content: Mapping[str, Any], user: str = "", password: str = "", token
 
 
 def _account_limits_of(found: Mapping[str, int]) -> AccountLimits:
-    return AccountLimits(found.get("connections"), found.get("subscriptions"), found.get("payload"))
+    names = "connections", "subscriptions", "payload", "leafnodes"
+    return AccountLimits(*(found.get(name) for name in names))
 
 
 def user_of(found: Mapping[str, Any]) -> User:

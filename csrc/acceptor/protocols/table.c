@@ -8,6 +8,7 @@
     CODEC(nsq_http)                                                                                                    \
     CODEC(nats)                                                                                                        \
     CODEC(nats_route)                                                                                                  \
+    CODEC(nats_leaf)                                                                                                   \
     CODEC(pulsar)
 
 #define DECLARE(name) extern const struct codec name##_codec;

@@ -53,7 +53,7 @@ void nats_say_ok(struct acceptor *a, struct connection *c) {
     if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
 }
 
-static void say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text) {
+void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text) {
     uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
     const uint8_t *end = go_quote(quoted, text.at, text.bytes);
     nats_say(a, c, before, strlen(before));
@@ -64,14 +64,14 @@ static void say_quoted(struct acceptor *a, struct connection *c, const char *bef
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
                         struct text queue) {
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
-    say_quoted(a, c, what, subject);
-    if (queue.bytes > 0) say_quoted(a, c, " using queue ", queue);
+    nats_say_quoted(a, c, what, subject);
+    if (queue.bytes > 0) nats_say_quoted(a, c, " using queue ", queue);
     nats_say(a, c, "'\r\n", 3);
 }
 
 static void say_too_many_tokens(struct acceptor *a, struct connection *c, struct text subject) {
     nats_say(a, c, "-ERR '", 6);
-    say_quoted(a, c, "Permissions Violation for Subscription to ", subject);
+    nats_say_quoted(a, c, "Permissions Violation for Subscription to ", subject);
     nats_say(a, c, ", too many tokens'\r\n", 20);
 }
 
@@ -335,7 +335,7 @@ static void stopped(void *state) {
         free(server->peers[other].waiting.items);
         free(server->peers[other].accounts);
     }
-    for (uint32_t n = 0; n < NATS_ROUTES; n++) free(server->links[n].waiting.items);
+    for (uint32_t n = 0; n < NATS_LINKS; n++) free(server->links[n].waiting.items);
     nats_accounts_close(server);
     subject_walk_free(server->remote_walk);
     free(server->expired);
@@ -453,9 +453,10 @@ static void take_away(struct acceptor *a, struct connection *c, struct nats_subs
     const struct subject_group *g = s->entry.group;
     const struct subject_pattern *p = s->entry.pattern;
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
-    say_quoted(a, c, "Subscription to ", (struct text){(const uint8_t *)p->text, p->bytes});
-    if (g != NULL) say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name->text, g->name->bytes});
-    say_quoted(a, c, " (sid ", (struct text){(const uint8_t *)s->sid, s->sid_bytes});
+    nats_say_quoted(a, c, "Subscription to ", (struct text){(const uint8_t *)p->text, p->bytes});
+    if (g != NULL)
+        nats_say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name->text, g->name->bytes});
+    nats_say_quoted(a, c, " (sid ", (struct text){(const uint8_t *)s->sid, s->sid_bytes});
     nats_say(a, c, ")'\r\n", 4);
     if (!c->closed) nats_unsubscribe(a, s);
 }

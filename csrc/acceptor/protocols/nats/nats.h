@@ -77,11 +77,29 @@ enum nats_reason {
     NATS_TOO_LONG = 17,
 };
 
-/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server. */
-enum { NATS_ROUTES = 192, NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_ROUTES };
+/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server, and then leaf
+ * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster. */
+enum {
+    NATS_ROUTES = 192,
+    NATS_LEAVES = 1024,
+    NATS_LINKS = NATS_ROUTES + NATS_LEAVES,
+    NATS_FIRST_LEAF = BOARD_MAX_ACCEPTORS + NATS_ROUTES,
+    NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_LINKS,
+};
 
 static inline bool nats_is_route(uint32_t other) {
     return other >= BOARD_MAX_ACCEPTORS;
+}
+
+static inline bool nats_is_leaf(uint32_t other) {
+    return other >= NATS_FIRST_LEAF;
+}
+
+/* Kinds of them, as bits. */
+enum nats_kind { NATS_ACCEPTORS = 1, NATS_SERVERS = 2, NATS_LEAF_NODES = 4, NATS_ANY_KIND = 7 };
+
+static inline uint32_t nats_kind_of(uint32_t other) {
+    return nats_is_leaf(other) ? NATS_LEAF_NODES : nats_is_route(other) ? NATS_SERVERS : NATS_ACCEPTORS;
 }
 
 /* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers say of
@@ -157,6 +175,7 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or nobody */
     struct connection_list waiting; /* publishers, as long as it is full */
+    uint32_t origin;                /* of a leaf node, at the acceptor that has it: its cluster; 0: none is known */
     bool full;
 };
 
@@ -192,14 +211,18 @@ struct nats_server {
     size_t kept_room;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_other others[NATS_OTHERS];
-    struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
-    uint32_t route_count;                      /* that this acceptor has */
-    uint32_t last_link;                        /* that one was given */
-    uint32_t max_interest;                     /* of all servers together */
-    uint64_t interest, interest_bytes;         /* of them, and its text; with what is to be forgotten */
-    uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
-    uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
-    uint64_t told;                             /* the number of what was told, or passed on, to others last */
+    struct nats_route_link links[NATS_LINKS]; /* by the number that each is among others, less that of the first */
+    uint32_t route_count;                     /* that this acceptor has, leaf nodes among them */
+    uint32_t leaf_count;                      /* of these */
+    uint32_t last_link, last_leaf;            /* that one was given */
+    uint64_t leaf_interest;                   /* what leaf nodes want, at whatever acceptor they are */
+    /* Of what leaf nodes want, how much each of their clusters does: scratch for what each is told. */
+    uint64_t origin_weights[NATS_LEAVES + 1], origin_stamps[NATS_LEAVES + 1], origin_stamp;
+    uint32_t max_interest;               /* of all servers together */
+    uint64_t interest, interest_bytes;   /* of them, and its text; with what is to be forgotten */
+    uint32_t full_route;                 /* that was given a message lately and is full; 0: none */
+    uint64_t stamps[NATS_OTHERS], stamp; /* who has been seen to */
+    uint64_t told;                       /* the number of what was told, or passed on, to others last */
     struct nats_permission_sets permissions;
     struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
     struct nats_journey *journey; /* of a message from account to account; NULL as long as accounts share nothing */
@@ -316,6 +339,8 @@ static inline uint64_t nats_sender(const struct acceptor *a, const struct connec
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
+/* Text as it is, and then some of it in double quotes, as Go has them. */
+void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text);
 /* The answer to a PING, of a client's or a server's. */
 static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
     uint64_t now = exact_now(a);
@@ -379,8 +404,10 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 /* Hands out what this server says itself. */
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
                             const struct nats_message *message);
-/* Hands a message that came over a route out to all on this server: to those who stand alone, and to one of each group named. */
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
+/* Hands a message that came over a route out to all on this server, and to its leaf nodes: to those who stand alone, and to one
+ * of each group named. What came from a leaf node, `from`, goes to routes too, and not back to its cluster; `kept`: it is kept
+ * here, and so by no other server of the group that shares that. */
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);
 /* A subscription of the connection's own that is not in a queue and matches a subject. */

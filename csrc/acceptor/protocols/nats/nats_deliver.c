@@ -77,7 +77,9 @@ struct abroad {
     struct nats_chosen chosen;
 };
 
-static const struct nats_candidates anybody = {.end = NATS_OTHERS}, acceptors = {.end = BOARD_MAX_ACCEPTORS};
+/* A leaf node has a message for a group only where nobody else does. */
+static const struct nats_candidates anybody = {.kinds = NATS_ANY_KIND}, ours = {.kinds = NATS_ACCEPTORS | NATS_SERVERS},
+                                    leaves = {.kinds = NATS_LEAF_NODES};
 
 static struct nats_remote *remote_of(struct subject_entry *entry) {
     return (struct nats_remote *)(void *)entry;
@@ -85,7 +87,7 @@ static struct nats_remote *remote_of(struct subject_entry *entry) {
 
 static bool may_choose(const struct nats_server *server, struct subject_entry *entry, struct nats_candidates among) {
     const struct nats_remote *r = remote_of(entry);
-    if (r->other >= among.end || nats_has_left(server, r)) return false;
+    if (!nats_is_among(server, r, among)) return false;
     if (among.stamp > 0 && server->stamps[r->other] == among.stamp) return false;
     return nats_is_route(r->other) || (among.tried & bit_of(r->other)) == 0;
 }
@@ -122,13 +124,17 @@ static struct subject_entry *pick_among(struct nats_server *server, const struct
     return NULL;
 }
 
-/* Who has left weighs nothing any more. */
-static uint64_t weight_abroad(const struct nats_server *server, const struct subject_name *name) {
-    return server->left.first != NULL ? others_weight(server, name, anybody) : name->weight;
+/* Some have left, who weigh nothing any more, or are leaf nodes, who do if all others weigh nothing. */
+static bool are_to_be_looked_at(const struct nats_server *server) {
+    return server->left.first != NULL || server->leaf_interest > 0;
 }
 
-/* Of those before `end`. */
-static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad, uint32_t end) {
+static uint64_t weight_abroad(const struct nats_server *server, const struct subject_name *name) {
+    return are_to_be_looked_at(server) ? others_weight(server, name, ours) : name->weight;
+}
+
+static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad,
+                        struct nats_candidates among) {
     const struct text *subject = &d->message->subject;
     uint64_t stamp = ++d->server->stamp;
     abroad->count =
@@ -139,7 +145,7 @@ static void look_abroad(struct nats_delivery *d, struct nats_account *account, s
         for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) {
             struct nats_remote *r = remote_of(items[n]);
             uint32_t other = r->other;
-            if (other >= end || d->server->stamps[other] == stamp || nats_has_left(d->server, r)) continue;
+            if (d->server->stamps[other] == stamp || !nats_is_among(d->server, r, among)) continue;
             d->server->stamps[other] = stamp;
             r->messages++;
             abroad->alone.other[abroad->alone.count++] = (uint16_t)other;
@@ -183,9 +189,11 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, struct subjec
 
 /* One of the others with members, in proportion; it chooses one of them. */
 static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, const struct subject_name *name) {
-    struct subject_entry *entry = d->server->left.first != NULL
-                                      ? pick_among(d->server, name, anybody)
-                                      : subject_name_pick(name, nats_random(d->server) % name->weight);
+    struct subject_entry *entry;
+    if (!are_to_be_looked_at(d->server))
+        entry = subject_name_pick(name, nats_random(d->server) % name->weight);
+    else if ((entry = pick_among(d->server, name, ours)) == NULL)
+        entry = pick_among(d->server, name, leaves);
     choose(d, abroad, entry, text_of(name));
 }
 
@@ -202,7 +210,7 @@ static void deliver_group(struct nats_delivery *d, const struct subject_name *na
     uint64_t here = name->weight, there = others != NULL ? weight_abroad(d->server, others) : 0;
     bool is_here = there == 0 || nats_random(d->server) % (here + there) < here;
     if (is_here && deliver_to_member(d, name->found, here)) return;
-    if (there > 0) choose_abroad(d, abroad, others);
+    if (there > 0 || (others != NULL && d->server->leaf_interest > 0)) choose_abroad(d, abroad, others);
 }
 
 static void deliver_groups_of(struct nats_delivery *d, const struct subject_pattern *pattern) {
@@ -263,7 +271,7 @@ static bool hand_out(struct nats_delivery *d, struct abroad *abroad) {
     struct text subject = d->message->subject;
     struct subject_pattern *const *patterns;
     size_t count = subjects_match(d->account->subjects, d->server->walk, subject.at, subject.bytes, &patterns);
-    if (abroad != NULL) look_abroad(d, d->account, abroad, NATS_OTHERS);
+    if (abroad != NULL) look_abroad(d, d->account, abroad, anybody);
     if (count > 0) nats_begin(d);
     d->server->delivering = true;
     deliver_matching(d, patterns, count, abroad);
@@ -386,19 +394,26 @@ struct subject_entry *nats_pick_other(struct nats_server *server, const struct n
     return found != NULL ? pick_among(server, found, among) : NULL;
 }
 
-/* To one member of a group on this server, wherever that is. */
-static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad) {
+/* To one member of a group, on this server or among those; or else to a leaf node. */
+static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
+                          struct nats_candidates among) {
     const struct subject_name *here = subject_groups_named(groups_here(d), name.at, name.bytes), *there = NULL;
     if (abroad->groups > 0) there = subject_groups_named(subjects_groups(d->account->remote), name.at, name.bytes);
     uint64_t weight_here = here != NULL ? here->weight : 0;
-    uint64_t weight_there = there != NULL ? others_weight(d->server, there, acceptors) : 0;
+    uint64_t weight_there = there != NULL ? others_weight(d->server, there, among) : 0;
     bool is_here =
         weight_here > 0 && (weight_there == 0 || nats_random(d->server) % (weight_here + weight_there) < weight_here);
     if (is_here && deliver_to_member(d, here->found, weight_here)) return;
-    if (weight_there > 0) choose(d, abroad, pick_among(d->server, there, acceptors), name);
+    if (weight_there == 0) among.kinds = NATS_LEAF_NODES;
+    bool may_be = weight_there > 0 || (there != NULL && d->server->leaf_interest > 0);
+    if (may_be) choose(d, abroad, pick_among(d->server, there, among), name);
 }
 
-/* Of all groups that are asked for, those that match, here and at other acceptors. */
+static bool is_keepers_name(const struct nats_server *server, struct text name) {
+    return name.bytes == server->bound.queue_bytes && memcmp(name.at, server->bound.queue, name.bytes) == 0;
+}
+
+/* Of all groups that are asked for, those that match, here and elsewhere. */
 static void gather_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
                          const struct text *groups, size_t count, const struct abroad *abroad) {
     subject_groups_gather_named(groups_here(d), patterns, matching, groups, count);
@@ -407,29 +422,37 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
                                     count);
 }
 
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number,
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
+    bool is_leaf = nats_is_leaf(from);
+    const struct nats_candidates all = {.kinds = is_leaf ? NATS_ANY_KIND : NATS_ACCEPTORS | NATS_LEAF_NODES,
+                                        .origin = is_leaf ? nats_link_of(server, from)->origin : 0};
+    struct nats_candidates members = all;
+    members.kinds &= ~(uint32_t)NATS_LEAF_NODES;
     d.message = message;
     struct subject_pattern *const *patterns;
     struct abroad abroad;
     begin_abroad(&abroad, number, PASSED_FROM_ROUTE);
     size_t matching =
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
-    /* With one acceptor all others are behind routes. */
-    if (account->remote != NULL && a->mesh_there != 0) look_abroad(&d, account, &abroad, BOARD_MAX_ACCEPTORS);
+    /* With one acceptor all others are behind routes, or leaf nodes. */
+    if (account->remote != NULL && (is_leaf || a->mesh_there != 0 || server->leaf_interest > 0))
+        look_abroad(&d, account, &abroad, all);
     struct nats_message room;
     d.message = shown_of(message, &room);
     if (matching > 0) nats_begin(&d);
     server->delivering = true;
     for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
     if (count > 0) gather_named(&d, patterns, matching, groups, count, &abroad);
-    for (size_t i = 0; i < count; i++) deliver_named(&d, groups[i], &abroad);
+    for (size_t i = 0; i < count; i++)
+        if (!kept || !is_keepers_name(server, groups[i])) deliver_named(&d, groups[i], &abroad, members);
     d.message = message;
     pass_on(&d, &abroad);
     nats_made(&d);
-    if (d.answers) nats_go_on(a, server, number, NULL, message, true, false);
+    bool imports = is_leaf && account->shares != NULL;
+    if (d.answers || imports) nats_go_on(a, server, number, NULL, message, d.answers, imports);
 }
 
 /* --- one's own ---------------------------------------------------------------------------------------------------- */

@@ -41,10 +41,10 @@ bool nats_may_hear(struct nats_server *server) {
     return true;
 }
 
-/* Other acceptors hear of a route's end by themselves. */
+/* Other acceptors hear of a route's end by themselves; who is connected here does not. */
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
     for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
-        if (!nats_is_route(r->other)) nats_tell_routes_of(a, server, r, 0);
+        nats_tell_routes_of(a, server, r, 0);
         nats_forget_remote(server, r);
     }
 }

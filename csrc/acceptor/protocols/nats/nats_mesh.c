@@ -183,7 +183,7 @@ void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server) {
             continue;
         }
         peer->is_new = false;
-        for (uint32_t n = 0; n < NATS_ROUTES; n++)
+        for (uint32_t n = 0; n < NATS_LINKS; n++)
             if (server->links[n].connection != NULL && server->links[n].full)
                 send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
         send_number(a, server, other, MESH_TOLD, 0);
@@ -251,6 +251,7 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
 static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
     uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
     if (!nats_is_route(r->other)) return;
+    if (nats_is_leaf(r->other)) server->leaf_interest += more ? 1 : UINT64_MAX;
     server->interest += more ? 1 : UINT64_MAX;
     server->interest_bytes += more ? bytes : -bytes;
 }
@@ -310,15 +311,14 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
     if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
 }
 
-/* A route's interest is told to the other acceptors, an acceptor's to the servers behind routes. */
+/* A route's interest is told to the other acceptors and to leaf nodes, an acceptor's to the servers behind routes, and a leaf
+ * node's to all of them. */
 static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
                           struct text subject, struct text queue, uint32_t weight) {
     const struct interest i = {r->account, weight, r->other, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
-    if (!nats_is_route(r->other)) {
-        if (server->route_count > 0) nats_tell_routes_of(a, server, r, weight);
-    } else if (nats_link_of(server, r->other)->connection != NULL) {
+    nats_tell_routes_of(a, server, r, weight);
+    if (nats_is_route(r->other) && nats_link_of(server, r->other)->connection != NULL)
         tell_all(a, server, &i, subject, queue);
-    }
 }
 
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
@@ -370,7 +370,7 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     nats_other_left(a, server, other);
     /* With the acceptor that has the routes all that is behind them is gone. */
-    for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_ROUTES; n++)
+    for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_LINKS; n++)
         hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);
     wake_waiting(a, &server->peers[other].waiting);
     listeners_update(a);
@@ -492,10 +492,12 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     struct subject_pattern *const *patterns;
     if (account->remote == NULL) return;
     size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
-    const struct nats_candidates among = {.end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS,
-                                          .tried = m->tried,
-                                          .stamp = stamp_those_who_have_it(server, patterns, count)};
+    struct nats_candidates among = {.kinds = from_route ? NATS_ACCEPTORS : NATS_ACCEPTORS | NATS_SERVERS,
+                                    .tried = m->tried,
+                                    .stamp = stamp_those_who_have_it(server, patterns, count)};
     const struct subject_entry *e = nats_pick_other(server, account, patterns, count, name, among);
+    among.kinds = NATS_LEAF_NODES;
+    if (e == NULL && !from_route) e = nats_pick_other(server, account, patterns, count, name, among);
     if (e == NULL) return;
     struct nats_chosen chosen;
     chosen.count = 1;

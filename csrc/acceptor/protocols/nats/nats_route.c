@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
@@ -18,8 +19,7 @@ static const char PING[] = "PING\r\n", PONG[] = "PONG\r\n";
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
 
-/* It is closed when its output has left, or is not taken in time. */
-static void hang_up(struct acceptor *a, struct connection *c) {
+void nats_route_hang_up(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     c->closing = true;
     if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
@@ -27,10 +27,9 @@ static void hang_up(struct acceptor *a, struct connection *c) {
     if (!c->closed) socket_dirty(a, c);
 }
 
-/* -ERR 'text', and then the connection ends. */
-static void end(struct acceptor *a, struct connection *c, const char *text) {
+void nats_route_end(struct acceptor *a, struct connection *c, const char *text) {
     nats_say_error(a, c, text);
-    if (!c->closed) hang_up(a, c);
+    if (!c->closed) nats_route_hang_up(a, c);
 }
 
 /* --- a line ------------------------------------------------------------------------------------------------------- */
@@ -102,6 +101,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
                           bool wanted) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
+    bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
     r->active_ns = a->now_ns;
     /* Where nobody has said that the origin matters it is left out when the interest goes. */
     if (leaf && !wanted && count == (r->account == 0 ? 2u : 1u)) leaf = false;
@@ -120,10 +120,11 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
         if (wanted) nats_route_say(a, c, "-ERR 'Invalid Subscription'\r\n", 29);
         return true;
     }
-    bool may = !wanted || r->permissions == NULL ||
+    bool may = !wanted || r->permissions == NULL || is_leaf ||
                nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+    if (is_leaf && wanted && !nats_leaf_may_want(a, c, subject)) return true;
     if (may && wanted && !nats_may_hear(server)) {
-        end(a, c, "maximum subscriptions exceeded");
+        nats_route_end(a, c, "maximum subscriptions exceeded");
         return true;
     }
     if (may) nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
@@ -167,10 +168,17 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     codec_count_add(a, c, ROUTE_IN_BYTES, m->payload_bytes);
     if (account == 0 || r->other == 0) return;
     struct nats_server *server = route_server(a, c);
-    if (server->accounts[account].subjects != NULL) nats_deliver_routed(a, server, account, m, groups, count);
+    struct nats_message mapped = *m;
+    bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
+    if (is_leaf && !nats_leaf_may_send(a, c, m->subject)) return;
+    /* A leaf node publishes as clients do: mappings are the account's. */
+    if (is_leaf && server->accounts[account].shares != NULL)
+        mapped.subject = nats_map(server, server->accounts[account].shares, m->subject, server->subjects_made[2]);
+    bool is_kept = nats_is_kept_routed(server, account, mapped.subject, groups, count);
+    if (server->accounts[account].subjects != NULL)
+        nats_deliver_routed(a, server, account, r->other, is_leaf && is_kept, &mapped, groups, count);
     server->full_route = 0;
-    if (!c->closed && nats_is_kept_routed(server, account, m->subject, groups, count))
-        nats_keep_routed(a, c, server, m);
+    if (!c->closed && is_kept) nats_keep_routed(a, c, server, &mapped);
 }
 
 /* What is to be kept waits for its worker, and all that the server says behind it: workers wait for no server. */
@@ -188,6 +196,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     const struct text *groups = NULL;
     size_t group_count = 0;
     /* What a client would say is nobody's: no account is named. */
+    if ((route_of(c)->flags & ROUTE_LEAF) != 0 && verb == VERB_LEAF_MESSAGE) verb = VERB_MESSAGE;
     bool is_named = verb != VERB_PUBLISH && verb != VERB_PUBLISH_HEADERS;
     size_t least = (is_named && route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
     bool good = count <= MAX_ARGUMENTS && count >= least;
@@ -196,7 +205,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     size_t sizes = verb == VERB_MESSAGE || verb == VERB_PUBLISH ? 1 : 2;
     good = good && read_message(items, count, sizes, &m, &groups, &group_count) && (is_named || group_count == 0);
     if (!good || m.payload_bytes > MAX_BODY_BYTES) {
-        hang_up(a, c);
+        nats_route_hang_up(a, c);
         return bytes;
     }
     size_t there = bytes - line_bytes;
@@ -204,7 +213,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
                  (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
     if (wrong) {
-        end(a, c, "Unknown Protocol Operation");
+        nats_route_end(a, c, "Unknown Protocol Operation");
         return bytes;
     }
     if (there < m.payload_bytes + 2 || !may_hand_on(a, c, account, &m, groups, group_count)) return 0;
@@ -227,6 +236,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     const uint8_t *last = data + line_bytes - 1;
     struct text items[MAX_ARGUMENTS];
     size_t count = 0;
+    bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
     bool good = true, for_python = verb == VERB_CONNECT || verb == VERB_INFO || verb == VERB_ERR;
     for_python |= verb == VERB_PONG && (route_of(c)->flags & ROUTE_TELLS_PONG) != 0;
     if (for_python && !may_do_alone(c)) return 0;
@@ -240,8 +250,9 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_LEAF_MESSAGE: return take_message(a, c, items, count, verb, data, line_bytes, bytes);
     case VERB_INTEREST: good = take_interest(a, c, items, count, false, true); break;
     case VERB_NO_INTEREST: good = take_interest(a, c, items, count, false, false); break;
-    case VERB_LEAF_INTEREST: good = take_interest(a, c, items, count, true, true); break;
-    case VERB_NO_LEAF_INTEREST: good = take_interest(a, c, items, count, true, false); break;
+    /* A leaf node names no origin: it is one. */
+    case VERB_LEAF_INTEREST: good = take_interest(a, c, items, count, !is_leaf, true); break;
+    case VERB_NO_LEAF_INTEREST: good = take_interest(a, c, items, count, !is_leaf, false); break;
     case VERB_PING: nats_route_say(a, c, PONG, sizeof PONG - 1); break;
     case VERB_PONG: take_pong(a, c, data, (size_t)(last - data)); break;
     case VERB_CONNECT: route_of(c)->flags &= ~(uint32_t)ROUTE_MUST_CONNECT; /* fall through */
@@ -249,13 +260,13 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_ERR: reply_by_python(a, c, data, (size_t)(last - data)); break;
     default: break;
     }
-    if (!good && !c->closed) hang_up(a, c);
+    if (!good && !c->closed) nats_route_hang_up(a, c);
     return line_bytes;
 }
 
 static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
     bool early = (route_of(c)->flags & ROUTE_MUST_CONNECT) != 0;
-    end(a, c, early ? "Authorization Violation" : "Unknown Protocol Operation");
+    nats_route_end(a, c, early ? "Authorization Violation" : "Unknown Protocol Operation");
     return bytes;
 }
 
@@ -270,7 +281,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
     if (most > NATS_MAX_CONTROL_LINE) most = NATS_MAX_CONTROL_LINE;
     if (line_bytes > most) {
-        end(a, c, "maximum control line exceeded");
+        nats_route_end(a, c, "maximum control line exceeded");
         return bytes;
     }
     if (newline == NULL) return 0;
@@ -278,7 +289,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
 }
 
 /* What waits to be sent to a server does not hold up what comes from it. */
-static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+size_t nats_route_parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing) {
         size_t used = take_command(a, c, data + at, bytes - at);
@@ -311,14 +322,14 @@ static void ping(struct acceptor *a, struct connection *c) {
     r->ping_ns = a->now_ns + ping_interval_ns(a, c);
     if (r->pings >= (routes->ping_max > 0 ? routes->ping_max : routes->server->ping_max)) {
         r->ping_ns = 0;
-        end(a, c, "Stale Connection");
+        nats_route_end(a, c, "Stale Connection");
         return;
     }
     /* While Python has a command, the connection may be about to be encrypted. */
     if (c->stall != STALL_PYTHON) send_ping(a, c);
 }
 
-static void due(struct acceptor *a, struct connection *c) {
+void nats_route_due(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + route_write_deadline_ns(a, c)) {
         codec_count_add(a, c, ROUTE_SLOW, 1);
@@ -332,7 +343,7 @@ static void due(struct acceptor *a, struct connection *c) {
     if (!c->closed) nats_route_schedule(a, c);
 }
 
-static void sent(struct acceptor *a, struct connection *c) {
+void nats_route_sent(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
     r->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
@@ -346,7 +357,7 @@ static void sent(struct acceptor *a, struct connection *c) {
 
 /* --- the life of a route ------------------------------------------------------------------------------------------ */
 
-static bool started(struct acceptor *a, void *state) {
+bool nats_route_started(struct acceptor *a, void *state) {
     struct nats_routes *routes = state;
     uint32_t number = codec_number("nats", 4);
     /* It stands before this one in the table of protocols. */
@@ -356,7 +367,7 @@ static bool started(struct acceptor *a, void *state) {
     return true;
 }
 
-static bool set(void *state, const char *option, uint64_t value) {
+bool nats_route_set(void *state, const char *option, uint64_t value) {
     struct nats_routes *routes = state;
     bool is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
     if (strcmp(option, "ping-interval-ns") == 0 && is_time)
@@ -372,11 +383,11 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-static void opened(struct acceptor *a, struct connection *c) {
+void nats_route_opened(struct acceptor *a, struct connection *c, uint32_t flags) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
     uint64_t interval = ping_interval_ns(a, c), first = interval < FIRST_PING_NS ? interval : FIRST_PING_NS;
-    r->flags = ROUTE_MUST_CONNECT;
+    r->flags = ROUTE_MUST_CONNECT | flags;
     r->active_ns = a->now_ns;
     r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
     nats_route_schedule(a, c);
@@ -384,16 +395,21 @@ static void opened(struct acceptor *a, struct connection *c) {
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
 }
 
+static void opened(struct acceptor *a, struct connection *c) {
+    nats_route_opened(a, c, 0);
+}
+
 /* To servers that have come and do not know all yet. */
-static void go_on(struct acceptor *a, void *state) {
+void nats_route_go_on(struct acceptor *a, void *state) {
     const struct nats_server *server = ((const struct nats_routes *)state)->server;
-    for (uint32_t n = 0; n < NATS_ROUTES; n++)
+    for (uint32_t n = 0; n < NATS_LINKS; n++)
         if (server->links[n].connection != NULL) nats_tell_route_on(a, server->links[n].connection);
 }
 
-static void freed(struct connection *c) {
+void nats_route_freed(struct connection *c) {
     nats_telling_free(route_of(c)->telling);
     nats_permissions_drop(route_of(c)->permissions);
+    nats_permissions_drop(route_of(c)->publishing);
 }
 
 /* Why it has ended, where nobody else says so. */
@@ -405,12 +421,13 @@ static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t
     return strlen(damage);
 }
 
-static void closed(struct acceptor *a, struct connection *c) {
+void nats_route_closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
     if (r->other == 0) return;
     nats_link_of(server, r->other)->connection = NULL;
     server->route_count--;
+    if (nats_is_leaf(r->other)) server->leaf_count--;
     nats_tell_lost(a, server, r->other);
     nats_other_left(a, server, r->other);
     nats_wake_route(a, server, r->other);
@@ -479,7 +496,7 @@ static void tell_or_forget(struct acceptor *a, struct connection *c, const struc
         nats_route_forget(a, server, c, account);
 }
 
-static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
+int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "figures") == 0) return figures(a, c, k);
@@ -519,15 +536,15 @@ const struct codec nats_route_codec = {
     .python_keeps = true,
     .answer = nats_not_kept_routed,
     .replied = nats_kept_routed,
-    .parse = parse,
-    .started = started,
-    .set = set,
-    .call = call,
-    .go_on = go_on,
+    .parse = nats_route_parse,
+    .started = nats_route_started,
+    .set = nats_route_set,
+    .call = nats_route_call,
+    .go_on = nats_route_go_on,
     .last_words = last_words,
     .opened = opened,
-    .sent = sent,
-    .due = due,
-    .closed = closed,
-    .freed = freed,
+    .sent = nats_route_sent,
+    .due = nats_route_due,
+    .closed = nats_route_closed,
+    .freed = nats_route_freed,
 };

@@ -4,9 +4,13 @@
  *   nats_route.c            lines to commands
  *   nats_route_send.c       what goes to a server: interest and messages
  *   nats_route_interest.c   which interest that is
+ *   nats_leaf.c             what is otherwise with leaf nodes
  *
  * One acceptor has all routes; to the others a route is one more who wants something, whose messages they give that
  * acceptor. What came over a route goes to clients, on whatever acceptor, and never to a route.
+ *
+ * A leaf node's connection (nats_leaf.c) is one of a single account: what came over it goes wherever a client's messages go, and
+ * what comes over a route goes to leaf nodes too.
  *
  * A server is not cut off because much waits for it (who publishes for it waits then), only when nothing of that leaves
  * for nats.write-deadline. Its input is always taken: two servers that are full go on.
@@ -16,7 +20,7 @@
 
 #include "acceptor/protocols/nats/nats.h"
 
-enum { NATS_ROUTING_ACCEPTOR = 0 };
+enum { NATS_ROUTING_ACCEPTOR = 0, NATS_LOOP_BYTES = 48 };
 
 enum nats_route_flag {
     ROUTE_MUST_CONNECT = 1, /* nothing but CONNECT is taken */
@@ -24,6 +28,8 @@ enum nats_route_flag {
     ROUTE_NO_POOL = 4,      /* it has one connection, for all accounts */
     ROUTE_TELLS_PONG = 8,   /* Python wants to know when a PING is answered */
     ROUTE_NEGOTIATES = 16,  /* nothing is said of our own accord yet: it may be about to be compressed */
+    ROUTE_LEAF = 32,        /* it is a leaf node's */
+    ROUTE_DENIED_SOME = 64, /* of what that one wants: each message is looked at */
 };
 
 enum nats_route_counter {
@@ -49,7 +55,10 @@ struct nats_route {
     uint64_t active_ns;                   /* when a message or interest came last */
     uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
     struct nats_permissions *permissions; /* NULL: every subject may pass */
-    struct nats_telling *telling;         /* that is under way; NULL: it knows all */
+    struct nats_permissions *publishing;  /* what a leaf node may send: what else does not pass it is not told of */
+    char loop[NATS_LOOP_BYTES];           /* what a leaf node is told for nothing but to hear it if there is a loop */
+    uint32_t loop_bytes;
+    struct nats_telling *telling; /* that is under way; NULL: it knows all */
     uint64_t counted[ROUTE_COUNTERS];
 };
 
@@ -76,6 +85,37 @@ static inline struct nats_server *route_server(const struct acceptor *a, const s
 
 static inline struct nats_route_link *nats_link_of(const struct nats_server *server, uint32_t other) {
     return (struct nats_route_link *)(uintptr_t)&server->links[other - BOARD_MAX_ACCEPTORS];
+}
+
+/* --- nats_route.c ------------------------------------------------------------------------------------------------- */
+
+/* For both codecs. */
+bool nats_route_started(struct acceptor *a, void *state);
+void nats_route_opened(struct acceptor *a, struct connection *c, uint32_t flags);
+size_t nats_route_parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k);
+bool nats_route_set(void *state, const char *option, uint64_t value);
+void nats_route_go_on(struct acceptor *a, void *state);
+void nats_route_sent(struct acceptor *a, struct connection *c);
+void nats_route_due(struct acceptor *a, struct connection *c);
+void nats_route_closed(struct acceptor *a, struct connection *c);
+void nats_route_freed(struct connection *c);
+/* It is closed when its output has left, or is not taken in time; */
+void nats_route_hang_up(struct acceptor *a, struct connection *c);
+/* ... behind an -ERR 'text'. */
+void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
+
+/* --- nats_leaf.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether something that a leaf node wants may be noted; else it is told why not, or ended. */
+bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject);
+/* Whether it may send a message; else it is ended. */
+bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject);
+/* Whether it may have one, where that is to be looked at. */
+bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject);
+/* A subject by which loops are found. */
+static inline bool nats_is_loop(struct text subject) {
+    return subject.bytes > 5 && memcmp(subject.at, "$LDS.", 5) == 0;
 }
 
 /* --- nats_route_send.c -------------------------------------------------------------------------------------------- */
@@ -114,12 +154,20 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* Who of the others may have a message for a group. */
+/* Who of the others may have a message, or one for a group. */
 struct nats_candidates {
-    uint32_t end;   /* those before it */
-    uint64_t tried; /* but for these acceptors, as bits, */
-    uint64_t stamp; /* and for who is stamped with it; 0: nobody is */
+    uint32_t kinds;  /* enum nats_kind */
+    uint32_t origin; /* but for leaf nodes of that cluster; 0: there is none, */
+    uint64_t tried;  /* for these acceptors, as bits, */
+    uint64_t stamp;  /* and for who is stamped with it; 0: nobody is */
 };
+
+/* Whether one of them is among these, and has not left. */
+static inline bool nats_is_among(const struct nats_server *server, const struct nats_remote *r,
+                                 struct nats_candidates among) {
+    if ((nats_kind_of(r->other) & among.kinds) == 0 || nats_has_left(server, r)) return false;
+    return among.origin == 0 || !nats_is_leaf(r->other) || nats_link_of(server, r->other)->origin != among.origin;
+}
 
 /* One who has members of a group, in proportion; NULL when there is none. */
 struct subject_entry *nats_pick_other(struct nats_server *server, const struct nats_account *account,

@@ -1,8 +1,10 @@
 /* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
- * when the last is gone; of a group how many members it has, whenever that changes. */
+ * when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of leaf
+ * nodes as if these were clients; a leaf node hears of all but those of its own cluster. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shares.h"
 #include "base/subject_groups.h"
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
@@ -40,75 +42,152 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* By acceptors; but for `except`, if that is not NULL. */
+/* What an account imports and what it maps is for others to know who have messages for it: a leaf node sends nothing that is
+ * not wanted. */
+static uint64_t weight_shared(const struct nats_account *account, struct text subject, struct text queue) {
+    const struct subjects *imports = nats_shares_imports(account->shares);
+    const struct subjects *mappings = nats_shares_mappings(account->shares);
+    if (queue.bytes > 0) return 0;
+    return (imports != NULL && subjects_find(imports, subject.at, subject.bytes) != NULL) ||
+           (mappings != NULL && subjects_find(mappings, subject.at, subject.bytes) != NULL);
+}
+
+static bool is_to_leaf(const struct connection *c) {
+    return (route_of(c)->flags & ROUTE_LEAF) != 0;
+}
+
+/* Whether what one of the others wants is told over a connection. */
+static bool is_told_over(const struct nats_server *server, const struct connection *c, const struct nats_remote *r) {
+    uint32_t kind = nats_kind_of(r->other);
+    if (!is_to_leaf(c)) return kind != NATS_SERVERS;
+    return kind != NATS_LEAF_NODES ||
+           nats_link_of(server, r->other)->origin != nats_link_of(server, route_of(c)->other)->origin;
+}
+
+static struct subject_entries *entries_of(const struct nats_account *account, struct text subject, struct text queue) {
+    struct subject_pattern *p = NULL;
+    if (account->remote != NULL) p = subjects_find(account->remote, subject.at, subject.bytes);
+    if (p == NULL || queue.bytes == 0) return p != NULL ? &p->alone : NULL;
+    struct subject_group *g = subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes);
+    return g != NULL ? &g->entries : NULL;
+}
+
+/* By others, as it is told over a connection. */
 static uint64_t weight_there(const struct nats_server *server, const struct nats_account *account, struct text subject,
-                             struct text queue, const struct nats_remote *except) {
-    if (account->remote == NULL) return 0;
-    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
-    if (p == NULL) return 0;
-    struct subject_group *g =
-        queue.bytes > 0 ? subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes) : NULL;
-    if (queue.bytes > 0 && g == NULL) return 0;
-    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
+                             struct text queue, const struct connection *c) {
+    struct subject_entries *entries = entries_of(account, subject, queue);
+    if (entries == NULL) return 0;
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
     for (uint32_t i = 0; i < entries->count; i++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)items[i];
-        if (!nats_is_route(r->other) && r != except && !nats_has_left(server, r)) weight += items[i]->weight;
+        if (is_told_over(server, c, r) && !nats_has_left(server, r)) weight += items[i]->weight;
     }
     return weight;
 }
 
+/* By all others, for all connections at once: of each cluster of leaf nodes it is in server->origin_weights. */
+struct weights {
+    uint64_t acceptors, servers, leaves;
+};
+
+static struct weights weigh_others(struct nats_server *server, const struct nats_account *account, struct text subject,
+                                   struct text queue, const struct nats_remote *except) {
+    struct weights w = {0, 0, 0};
+    struct subject_entries *entries = entries_of(account, subject, queue);
+    uint64_t stamp = ++server->origin_stamp;
+    struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)items[i];
+        uint64_t weight = items[i]->weight;
+        if (r == except || nats_has_left(server, r)) continue;
+        if (!nats_is_route(r->other)) {
+            w.acceptors += weight;
+        } else if (!nats_is_leaf(r->other)) {
+            w.servers += weight;
+        } else {
+            uint32_t origin = nats_link_of(server, r->other)->origin;
+            w.leaves += weight;
+            if (server->origin_stamps[origin] != stamp) server->origin_weights[origin] = 0;
+            server->origin_stamps[origin] = stamp;
+            server->origin_weights[origin] += weight;
+        }
+    }
+    return w;
+}
+
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
-static void say_to_all(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                       struct text queue, uint64_t weight) {
+/* Something that is wanted otherwise than before. */
+struct interest_change {
+    struct acceptor *a;
+    struct nats_server *server;
+    uint32_t account;
+    struct text subject, queue;
+    uint64_t weight;  /* of who wants it otherwise, now */
+    uint64_t here;    /* of clients and bindings, unless it is those */
+    uint32_t by;      /* enum nats_kind; 0: somebody of this acceptor */
+    uint32_t origin;  /* of a leaf node; 0: not known any more */
+    struct weights w; /* of the others */
+};
+
+/* Nothing is to be told of a pattern that others want too; but who is still being told what there was has not heard of it yet
+ * from them, and does not later: what several want is said of the first of them. To be told twice changes nothing. */
+static void tell_one(const struct interest_change *k, struct connection *c, uint64_t others) {
+    if (k->queue.bytes > 0)
+        nats_route_say_interest(k->a, k->server, c, k->account, k->subject, k->queue, k->weight + others);
+    else if (others == 0 || (k->weight > 0 && route_of(c)->telling != NULL))
+        nats_route_say_interest(k->a, k->server, c, k->account, k->subject, k->queue, k->weight);
+}
+
+static void tell_servers(const struct interest_change *k) {
+    if (k->by == NATS_SERVERS) return;
     for (uint32_t n = 0; n < NATS_ROUTES; n++) {
-        struct connection *c = server->links[n].connection;
-        if (c != NULL && carries(server, c, account))
-            nats_route_say_interest(a, server, c, account, subject, queue, weight);
+        struct connection *c = k->server->links[n].connection;
+        if (c != NULL && carries(k->server, c, k->account)) tell_one(k, c, k->here + k->w.acceptors + k->w.leaves);
     }
 }
 
-/* Who is still being told what there was has not heard of it yet from the others that want it, and does not later: what several
- * want is said of the first of them. To be told twice changes nothing. */
-static void say_to_those_being_told(struct acceptor *a, struct nats_server *server, uint32_t account,
-                                    struct text subject, uint64_t weight) {
-    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
-        struct connection *c = server->links[n].connection;
-        if (c != NULL && route_of(c)->telling != NULL && carries(server, c, account))
-            nats_route_say_interest(a, server, c, account, subject, (struct text){0}, weight);
+static void tell_leaves(const struct interest_change *k) {
+    const struct nats_server *server = k->server;
+    uint64_t all = k->here + k->w.acceptors + k->w.servers + k->w.leaves;
+    if (server->leaf_count > 0) all += weight_shared(&server->accounts[k->account], k->subject, k->queue);
+    for (uint32_t n = NATS_ROUTES; server->leaf_count > 0 && n < NATS_LINKS; n++) {
+        const struct nats_route_link *link = &server->links[n];
+        if (link->connection == NULL || !carries(server, link->connection, k->account)) continue;
+        if (k->by == NATS_LEAF_NODES && k->origin == link->origin) continue;
+        bool has = server->origin_stamps[link->origin] == server->origin_stamp;
+        tell_one(k, link->connection, all - (has ? server->origin_weights[link->origin] : 0));
     }
 }
 
-/* Nothing is to be told of a pattern that others want too. */
-static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                       struct text queue, uint64_t weight, uint64_t others) {
-    if (queue.bytes > 0)
-        say_to_all(a, server, account, subject, queue, weight + others);
-    else if (others == 0)
-        say_to_all(a, server, account, subject, queue, weight);
-    else if (weight > 0)
-        say_to_those_being_told(a, server, account, subject, weight);
+static void tell_both(struct interest_change *k, const struct nats_remote *except) {
+    k->w = weigh_others(k->server, &k->server->accounts[k->account], k->subject, k->queue, except);
+    tell_servers(k);
+    tell_leaves(k);
 }
 
 void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                       struct text queue, uint32_t weight) {
-    uint64_t others = weight_there(server, &server->accounts[account], subject, queue, NULL) +
-                      weight_kept(server, account, subject, queue);
-    say_if_new(a, server, account, subject, queue, weight, others);
+    struct interest_change k = {.a = a, .server = server, .account = account, .subject = subject, .queue = queue};
+    k.weight = weight;
+    k.here = weight_kept(server, account, subject, queue);
+    tell_both(&k, NULL);
 }
 
 void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
     if (server->route_count == 0) return;
-    const struct nats_account *account = &server->accounts[r->account];
     const struct subject_pattern *p = r->entry.pattern;
     const struct subject_group *g = r->entry.group;
-    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-    uint64_t others = weight_here(account, subject, queue) + weight_there(server, account, subject, queue, r) +
-                      weight_kept(server, r->account, subject, queue);
-    say_if_new(a, server, r->account, subject, queue, weight, others);
+    struct interest_change k = {.a = a, .server = server, .account = r->account, .weight = weight};
+    k.subject = (struct text){(const uint8_t *)p->text, p->bytes};
+    if (g != NULL) k.queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
+    k.by = nats_kind_of(r->other);
+    if (k.by == NATS_SERVERS && server->leaf_count == 0) return;
+    if (k.by == NATS_LEAF_NODES && !nats_has_left(server, r)) k.origin = nats_link_of(server, r->other)->origin;
+    k.here = weight_here(&server->accounts[r->account], k.subject, k.queue) +
+             weight_kept(server, r->account, k.subject, k.queue);
+    tell_both(&k, r);
 }
 
 /* --- bound subjects ----------------------------------------------------------------------------------------------- */
@@ -128,9 +207,12 @@ static void tell_changed(const struct rebinding *r, const struct subject_pattern
     const struct nats_account *account = &r->server->accounts[NATS_GLOBAL_ACCOUNT];
     struct text subject = {(const uint8_t *)p->text, p->bytes};
     uint64_t before = weight_bound(r->before, subject, queue), now = weight_bound(&r->server->bound, subject, queue);
-    uint64_t others = weight_here(account, subject, queue) + weight_there(r->server, account, subject, queue, NULL);
-    if (before == now || (queue.bytes == 0 && others > 0)) return;
-    say_to_all(r->a, r->server, NATS_GLOBAL_ACCOUNT, subject, queue, others + now);
+    struct interest_change k = {.a = r->a, .server = r->server, .account = NATS_GLOBAL_ACCOUNT, .weight = now};
+    if (before == now) return;
+    k.subject = subject;
+    k.queue = queue;
+    k.here = weight_here(account, subject, queue);
+    tell_both(&k, NULL);
 }
 
 static void tell_bound(void *context, struct subject_pattern *p) {
@@ -162,7 +244,7 @@ struct nats_telling {
     struct nats_server *server;
     struct connection *c;
     uint32_t account, end;
-    enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS, OF_NOBODY } what;
+    enum { OF_CLIENTS_HERE, OF_OTHERS, OF_BINDINGS, OF_IMPORTS, OF_MAPPINGS, OF_NOBODY } what;
     struct subjects_cursor cursor;
     size_t left;                           /* that may be looked at in this turn */
     bool changes;                          /* what may be told has changed: only what is told otherwise now */
@@ -192,10 +274,13 @@ static void tell_otherwise(const struct nats_telling *t, struct text subject, st
 static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
     uint64_t here = weight_here(account, subject, queue);
-    uint64_t there = weight_there(t->server, account, subject, queue, NULL);
+    uint64_t there = weight_there(t->server, account, subject, queue, t->c);
+    uint64_t kept = weight_kept(t->server, t->account, subject, queue);
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
-    if (t->what == OF_BINDINGS && there > 0) return;
-    uint64_t weight = here + there + weight_kept(t->server, t->account, subject, queue);
+    if (t->what >= OF_BINDINGS && there > 0) return;
+    if (t->what >= OF_IMPORTS && kept > 0) return;
+    uint64_t weight = here + there + kept;
+    if (is_to_leaf(t->c)) weight += weight_shared(account, subject, queue);
     if (weight > 0 && t->changes)
         tell_otherwise(t, subject, queue, weight);
     else if (weight > 0)
@@ -217,14 +302,22 @@ static void tell_binding(void *context, struct subject_pattern *p) {
     if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, queue_of(&t->server->bound));
 }
 
+static void tell_shared(void *context, struct subject_pattern *p) {
+    struct nats_telling *t = context;
+    if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, (struct text){0});
+}
+
 /* Where what is to be told now is kept; NULL: nothing is. */
 static struct subjects *subjects_told(const struct nats_telling *t) {
     const struct nats_account *account = &t->server->accounts[t->account];
     if (account->subjects == NULL || !carries(t->server, t->c, t->account)) return NULL;
     switch (t->what) {
     case OF_CLIENTS_HERE: return account->subjects;
-    case OF_OTHER_ACCEPTORS: return t->a->mesh_there != 0 ? account->remote : NULL;
+    case OF_OTHERS:
+        return t->a->mesh_there != 0 || t->server->leaf_interest > 0 || is_to_leaf(t->c) ? account->remote : NULL;
     case OF_BINDINGS: return t->account == NATS_GLOBAL_ACCOUNT ? t->server->bound.subjects : NULL;
+    case OF_IMPORTS: return is_to_leaf(t->c) ? nats_shares_imports(account->shares) : NULL;
+    case OF_MAPPINGS: return is_to_leaf(t->c) ? nats_shares_mappings(account->shares) : NULL;
     case OF_NOBODY: break;
     }
     return NULL;
@@ -234,7 +327,9 @@ static struct subjects *subjects_told(const struct nats_telling *t) {
 static bool tell_some(struct nats_telling *t) {
     while (t->account < t->end && t->account < t->server->account_count) {
         struct subjects *subjects = subjects_told(t);
-        void (*each)(void *, struct subject_pattern *) = t->what == OF_BINDINGS ? tell_binding : tell_pattern;
+        void (*each)(void *, struct subject_pattern *) = t->what == OF_BINDINGS  ? tell_binding
+                                                         : t->what >= OF_IMPORTS ? tell_shared
+                                                                                 : tell_pattern;
         if (t->c->closed) return true;
         if (t->left == 0) return false;
         if (subjects == NULL)
@@ -283,6 +378,10 @@ static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_
 }
 
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    if (is_to_leaf(c)) {
+        nats_tell_route_of(a, server, c, route_of(c)->account);
+        return;
+    }
     begin_to_tell(a, c, (struct nats_telling){.a = a, .server = server, .c = c, .account = 1, .end = UINT32_MAX});
 }
 

@@ -53,10 +53,14 @@ void nats_route_say_interest(struct acceptor *a, struct nats_server *server, str
                              struct text subject, struct text queue, uint64_t weight) {
     struct text account = account_of(server, c, number);
     struct nats_permissions *permissions = route_of(c)->permissions;
-    if (permissions != NULL && !nats_may_publish(&server->permissions, permissions, subject)) return;
+    bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
+    bool passes = permissions == NULL || (is_leaf && nats_is_loop(subject)) ||
+                  nats_may_publish(&server->permissions, permissions, subject);
+    if (!passes) return;
     uint8_t *out = socket_room(a, c, account.bytes + subject.bytes + queue.bytes + DECIMAL_MAX_BYTES + 16);
     if (out == NULL) return;
-    out = put(out, weight > 0 ? "RS+ " : "RS- ", 4);
+    *out++ = is_leaf ? 'L' : 'R';
+    out = put(out, weight > 0 ? "S+ " : "S- ", 3);
     if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
     out = put(out, subject.at, subject.bytes);
     if (queue.bytes > 0) {
@@ -100,10 +104,19 @@ static uint8_t *put_sizes(uint8_t *out, const struct nats_message *m, bool heade
     return put(out, m->size.at, m->size.bytes);
 }
 
-/* Publishers for a server that takes less than they publish wait. */
-static void look_whether_full(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t other) {
+enum { MOST_PENDING = 4 }; /* times of what may wait for a client */
+
+/* Publishers for a server that takes less than they publish wait. Other servers do not: it is cut off when much of theirs
+ * waits. */
+static void look_whether_full(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t other,
+                              bool is_servers) {
     struct nats_route_link *link = nats_link_of(server, other);
     nats_route_watch(a, c);
+    if (is_servers && connection_unsent(c) > MOST_PENDING * server->max_pending + server->max_payload) {
+        codec_count_add(a, c, ROUTE_SLOW, 1);
+        if (!c->closed) socket_close(a, c);
+        return;
+    }
     if (link->full || connection_unsent(c) <= server->max_pending / 4 * 3) return;
     link->full = true;
     nats_tell_full(a, server, other, true);
@@ -114,12 +127,14 @@ void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     struct connection *c = nats_link_of(server, other)->connection;
     if (c == NULL || c->closed || c->closing) return;
     struct nats_route *r = route_of(c);
+    bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
+    if ((r->flags & ROUTE_DENIED_SOME) != 0 && !nats_leaf_may_have(server, r, m->subject)) return;
     struct text account = account_of(server, c, number);
     bool headers = m->header_bytes > 0 && (r->flags & ROUTE_HEADERS) != 0;
     size_t cut = headers ? 0 : m->header_bytes;
     uint8_t *out = socket_room(a, c, line_bytes(m, account, chosen) + m->payload_bytes);
     if (out == NULL) return;
-    out = put(out, headers ? "HMSG " : "RMSG ", 5);
+    out = put(out, headers ? "HMSG " : is_leaf ? "LMSG " : "RMSG ", 5);
     if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
     out = put_word(out, m->subject.at, m->subject.bytes);
     out = put_reply_and_groups(out, other, m, chosen);
@@ -130,5 +145,5 @@ void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     r->counted[ROUTE_OUT_BYTES] += m->payload_bytes - cut;
     codec_count_add(a, c, ROUTE_OUT_MESSAGES, 1);
     codec_count_add(a, c, ROUTE_OUT_BYTES, m->payload_bytes - cut);
-    look_whether_full(a, server, c, other);
+    look_whether_full(a, server, c, other, m->from == 0);
 }

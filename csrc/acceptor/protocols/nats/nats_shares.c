@@ -29,6 +29,14 @@ struct nats_shares {
     uint32_t count;
 };
 
+struct subjects *nats_shares_imports(const struct nats_shares *shares) {
+    return shares != NULL ? shares->imports : NULL;
+}
+
+struct subjects *nats_shares_mappings(const struct nats_shares *shares) {
+    return shares != NULL ? shares->mappings : NULL;
+}
+
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
 static void free_share(struct nats_share *s) {

@@ -39,6 +39,9 @@ uint8_t *nats_room_for(struct nats_room *room, size_t bytes);
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
                       size_t bytes);
 void nats_shares_free(struct nats_shares *shares);
+/* What is imported from, or by, the account, and what is mapped; NULL: nothing is, as where `shares` is NULL. */
+struct subjects *nats_shares_imports(const struct nats_shares *shares);
+struct subjects *nats_shares_mappings(const struct nats_shares *shares);
 
 /* What a subject is mapped to; itself, if it is not. `room` is of NATS_MAX_CONTROL_LINE. */
 struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room);

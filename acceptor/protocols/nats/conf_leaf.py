@@ -1,0 +1,173 @@
+"""The block "leafnodes" of nats-server's configuration file: servers that connect to one account of this one. That this
+one connects to others as a leaf node is not supported, which is one line of warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_takers import (
+    DEFAULT_HOST,
+    Conf,
+    Taker,
+    duration_option,
+    host,
+    listen,
+    option,
+    port,
+    take_block,
+    unsupported,
+)
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
+
+SCHEME: Final = "nats-leaf"
+OFF: Final = ("off", "disabled", "not supported", "accept", False)
+
+
+def _take_port(conf: Conf, value: Value) -> None:
+    """Without one nobody connects."""
+    if value.whole() != 0:
+        port(SCHEME)(conf, value)
+
+
+def _take_nkey(conf: Conf, value: Value) -> None:
+    if not nats_nkeys.is_public(nats_nkeys.USER, value.text()):
+        raise value.error("Not a valid public nkey for leafnode authorization")
+    conf.set("leaf-nkey", value, value.text())
+
+
+def _user(value: Value) -> dict[str, Any]:
+    found: dict[str, Any] = {"account": GLOBAL_ACCOUNT}
+    for key, item in value.block().items():
+        match key.lower():
+            case "user" | "username":
+                found["name"] = item.text()
+            case "pass" | "password":
+                found["password"] = item.text()
+            case "account":
+                found["account"] = item.text()
+            case "proxy_required":
+                if item.flag():
+                    raise item.error("proxy_required is not supported")
+            case _ if not item.referenced:
+                raise item.error(f'unknown key "{key}" of a leaf node\'s user')
+    if not found.get("name"):
+        raise value.error("a user of a leaf node needs a name")
+    return found
+
+
+def _take_users(conf: Conf, value: Value) -> None:
+    users = [_user(item) for item in value.items()]
+    names = [user["name"] for user in users]
+    for name in names:
+        if names.count(name) > 1:
+            raise value.error(f'user "{name}" of leaf nodes is there twice')
+    conf.content.setdefault("leaf", {})["users"] = users
+
+
+AUTHORIZATION: Final[Mapping[str, Taker]] = {
+    "user": option("leaf-user", Value.text),
+    "username": option("leaf-user", Value.text),
+    "pass": option("leaf-password", Value.text),
+    "password": option("leaf-password", Value.text),
+    "nkey": _take_nkey,
+    "account": option("leaf-account", Value.text),
+    "timeout": timeout("leaf-auth-timeout"),
+    "users": _take_users,
+    "proxy_required": unsupported("proxy_required", "there are no trusted proxies"),
+}
+
+
+def _take_authorization(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), AUTHORIZATION, " in leafnodes.authorization")
+    for name, what in (("leaf-user", "user"), ("leaf-nkey", "nkey")):
+        if name in conf.options and "users" in conf.content.get("leaf", {}):
+            raise value.error(f"can not have a single {what} and a users array")
+    if "leaf-user" in conf.options and "leaf-nkey" in conf.options:
+        raise value.error("can not have a single user/pass and a Nkey")
+    if "leaf-password" in conf.options and "leaf-user" not in conf.options:
+        conf.options.pop("leaf-password")
+    conf.leaf_authorization = value
+
+
+def _take_first(conf: Conf, value: Value) -> None:
+    if isinstance(value.content, bool):
+        conf.set("leaf-tls-handshake-first", value, value.content)
+    else:
+        conf.warn(value, "leafnodes.tls.handshake_first is true or false: INFO comes first, for all")
+
+
+TLS: Final[Mapping[str, Taker]] = {
+    **tls_block("leaf-tls-", {"connection_rate_limit": "leaf nodes are few"}),
+    **dict.fromkeys(("handshake_first", "first", "immediate"), _take_first),
+    "verify_and_map": option("leaf-tls-verify-and-map", Value.flag),
+    "verify_cert_and_check_known_urls": only_of_routes,
+}
+
+
+def _take_tls(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), TLS, " in leafnodes.tls")
+    for name in ("leaf-tls-cert-file", "leaf-tls-key-file"):
+        if name not in conf.options:
+            raise value.error(f"leafnodes.tls has no {name.removeprefix('leaf-tls-').replace('-', '_')}")
+
+
+def _take_compression(conf: Conf, value: Value) -> None:
+    mode = value.content
+    if isinstance(mode, dict):
+        mode = next((item.content for key, item in value.block().items() if key.lower() == "mode"), "off")
+    if mode not in OFF:
+        conf.warn(value, "leafnodes.compression is not supported: what is said to leaf nodes is not compressed")
+
+
+LEAFNODES: Final[Mapping[str, Taker]] = {
+    "listen": listen(SCHEME),
+    "port": _take_port,
+    "host": host(SCHEME),
+    "net": host(SCHEME),
+    "authorization": _take_authorization,
+    "tls": _take_tls,
+    "leafnode_advertise": option("leaf-advertise", Value.text),
+    "advertise": option("leaf-advertise", Value.text),
+    "no_advertise": option("leaf-no-advertise", Value.flag),
+    "compression": _take_compression,
+    "write_deadline": duration_option("leaf-write-deadline"),
+    "remotes": unsupported("leafnodes.remotes", "this server is no leaf node of others; they may be leaf nodes of it"),
+    **{
+        key: unsupported(f"leafnodes.{key}", "it is about remotes, which there are none of")
+        for key in ("reconnect", "reconnect_delay", "reconnect_interval", "dial_timeout")
+    },
+    **{
+        key: unsupported(f"leafnodes.{key}", "leaf nodes of any version may come")
+        for key in ("min_version", "minimum_version")
+    },
+    **{
+        key: unsupported(f"leafnodes.{key}", "leaf nodes hear what others want")
+        for key in ("isolate_leafnode_interest", "isolate")
+    },
+    "write_timeout": unsupported("leafnodes.write_timeout", "a leaf node that takes no output is always closed"),
+}
+
+
+def take_leafnodes(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), LEAFNODES, " in leafnodes")
+
+
+def finish_leaf(conf: Conf) -> None:
+    """When all of the file has been looked at."""
+    if SCHEME in conf.ports:
+        conf.hosts.setdefault(SCHEME, DEFAULT_HOST)
+    elif SCHEME in conf.hosts:
+        del conf.hosts[SCHEME]
+    where = conf.leaf_authorization
+    if where is None or "operator" in conf.content:
+        return
+    named = [user["account"] for user in conf.content.get("leaf", {}).get("users", ())]
+    named += [str(conf.options["leaf-account"][1])] if "leaf-account" in conf.options else []
+    there = {GLOBAL_ACCOUNT, conf.content["who"]["system_account"], *conf.accounts}
+    for name in named:
+        if name not in there:
+            raise where.error(f'cannot find local account "{name}" specified in leafnode authorization')

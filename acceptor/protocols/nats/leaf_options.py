@@ -1,0 +1,64 @@
+"""The section nats's options about leaf nodes that connect to this server, as nats-server's block leafnodes has
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import MS, SECOND, YEAR, Duration, Flag, Kind, Number, Text
+from mq_shards.acceptor.protocols.nats import (
+    nkeys as nats_nkeys,
+)
+from mq_shards.acceptor.protocols.nats import (
+    tls_options as nats_tls_options,
+)
+
+PREFIX: Final = "leaf-"
+MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats.h
+# Leaf nodes are encrypted where there is a certificate, all of them, and are few.
+NOT_THERE: Final[Mapping[str, Any]] = {"leaf-allow-non-tls": False, "leaf-tls-connection-rate-limit": 0}
+
+TLS_OPTIONS: Final[Mapping[str, Kind]] = {
+    f"{PREFIX}{name}": kind
+    for name, kind in nats_tls_options.OPTIONS.items()
+    if f"{PREFIX}{name}" not in NOT_THERE and name not in ("tls-cert-file", "tls-handshake-first")
+}
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "leaf-user": Text("", "leaf nodes must say this user and password; none: they are users as clients are"),
+    "leaf-password": Text("", "see leaf-user"),
+    "leaf-nkey": Text(
+        "", "or sign with this key", "the public key of a user",
+        lambda text: not text or nats_nkeys.is_public(nats_nkeys.USER, text),
+    ),
+    "leaf-account": Text("", "of leaf nodes that are no other user; empty: the global one"),
+    "leaf-auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a leaf node to say who it is"),
+    "leaf-advertise": Text("", "what leaf nodes are told to connect to", "HOST or HOST:PORT", lambda text: True),
+    "leaf-no-advertise": Flag(False, "leaf nodes are not told where else they can connect to"),
+    "leaf-max-connections": Number(MOST, 1, MOST, "leaf nodes"),
+    "leaf-write-deadline": Duration(0, 0, YEAR, "a leaf node that takes nothing is cut off; 0: as clients are"),
+    "leaf-tls-cert-file": nats_tls_options.OPTIONS["tls-cert-file"],
+    "leaf-tls-handshake-first": Flag(False, "INFO is said inside only"),
+    **TLS_OPTIONS,
+}  # fmt: skip
+
+SECRETS: Final = frozenset({"leaf-user", "leaf-password"})
+
+
+def tls_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As nats_tls.terms() takes them, with that prefix."""
+    first = "true" if settings["leaf-tls-handshake-first"] else ""
+    return {**settings, **NOT_THERE, "leaf-tls-handshake-first": first}
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError of one line."""
+    if bool(settings["leaf-user"]) != bool(settings["leaf-password"]):
+        raise ValueError("nats.leaf-user and nats.leaf-password go together")
+    if settings["leaf-user"] and settings["leaf-nkey"]:
+        raise ValueError("nats.leaf-user and nats.leaf-nkey: it is one or the other")
+    if any(settings[name] != kind.default for name, kind in OPTIONS.items() if "-tls-" in name):
+        from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+        nats_tls.terms(tls_settings(settings), PREFIX)

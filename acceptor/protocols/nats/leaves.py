@@ -1,0 +1,434 @@
+"""Leaf nodes that connect to this server, whichever servers they are; docs/leaves.md tells the whole.
+
+nats_leaf.c, the C half, has what comes once a message or a subscription; it hands over:
+
+    (nothing)          the connection is new: INFO is due
+    CONNECT {...}      who the leaf node is
+    INFO {...}         what it says of itself later: nothing that matters here
+    -ERR ...           what it does not like, or why it is about to close
+
+One acceptor has all leaf nodes. What is accepted, refused and said is nats-server's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.option_kinds import SECOND
+from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, items, loads, text
+from mq_shards.acceptor.protocols.nats.addresses import own_urls
+from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, Client, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats.expiry import Expiries
+from mq_shards.acceptor.protocols.nats.greeting import Greetings
+from mq_shards.acceptor.protocols.nats.leaf_options import MOST, PREFIX, tls_settings
+from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
+from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
+from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
+from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
+from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.upgrade import Upgrades
+
+CONNECT_FIELDS: Final = {
+    "version": text, "nkey": text, "jwt": text, "sig": text, "user": text, "pass": text, "auth_token": text,
+    "name": text, "cluster": text, "is_hub": flag, "headers": flag, "deny_pub": items(text, ""), "isolate": flag,
+    "gateway": text, "remote_account": text, "lang": text,
+}  # fmt: skip
+# What is asked of JetStream is asked where a leaf node's clients are: there may be another on this side.
+JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
+RESERVED_CLUSTER: Final = "_"
+ORIGIN_SHIFT: Final = 16
+VIOLATION: Final = "Authorization Violation"
+
+log = logging.getLogger(__name__)
+
+
+class LeafError(Exception):
+    """Why a leaf node is refused, as it is told; without a word if it is empty."""
+
+
+@dataclass(slots=True, eq=False)
+class Leaf:
+    conn: int
+    client: Client  # as users are found by
+    remote: str  # its address
+    auth_by_ns: int = 0
+    said: Mapping[str, Any] = field(default_factory=dict)  # by CONNECT
+    is_joined: bool = False
+    is_ended: bool = False  # by us; it is closed when it has taken why
+    origin: int = 0
+    began_wall_ns: int = field(default_factory=time.time_ns)
+
+    @property
+    def name(self) -> str:
+        return str(self.said.get("name", ""))
+
+    def is_same(self, other: Leaf) -> bool:
+        """The same server has come again, for the same account of its own."""
+        names = ("name", "cluster", "remote_account")
+        same = all(self.said.get(name, "") == other.said.get(name, "") for name in names)
+        return same and self.client.account == other.client.account and bool(self.said.get("remote_account"))
+
+
+class Leaves:
+    def __init__(
+        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats, host: str, port: int
+    ) -> None:  # fmt: skip
+        """`host` and `port`: where leaf nodes come to."""
+        self._engine, self._settings, self._broker, self._nats = engine, settings, broker, nats
+        self._bound = host, port
+        self._server_id = server_id_of(broker.instance)
+        self._leaves: dict[int, Leaf] = {}
+        self._origins: dict[str, int] = {}  # of clusters that leaf nodes are of
+        self._loops: dict[str, str] = {}  # by account
+        self._remarks = Remarks(log)
+        self._expiries = Expiries()
+        self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._users = LeafUsers(nats.logins, nats.passwords, self._greetings.tls)
+        self._is_lame = False
+        self._made = 0
+        nats.leaves = self
+        nats.logins.meet_others(lambda conn: (self._greetings.tls(conn), False) if conn in self._leaves else None)
+        self._set_options(settings)
+        self._told_urls = self._urls()
+        self._seen = nats.cluster
+
+    def _set_options(self, settings: Settings) -> None:
+        self._settings = settings
+        self._users.learn(self._nats.leaf_content, settings)
+        self._greetings.terms = None
+        if settings["leaf-tls-cert-file"]:
+            from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+            self._greetings.terms = nats_tls.terms(tls_settings(settings), PREFIX)
+        # Where leaf nodes find this server.
+        told = not settings["leaf-no-advertise"]
+        self.own_urls = tuple(own_urls(*self._bound, settings["leaf-advertise"])) if told else ()
+        self._engine.set("nats-leaf.write-deadline-ns", settings["leaf-write-deadline"])
+        self._engine.set("nats-leaf.max-interest", settings["cluster-max-interest"])
+
+    def reload(self, settings: Settings) -> None:
+        self._set_options(settings)
+        self.look_again()
+        self._look_around()
+
+    @property
+    def upgrades(self) -> Upgrades:
+        return self._greetings.upgrades
+
+    @property
+    def _cluster_name(self) -> str:
+        return str(self._nats.cluster.get("name", ""))
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        if self._is_news():
+            return 0
+        due = min((leaf.auth_by_ns for leaf in self._leaves.values() if leaf.auth_by_ns), default=0)
+        auth_ns = max(due - time.monotonic_ns(), 0) if due else FOREVER
+        waits = auth_ns, self.upgrades.wait_ns(), self._expiries.wait_ns(), self._remarks.wait_ns()
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        self.upgrades.expire()
+        self._remarks.expire()
+        if self._is_news():
+            self._look_around()
+        for conn in self._expiries.over():
+            self._look_at(self._leaves[conn])
+        now_ns = time.monotonic_ns()
+        for leaf in list(self._leaves.values()):
+            if 0 < leaf.auth_by_ns <= now_ns:
+                self._end(leaf, "Authentication Timeout")
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        if not command:
+            self._opened(conn)
+            return
+        leaf = self._leaves[conn]
+        word = command[:4].upper()
+        try:
+            if word == b"CONN":
+                self._connect(leaf, command[len("CONNECT") :].strip(b" \t"))
+                return
+            if word == b"-ERR":
+                self._remark(logging.WARNING, leaf, f"said {command.decode(errors='replace')}")
+                if b"Loop detected" in command:
+                    raise LeafError("")
+        except LeafError as error:
+            self._end(leaf, str(error))
+            return
+        self._engine.resume(conn)
+
+    def closed(self, conn: int) -> None:
+        self._greetings.closed(conn)
+        self._expiries.gone(conn)
+        self._nats.admission.gone(conn)
+        self._nats.admission.gone(-conn)
+        leaf = self._leaves.pop(conn, None)
+        if leaf is None or not leaf.is_joined:
+            return
+        self._remark(logging.INFO, leaf, "the leaf node is gone")
+        if not any(other.is_joined and other.origin == leaf.origin for other in self._leaves.values()):
+            self._origins = {name: origin for name, origin in self._origins.items() if origin != leaf.origin}
+
+    def _there(self) -> list[Leaf]:
+        return [leaf for leaf in self._leaves.values() if leaf.is_joined and not leaf.is_ended]
+
+    def _remark(self, level: int, leaf: Leaf, words: str) -> None:
+        name = f"{leaf.name} ({leaf.remote})" if leaf.name else leaf.remote
+        self._remarks.say(level, leaf.name or leaf.remote.rpartition(":")[0], f"{name}: {words}")
+
+    def _end(self, leaf: Leaf, words: str) -> None:
+        if words:
+            self._remark(logging.WARNING, leaf, words)
+            self._engine.reply(leaf.conn, f"-ERR '{words}'\r\n".encode())
+        leaf.is_ended, leaf.auth_by_ns = True, 0
+        self._engine.close_connection(leaf.conn)
+
+    # --- greeting ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        self._made += 1
+        remote = self._engine.remote(conn)
+        client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), remote)
+        client.is_leaf = True
+        client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
+        leaf = self._leaves[conn] = Leaf(conn, client, remote)
+        if len(self._leaves) > self._settings["leaf-max-connections"]:
+            self._end(leaf, "maximum connections exceeded")
+        elif self._is_lame:
+            self._end(leaf, "")
+        else:
+            self._greetings.opened(conn)
+
+    def _greeted(self, conn: int) -> None:
+        self._leaves[conn].auth_by_ns = time.monotonic_ns() + self._settings["leaf-auth-timeout"]
+        self._engine.resume(conn)
+
+    def _urls(self) -> list[str]:
+        return list(dict.fromkeys([*self.own_urls, *self._nats.cluster.get("leaf_urls", ())]))
+
+    def _info(self, leaf: Leaf) -> dict[str, Any]:
+        """In the order in which nats-server has it; what is not so is left out."""
+        terms, identity = self._greetings.terms, self._nats.identity
+        optional: dict[str, Any] = {
+            "tls_required": terms is not None, "tls_verify": terms is not None and terms.verify,
+            "max_payload": self._settings["max-payload"], "ip": next(iter(self.own_urls), ""),
+            "client_id": leaf.client.client_id, "cluster": self._cluster_name,
+        }  # fmt: skip
+        return {
+            "server_id": self._server_id, "server_name": identity.server_name, "version": NATS_SERVER_VERSION,
+            "proto": 1, "go": "mq-shards", "host": self._bound[0], "port": self._bound[1], "headers": identity.headers,
+            "auth_required": True, **{name: value for name, value in optional.items() if value},
+            "api_lvl": API_LEVEL, "info_on_connect": True, "leafnode_urls": self._urls(),
+        }  # fmt: skip
+
+    def _info_line(self, conn: int, tls_required: bool) -> bytes:
+        leaf = self._leaves[conn]
+        return json_line("INFO", {**self._info(leaf), "nonce": leaf.client.nonce})
+
+    def _tell_urls(self) -> None:
+        for leaf in self._there():
+            self._engine.reply(leaf.conn, json_line("INFO", self._info(leaf)))
+
+    # --- CONNECT ----------------------------------------------------------------------------------------------------
+
+    def _connect(self, leaf: Leaf, body: bytes) -> None:
+        if leaf.is_joined:
+            raise LeafError("")
+        try:
+            leaf.said = fields(loads(body), CONNECT_FIELDS)
+        except DecodeError as error:
+            raise LeafError("") from error
+        leaf.client.options = {**leaf.said, "protocol": 1}
+        leaf.auth_by_ns = 0
+        self._users.prove(leaf.conn, leaf.client, partial(self._proven, leaf))
+
+    def _proven(self, leaf: Leaf, user: User | None) -> None:
+        """Perhaps later: it may be gone, and another be there by its number."""
+        if self._leaves.get(leaf.conn) is not leaf or leaf.is_ended:
+            return
+        try:
+            if user is None:
+                raise LeafError(VIOLATION)
+            self._check(leaf)
+            self._join(leaf, user)
+        except LeafError as error:
+            self._end(leaf, str(error))
+            return
+        self._engine.resume(leaf.conn)
+
+    def _check(self, leaf: Leaf) -> None:
+        said, cluster = leaf.said, leaf.said.get("cluster", "")
+        if said.get("lang"):
+            raise LeafError("attempted to connect to leaf node port")
+        if " " in cluster:
+            raise LeafError("cluster name cannot contain spaces")
+        if cluster == RESERVED_CLUSTER:
+            raise LeafError("cluster name is reserved")
+        if cluster and cluster == self._cluster_name:
+            raise LeafError("remote leafnode has same cluster name")
+        if gateway := said.get("gateway"):
+            raise LeafError(f'Rejecting connection from gateway "{gateway}" on the leafnode port')
+        if said.get("is_hub"):
+            raise LeafError("this server cannot be the spoke of a leaf node")
+        if self._is_lame:
+            raise LeafError("")
+
+    def _join(self, leaf: Leaf, user: User) -> None:
+        engine, conn, admission = self._engine, leaf.conn, self._nats.admission
+        admission.account(user.account)
+        most = self._nats.logins.limits(user).leaf_nodes
+        there = sum(other.client.account == user.account for other in self._there())
+        if most is not None and there >= most:
+            raise LeafError("maximum account active connections exceeded")
+        leaf.client.user = user
+        self._replace(leaf)
+        leaf.origin = self._origin_of(leaf)
+        permissions = user.permissions or Permissions()
+        try:
+            engine.call(conn, "publishing", admission.hold(-conn, Permissions(publish=permissions.publish)))
+            engine.call(conn, "permissions", admission.hold(conn, _across(permissions, leaf.said)))
+        except ValueError:
+            log.warning("%s: its permissions are not valid", leaf.remote)
+            raise LeafError(VIOLATION) from None
+        engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
+        flags = HEADERS if leaf.said.get("headers") else 0
+        what = f"{self._loop_of(user.account)} {user.account}".encode(errors="surrogateescape")
+        try:
+            joined = engine.call(conn, "join", flags | leaf.origin << ORIGIN_SHIFT, what)
+        except ValueError:
+            raise LeafError("maximum connections exceeded") from None
+        if not joined:
+            return
+        leaf.is_joined = True
+        self._expiries.set(conn, self._nats.logins.ends_s(user))
+        self._remark(logging.INFO, leaf, f"there is a leaf node of account {user.account}")
+
+    def _connected(self, user: User, permissions: Permissions) -> dict[str, Any]:
+        """What a leaf node is told of the account it is connected to, and what it may do there."""
+        found: dict[str, Any] = {"connect_info": True, "remote_account": user.account}
+        if user.account == self._nats.system_account:
+            found["acc_is_sys"] = True
+        for name, limits in (("import", permissions.subscribe), ("export", permissions.publish)):
+            if limits != Limits():
+                found[name] = _limits_row(limits)
+        return found
+
+    def _replace(self, leaf: Leaf) -> None:
+        """One that has come again, before the end of its last connection is known."""
+        for other in self._there():
+            if other is not leaf and leaf.is_same(other):
+                self._end(other, "Duplicate Remote LeafNode Connection")
+
+    def _origin_of(self, leaf: Leaf) -> int:
+        """A number that all of its cluster have, and nobody else."""
+        used = {other.origin for other in self._leaves.values() if other.is_joined}
+        cluster = leaf.said.get("cluster", "")
+        if cluster in self._origins:
+            return self._origins[cluster]
+        free = next((number for number in range(1, MOST + 1) if number not in used), None)
+        if free is None:
+            raise LeafError("maximum connections exceeded")
+        if cluster:
+            self._origins[cluster] = free
+        return free
+
+    def _loop_of(self, account: str) -> str:
+        """What all leaf nodes of an account are told, and none may say."""
+        if account not in self._loops:
+            digest = hashlib.sha256(f"{self._server_id} {account}".encode(errors="surrogateescape")).digest()
+            self._loops[account] = "$LDS." + base64.b32encode(digest).decode()[:22]
+        return self._loops[account]
+
+    # --- what has changed -------------------------------------------------------------------------------------------
+
+    def _is_news(self) -> bool:
+        return self._seen is not self._nats.cluster or self._nats.admission.has_reshared()
+
+    def _look_around(self) -> None:
+        """Where else leaf nodes can go, and what accounts share."""
+        self._seen = self._nats.cluster
+        if (urls := self._urls()) != self._told_urls:
+            self._told_urls = urls
+            self._tell_urls()
+        if reshared := self._nats.admission.reshared():
+            self._shares_changed(reshared)
+
+    def look_again(self) -> None:
+        """Users, or what they may, have changed: who may not come any more is sent away, and so is who may something
+        else now, who comes again."""
+        for leaf in self._there():
+            self._look_at(leaf)
+
+    def _look_at(self, leaf: Leaf) -> None:
+        before = leaf.client.user
+        user = self._users.now(leaf.conn, leaf.client)
+        if user is None:
+            self._end(leaf, VIOLATION)
+        elif user != before:
+            self._end(leaf, "")
+
+    def _shares_changed(self, accounts: set[str]) -> None:
+        """What is imported into these accounts, and mapped in them: leaf nodes hear of it when they come again."""
+        for leaf in self._there():
+            if leaf.client.account in accounts:
+                self._end(leaf, "")
+
+    def lame_duck(self) -> None:
+        """Nobody comes any more; who is there goes when the server ends."""
+        self._is_lame = True
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As /leafz shows them."""
+        return [self._row(leaf) for leaf in self._there()]
+
+    def _row(self, leaf: Leaf) -> dict[str, Any]:
+        parts = self._engine.call_for_list(leaf.conn, "figures")
+        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return {
+            "id": leaf.client.client_id, "rid": leaf.conn, "name": leaf.name, "is_spoke": False,
+            "account": leaf.client.account, "ip": leaf.client.host, "port": leaf.client.port,
+            **dict(zip(FIGURES, numbers, strict=False)),
+        }  # fmt: skip
+
+    def shown(self) -> dict[str, Any]:
+        """Of the block leafnodes, as /varz shows it."""
+        settings, terms = self._settings, self._greetings.terms
+        found: dict[str, Any] = {
+            "host": self._bound[0], "port": self._bound[1], "auth_timeout": settings["leaf-auth-timeout"] / SECOND,
+            "tls_timeout": settings["leaf-tls-timeout"] / SECOND, "tls_required": terms is not None,
+            "tls_verify": terms is not None and terms.verify, "write_deadline": settings["leaf-write-deadline"],
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value}
+
+
+def _across(permissions: Permissions, said: Mapping[str, Any]) -> Permissions:
+    """What passes at all: not what the leaf node does not want sent either."""
+    publish, subscribe = permissions.publish, permissions.subscribe
+    deny = (*subscribe.deny, *JETSTREAM, *said.get("deny_pub", ()))
+    return Permissions(
+        publish=replace(publish, deny=(*publish.deny, *JETSTREAM)), subscribe=replace(subscribe, deny=deny)
+    )
+
+
+def _limits_row(limits: Limits) -> dict[str, list[str]]:
+    found = {"allow": list(limits.allow or ()), "deny": list(limits.deny)}
+    return {name: subjects for name, subjects in found.items() if subjects}

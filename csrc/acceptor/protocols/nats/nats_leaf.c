@@ -1,0 +1,151 @@
+/* Leaf nodes: servers of other clusters that are connected to one account here, and share it. Their connections are routes
+ * (nats_route.h) but for what is here: what one may want and send, and who it is to the others.
+ *
+ * What a leaf node wants is told to all as if a client here did; what it sends goes to all who want that but for those of its
+ * own cluster, its origin: they have it from each other. INFO, CONNECT and who may come are Python's
+ * (acceptor/protocols/nats/leaves.py).
+ */
+#include "acceptor/protocols/nats/nats_publish.h"
+#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_topics.h"
+
+static bool begins_with(struct text text, const char *prefix) {
+    size_t bytes = strlen(prefix);
+    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
+}
+
+/* --- what it may -------------------------------------------------------------------------------------------------- */
+
+static void end_loop(struct acceptor *a, struct connection *c) {
+    const struct nats_account *account = &route_server(a, c)->accounts[route_of(c)->account];
+    nats_say(a, c, "-ERR '", 6);
+    nats_say_quoted(a, c, "Loop detected for leafnode account=",
+                    (struct text){(const uint8_t *)account->name, account->name_bytes});
+    static const char delayed[] = ". Delaying attempt to reconnect for 30s'\r\n";
+    nats_say(a, c, delayed, sizeof delayed - 1);
+    if (!c->closed) nats_route_hang_up(a, c);
+}
+
+static void end_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject) {
+    nats_say_violation(a, c, what, subject, (struct text){0});
+    if (!c->closed) nats_route_hang_up(a, c);
+}
+
+bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    if (nats_is_loop(subject)) {
+        bool is_loop = subject.bytes == r->loop_bytes && memcmp(subject.at, r->loop, subject.bytes) == 0;
+        if (is_loop) end_loop(a, c);
+        return !is_loop;
+    }
+    if (server->max_subscriptions > 0 && server->others[r->other].count >= server->max_subscriptions) {
+        nats_route_say(a, c, "-ERR 'maximum subscriptions exceeded'\r\n", 39);
+        return false;
+    }
+    if (r->permissions == NULL) return true;
+    const struct text none = {0};
+    bool may = nats_may_subscribe(&server->permissions, r->permissions, subject, none);
+    bool is_pattern = subject_has_wildcard(subject.at, subject.bytes);
+    if (!may && !is_pattern) {
+        end_violation(a, c, "Subscription to ", subject);
+        return false;
+    }
+    /* Of a pattern it gets what it may have. */
+    if (!may || nats_is_denied_some(r->permissions, subject, none)) r->flags |= ROUTE_DENIED_SOME;
+    return true;
+}
+
+bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_permissions *set = route_of(c)->publishing;
+    bool may = set == NULL || begins_with(subject, "_R_.") || begins_with(subject, "$JS.ACK.") ||
+               nats_may_publish(&server->permissions, set, subject);
+    if (!may) end_violation(a, c, "Publish to ", subject);
+    return may;
+}
+
+bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject) {
+    return r->permissions == NULL ||
+           nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+}
+
+/* --- its life ----------------------------------------------------------------------------------------------------- */
+
+static void opened(struct acceptor *a, struct connection *c) {
+    nats_route_opened(a, c, ROUTE_LEAF);
+}
+
+/* By turns, as routes are. 0: there can be no more. */
+static uint32_t free_link(struct nats_server *server) {
+    for (uint32_t n = 0; n < NATS_LEAVES; n++) {
+        server->last_leaf = (server->last_leaf + 1) % NATS_LEAVES;
+        if (server->links[NATS_ROUTES + server->last_leaf].connection == NULL)
+            return NATS_FIRST_LEAF + server->last_leaf;
+    }
+    return 0;
+}
+
+/* "LOOP ACCOUNT": the subject by which loops are found, and the account; in the value whether it knows headers, and its origin,
+ * which those of one cluster have in common. It is told what is wanted in that account. */
+static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
+    uint64_t origin = k->value >> 16;
+    if (blank == NULL || origin == 0 || origin > NATS_LEAVES) return CALL_REFUSED;
+    size_t loop_bytes = (size_t)(blank - k->bytes);
+    if (loop_bytes > sizeof r->loop) return CALL_REFUSED;
+    if (r->other != 0 || c->closed || c->closing) return CALL_CLOSED;
+    r->account = nats_account_named(server, (struct text){blank + 1, k->bytes_count - loop_bytes - 1});
+    if (r->account == 0) return CALL_REFUSED;
+    uint32_t other = free_link(server);
+    if (other == 0) return CALL_REFUSED;
+    memcpy(r->loop, k->bytes, loop_bytes);
+    r->loop_bytes = (uint32_t)loop_bytes;
+    r->flags |= (uint32_t)(k->value & ROUTE_HEADERS);
+    r->other = other;
+    nats_link_of(server, other)->connection = c;
+    nats_link_of(server, other)->origin = (uint32_t)origin;
+    server->route_count++;
+    server->leaf_count++;
+    nats_route_say_interest(a, server, c, r->account, (struct text){(const uint8_t *)r->loop, loop_bytes},
+                            (struct text){0}, 1);
+    if (!c->closed) nats_tell_route(a, server, c);
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
+    struct nats_route *r = route_of(c);
+    if (strcmp(what, "join") == 0) return join(a, c, k);
+    if (strcmp(what, "publishing") != 0) return nats_route_call(a, c, what, k);
+    nats_permissions_drop(r->publishing);
+    r->publishing = nats_permissions_take(&route_server(a, c)->permissions, k->value);
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-leaves"};
+_Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
+
+const struct codec nats_leaf_codec = {
+    .name = "nats-leaf",
+    .acceptor_bytes = sizeof(struct nats_routes),
+    .connection_bytes = sizeof(struct nats_route),
+    .counters = counters,
+    .counter_count = ROUTE_COUNTERS,
+    .first_gauge = ROUTE_COUNTERS,
+    .tells_live = true,
+    .python_keeps = true,
+    .answer = nats_not_kept_routed,
+    .replied = nats_kept_routed,
+    .parse = nats_route_parse,
+    .started = nats_route_started,
+    .set = nats_route_set,
+    .call = call,
+    .go_on = nats_route_go_on,
+    .opened = opened,
+    .sent = nats_route_sent,
+    .due = nats_route_due,
+    .closed = nats_route_closed,
+    .freed = nats_route_freed,
+};
