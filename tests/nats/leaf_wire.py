@@ -15,6 +15,10 @@ NUMBERS = itertools.count()
 OWN = re.compile(rb"LS\+ (\$SYS\.REQ\..*|_R_\..*|\$LDS\..*)")
 
 
+def besides(heard: list[bytes]) -> list[bytes]:
+    return [one for one in heard if not one.startswith((b"LS+ ", b"LS- "))]
+
+
 class LeafWire(RouteWire):
     """It hears INFO when it comes; in `connected` is what it is told of its account."""
 
@@ -47,6 +51,10 @@ class LeafWire(RouteWire):
 
         wait_until(has_come, f"{wanted!r} comes")
         return found
+
+    def hears_besides(self) -> list[bytes]:
+        """All that has come but what is wanted: of others, who have gone, that may be told at any time."""
+        return besides(self.barrier())
 
     def wants(self, said: bytes) -> None:
         self.send(said)
