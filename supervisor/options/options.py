@@ -573,6 +573,7 @@ examples:
   mq-shards --memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'
   mq-shards --listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160
   mq-shards --listen nats://0.0.0.0:4222 --listen nats-route://0.0.0.0:6222 --set nats.routes=nats-route://10.0.0.2:6222
+  mq-shards --listen nats://0.0.0.0:4222 --listen nats-leaf://0.0.0.0:7422
   mq-shards --config mq.toml --set beanstalk.max-job-size=1048576 --set nsq.msg-timeout=1m30s
 
   a configuration file:
