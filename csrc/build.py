@@ -29,7 +29,7 @@ ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surfa
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
 EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-Wconversion", "-Wsign-conversion"))
-# Assertions stay on: they cost 2 % of the instructions at most (docs/benchmarks.md). Python's own flags turn them off.
+# Assertions stay on: they cost 2 % of the instructions at most (docs/costs.md). Python's own flags turn them off.
 # Hidden, since a function that others could replace, in a shared object all that they see, is called and never inlined.
 RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-fvisibility=hidden", "-UNDEBUG"]
 # All sources as one unit, so that small functions are inlined across files: a sixth of a worker's instructions. What

@@ -78,9 +78,11 @@ def with_priority(text: str, level: int) -> str:
     return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
 
 
-def is_systemds(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+def is_systemds(stream: TextIO | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether it leads to the journal: that is said by its device and inode (JOURNAL_STREAM in systemd.exec(5)), since
-    who starts us may have sent stderr elsewhere."""
+    who starts us may have sent stderr elsewhere, or closed it: `None`."""
+    if stream is None:
+        return False
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):

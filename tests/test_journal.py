@@ -66,6 +66,13 @@ def test_what_is_no_file_is_not_the_journal() -> None:
     assert not journal.is_systemds(io.StringIO(), {"JOURNAL_STREAM": "1:2"})
 
 
+def test_who_has_closed_stderr_is_not_hurt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)  # as Python has it then
+    monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+    journal.configure("info", False, "mq-worker-0")
+    logging.getLogger("tests").error("to nobody")
+
+
 def test_a_bad_option_is_an_error_there(tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+") as stream:
         environment = {**os.environ, "JOURNAL_STREAM": named(stream)}

@@ -173,6 +173,11 @@ class Catalog:
         deleted = next((i for i in range(len(versions) - 1, -1, -1) if versions[i].is_deleted), -1)
         return versions[deleted + 1 :]
 
+    def next_schema(self, topic: str) -> int:
+        """The version of one that comes: none is given twice, though some were lost to damage."""
+        versions = self.schemas.get(topic)
+        return versions[-1].version + 1 if versions else 0
+
     def namespaces_of(self, tenant: str) -> list[str]:
         return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))
 
@@ -233,12 +238,13 @@ class Catalog:
         namespace.changes += 1
 
     def _schema(self, record: Record) -> None:
-        versions = self.schemas.setdefault(record["topic"], [])
         schema = Schema(
             record["version"], record["type"], record["data"], record["properties"], record["timestamp_ms"],
             record.get("user", ""), record.get("name", ""),
         )  # fmt: skip
-        versions.append(schema)
+        if schema.version == 0 and record["topic"] in self.schemas:  # what said that they are gone was lost to damage
+            self._no_schemas(record)
+        self.schemas.setdefault(record["topic"], []).append(schema)
         self.schema_bytes += len(schema.data)
 
     def _no_schemas(self, record: Record) -> None:

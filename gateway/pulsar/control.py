@@ -337,12 +337,12 @@ class Control:
             lock = self._putting[key] = asyncio.Lock()
         async with lock:  # who asks once more for what is being looked at waits for that
             while True:
-                versions = self.store.catalog.schemas.get(key, [])
-                count = len(versions)
+                versions = self.store.catalog.schemas.get(key)
+                count = len(versions or ())
                 version = await self.schema_version(name, new)
                 if version < 0:
                     await self.check_schema(name, new)
-                if self.store.catalog.schemas.get(key, versions) is versions and len(versions) == count:
+                if self.store.catalog.schemas.get(key) is versions and len(versions or ()) == count:
                     break
             if version < 0:
                 version = self._add_schema(name, new, count)
@@ -355,9 +355,10 @@ class Control:
             raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
         if count >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
             raise too_many("there are as many schemas as there may be")
-        stored = replace(new, version=count, timestamp_ms=int(self.now_s() * 1000))
+        version = self.store.catalog.next_schema(str(name.base))
+        stored = replace(new, version=version, timestamp_ms=int(self.now_s() * 1000))
         self.store.change(schema_record(str(name.base), stored))
-        return count
+        return version
 
     async def consumer_schema(self, name: TopicName, new: Schema, *, idle: bool) -> int:
         """A consumer may bring the first one to a topic that nobody uses, and must be able to read what there is."""
@@ -375,10 +376,9 @@ class Control:
 
     async def delete_schema(self, name: TopicName) -> int:
         """The version that says so."""
-        versions = self.store.catalog.schemas.get(str(name.base), [])
-        if not versions:
+        if not self.store.catalog.schemas.get(str(name.base)):
             return -1
-        gone = Schema(len(versions), "", "", {}, int(self.now_s() * 1000))
+        gone = Schema(self.store.catalog.next_schema(str(name.base)), "", "", {}, int(self.now_s() * 1000))
         await self.store.commit(schema_record(str(name.base), gone))
         return gone.version
 

@@ -18,6 +18,7 @@ from mq_shards.gateway.turns import Turns, in_pieces, sorted_in_turns
 from mq_shards.shards.checksum import crc32c
 
 MAX_KEPT_NAMES: Final = 1 << 20  # of all lists together
+MAX_KEPT: Final = 4096  # lists, of namespaces that may be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Listing:
         self._core = core
         self._lists: dict[tuple[str, str], _List] = {}  # by namespace and domain, oldest first
         self._kept = 0  # names in them
+        self._cores: Sequence[str] = ()  # what workers had when they were asked last
         # Of each list that is being made: who asks for it meanwhile waits, and has it too.
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -44,6 +46,9 @@ class Listing:
             lock = self._making[key] = asyncio.Lock()
         async with lock:
             cores = await self._core.names() if domain == PERSISTENT else ()
+            if domain == PERSISTENT and cores is not self._cores:
+                self._cores = cores
+                self._drop_outlived()
             found = self._lists.get(key)
             is_so = found is not None and found.of is namespace and found.changes == namespace.changes
             if found is None or not is_so or found.cores is not cores:
@@ -57,8 +62,16 @@ class Listing:
         before = self._lists.pop(key, None)
         self._kept += len(made.names) - (0 if before is None else len(before.names))
         self._lists[key] = made
-        while self._kept > MAX_KEPT_NAMES and len(self._lists) > 1:
-            self._kept -= len(self._lists.pop(next(iter(self._lists))).names)
+        while (self._kept > MAX_KEPT_NAMES or len(self._lists) > MAX_KEPT) and len(self._lists) > 1:
+            self._drop(next(iter(self._lists)))
+
+    def _drop_outlived(self) -> None:
+        """Each would keep the names of all topics of its time."""
+        for key in [key for key, one in self._lists.items() if key[1] == PERSISTENT and one.cores is not self._cores]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._kept -= len(self._lists.pop(key).names)
 
 
 async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[str]) -> list[str]:

@@ -74,10 +74,10 @@ class Coordinator:
         return self._control.store.catalog.transactions
 
     def start(self) -> None:
-        # Where no log says it (there is none, or it is missing) none is given out twice either: workers may have what
-        # was done in transactions of before.
+        # Where no log says it (it is missing, or what said it last was lost to damage) none is given out twice either:
+        # workers may have what was done in transactions of before.
         since = int(self._now_s() * 1_000_000)
-        self._next = self._reserved = self._control.store.catalog.transactions_from or since
+        self._next = self._reserved = max(self._control.store.catalog.transactions_from, since)
         self._control.store.on_undone.append(self._undone)
         self._resume()
         self._do(self._sweep())

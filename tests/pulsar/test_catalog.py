@@ -511,6 +511,77 @@ def test_what_is_about_something_that_was_lost_to_damage_is_left_out_and_said(
     around(at_last, tmp_path)
 
 
+def damaged(directory: Path, said: bytes) -> None:
+    """Where the log says that for the last time."""
+    log = bytearray((directory / FILE).read_bytes())
+    log[log.rindex(said)] ^= 1
+    (directory / FILE).write_bytes(log)
+
+
+def test_no_version_of_a_schema_is_given_twice_where_one_was_lost_to_damage(tmp_path: Path) -> None:
+    name = topic_name(T + "t")
+    fields = [f'{{"name": "{one}", "type": "int"}}' for one in "abcd"]
+
+    async def test(side: Side) -> None:
+        await side.ask("open", topic=str(name), create=True)
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_COMPATIBLE"})
+        for version in range(3):
+            assert await side.ask("put-schema", topic=str(name), **schema(fields[version])) == {"version": version}
+
+    around(test, tmp_path)
+    damaged(tmp_path, schema(fields[1])["data"].encode())
+
+    async def again(side: Side) -> None:
+        assert await side.ask("put-schema", topic=str(name), **schema(fields[3])) == {"version": 3}
+        third = await side.ask("get-schema", topic=str(name), version=2)
+        assert third["data"] == schema(fields[2])["data"], "of messages that were published with it"
+        assert await side.control.delete_schema(name) == 4
+
+    around(again, tmp_path)
+
+
+def test_schemas_that_were_deleted_are_not_found_where_what_said_so_was_lost_to_damage(tmp_path: Path) -> None:
+    name = topic_name(T + "t")
+
+    async def test(side: Side) -> None:
+        for fields in (A, C):
+            await side.ask("open", topic=str(name), create=True)
+            assert await side.ask("put-schema", topic=str(name), **schema(fields)) == {"version": 0}
+            if fields == A:
+                await side.control.delete(name, force=False)
+
+    around(test, tmp_path)
+    damaged(tmp_path, b"no-schemas")
+
+    async def again(side: Side) -> None:
+        found = await side.ask("get-schema", topic=str(name), version=0)
+        assert found["data"] == schema(C)["data"]
+        assert side.store.catalog.schema_bytes == len(found["data"])
+
+    around(again, tmp_path)
+
+
+def test_no_transaction_has_the_id_of_another_where_the_log_has_lost_what_was_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq_shards.gateway.pulsar.transactions.RESERVED_IDS", 2)
+    ids: list[int] = []
+
+    async def test(side: Side) -> None:
+        coordinator = Coordinator(side.control)
+        coordinator.start()
+        try:
+            for _ in range(4):
+                ids.append((await coordinator.begin({"timeout_ms": 60_000}))["id"])
+        finally:
+            await coordinator.close()
+
+    around(test, tmp_path)
+    damaged(tmp_path, b"transactions-from")
+    around(test, tmp_path)
+    assert len(set(ids)) == 8
+
+
 def test_a_record_that_cannot_be_changes_nothing() -> None:
     catalog = Catalog.new()
     before = state(catalog)

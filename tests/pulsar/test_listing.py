@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -98,6 +100,29 @@ def test_a_list_is_made_once_for_all_who_ask_until_something_has_changed(monkeyp
                 listed = await side.ask("topics", namespace=NAMESPACE)
                 assert listed["topics"] == [T + name for name in (*core, *there)]
         assert len(made) == 4
+
+    around(test, None)
+
+
+def test_what_workers_had_once_is_not_kept_beside_each_list() -> None:
+    class Names(list[str]):
+        """One of which can be told whether anybody has it."""
+
+    async def test(side: Side) -> None:
+        told: list[weakref.ref[Names]] = []
+
+        async def names() -> list[str]:
+            found = Names(["of-another-protocol"])
+            told.append(weakref.ref(found))
+            return found
+
+        side.core.names = names  # type: ignore[method-assign]
+        namespaces = [f"public/{i}" for i in range(20)]
+        for name in namespaces:
+            await side.store.commit({"do": "namespace", "name": name, "policies": {}})
+            assert (await side.ask("topics", namespace=name))["topics"] == []
+        gc.collect()
+        assert sum(one() is not None for one in told) <= 1
 
     around(test, None)
 

@@ -94,6 +94,26 @@ def test_what_is_changed_while_a_schema_is_looked_at_counts(monkeypatch: pytest.
     around(test, None)
 
 
+def test_the_first_of_a_topic_that_was_deleted_while_it_was_looked_at_is_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held(monkeypatch)
+
+    async def test(side: Side) -> None:
+        name = topic_name(T + "t")
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_COMPATIBLE"})
+        await side.ask("open", topic=str(name), create=True)
+        await side.ask("put-schema", topic=str(name), **schema(A))
+        with held.letting_go():
+            putting = asyncio.create_task(side.ask("put-schema", topic=str(name), **schema(LARGE)))
+            await held.begun()
+            await side.control.delete(name, force=True)
+        assert await putting == {"version": 0}
+        assert [one.version for one in side.store.catalog.schemas[str(name)]] == [0]
+
+    around(test, None)
+
+
 def test_what_waits_to_be_looked_at_has_a_limit_and_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     monkeypatch.setattr(schema_checks, "MAX_WAITING_BYTES", 2 * len(schema(LARGE)["data"]))

@@ -273,6 +273,8 @@ class Topics:
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
                 self._watchers.pop(number, None)
+                if isinstance(found, GatewayDownError):  # it may have it, and answer too late
+                    self._catalog.ask("unwatch", lambda _found: None, watcher=number)
                 request.fail(found.code, str(found))
                 return
             watcher.hash = found["hash"]

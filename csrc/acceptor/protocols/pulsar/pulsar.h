@@ -11,7 +11,7 @@
  *   pulsar_scan.c       bytes to numbers
  *
  * A SEND and the barrier of an ACK have no slot of the connection: they have a number of their own, and may be answered in
- * any order. docs/pulsar.md says why, and what all this is.
+ * any order. docs/pulsar-internals.md says why, and what all this is.
  */
 #ifndef MQ_PULSAR_H
 #define MQ_PULSAR_H
