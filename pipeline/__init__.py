@@ -39,6 +39,9 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     # it is for the spec to say, and setting it an error.
     if push_filters and not is_on:
         spark.conf.set(PUSHDOWN, "true")
+    # Spark looks in the session that is active whether there is one already, and registers it here: of a session that
+    # is not active it says that there is.
+    spark.createDataFrame([], "is_active boolean")
     spark.dataSource.register(MqShards if push_filters or is_on else Unfiltered)
 
 

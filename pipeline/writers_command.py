@@ -18,6 +18,7 @@ from mq_shards.pipeline.tables import text_table
 
 PATIENCE_S = 10.0
 DAY_NS = 24 * 3600 * 10**9
+MOST_DAYS = 100_000
 CONFLICTS = (403, 404, 409)  # another user's; it has gone meanwhile; a batch of it is being published
 
 
@@ -25,7 +26,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     drop = command.add_mutually_exclusive_group()
     drop.add_argument("--drop", metavar="NAME", help="forget this one, whose query will not come back")
     older = "forget those that have published nothing for so long"
-    drop.add_argument("--drop-older", metavar="DAYS", type=float, help=older)
+    drop.add_argument("--drop-older", metavar="DAYS", type=_days, help=older)
+
+
+def _days(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= MOST_DAYS:  # nor "nan"
+        raise ValueError
+    return found
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:

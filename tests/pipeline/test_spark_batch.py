@@ -223,6 +223,16 @@ def test_a_frame_that_is_used_again_reads_what_each_query_asks_for(spark: SparkS
         pipeline.register(spark, push_filters=True)
 
 
+def test_a_further_session_knows_it_too(spark: SparkSession, gateway: Gateway) -> None:
+    fill(gateway, "orders", 3)
+    try:
+        for further in (spark.newSession(), spark.newSession()):
+            pipeline.register(further)
+            assert load(further, gateway, topic="orders").count() == 3
+    finally:
+        pipeline.register(spark, push_filters=True)
+
+
 def test_filters_are_pushed_down_where_that_is_asked_for(spark: SparkSession, gateway: Gateway) -> None:
     fill(gateway, "orders", 20)
     for filter, count in (("seq > 3", 16), ("seq < 10", 10)):

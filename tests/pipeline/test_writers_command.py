@@ -57,3 +57,11 @@ def test_only_those_that_are_silent_for_long_are_forgotten(broker: Broker, capsy
     assert writers(broker, "--drop-older", "0") == 0
     assert "dropped silent of" in capsys.readouterr().out
     assert broker.get("/v1/writers")["writers"] == []
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf"])
+def test_what_is_no_time_forgets_nobody(broker: Broker, days: str) -> None:
+    publish(broker, "just-now", 1)
+    with pytest.raises(SystemExit):
+        writers(broker, f"--drop-older={days}")
+    assert "just-now" in [writer["writer"] for writer in broker.get("/v1/writers")["writers"]]
