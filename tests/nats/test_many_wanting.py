@@ -14,7 +14,7 @@ from mq_shards.csrc._core import lib
 from tests.nats.servers import NatsServer
 from tests.nats.wire import Wire
 
-NATS = protocol_number("nats")
+NATS, LEAF = protocol_number("nats"), protocol_number("nats-leaf")
 HANDED_PER_TURN = 1 << 16  # csrc/acceptor/engine.h
 GROUPS = 20_000
 ROUNDS = 10
@@ -35,16 +35,17 @@ def engine() -> Iterator[Engine]:
 
 
 class Client:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, protocol: int = NATS) -> None:
         self.socket, theirs = socket.socketpair()
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.socket.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
         self.socket.setblocking(False)
         self.engine = engine
-        self.conn = engine.adopt(theirs.detach(), NATS)
+        self.conn = engine.adopt(theirs.detach(), protocol)
         self.heard = b""
         self.turn()
-        engine.call(self.conn, "flags", 0)  # neither verbose nor pedantic, and no echo
+        if protocol == NATS:
+            engine.call(self.conn, "flags", 0)  # neither verbose nor pedantic, and no echo
 
     def turn(self) -> None:
         self.engine.turn(1)
@@ -104,6 +105,34 @@ def test_a_turn_hands_out_so_much_and_others_are_answered_meanwhile(engine: Engi
         publisher.turn()
         publisher.hear()
     assert published(engine) == lines
+
+
+def test_what_a_leaf_node_sends_for_very_many_is_not_one_turn_either(engine: Engine) -> None:
+    listener, leaf, other = Client(engine), Client(engine, LEAF), Client(engine)
+    lines, wanting = 300, 2000  # less than may wait for who listens
+    leaf.say(b"CONNECT {}\r\n")
+    leaf.turn()
+    leaf.turn()
+    origin = 1
+    assert engine.call(leaf.conn, "join", origin << 16, b"$LDS.X $G")
+    listener.say(b"".join(b"SUB a %d\r\n" % n for n in range(wanting)))
+    listener.turns_until_pong()
+    leaf.say(b"LMSG a 0\r\n\r\n" * lines)
+    most = had = 0
+    for _ in range(10_000):
+        before = engine.counters(LEAF)["in-messages"]
+        other.say(b"PING\r\n")
+        leaf.turn()
+        for each in (leaf, listener):
+            each.hear()
+            each.heard = b""
+        had = engine.counters(LEAF)["in-messages"]
+        most = max(most, had - before)
+        if had == lines:
+            break
+    assert had == lines
+    assert 0 < most <= HANDED_PER_TURN // wanting + 2
+    assert other.hear().count(b"PONG\r\n") >= lines // most - 2
 
 
 def test_publishers_who_wait_take_turns(engine: Engine) -> None:

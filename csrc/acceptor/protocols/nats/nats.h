@@ -415,10 +415,10 @@ struct nats_subscription *nats_own_subscription(struct acceptor *a, struct conne
 
 /* --- nats_turns.c ------------------------------------------------------------------------------------------------- */
 
-/* Whether something may be published in this turn; else the connection stalls until a later one. */
-bool nats_wait_for_turn(struct acceptor *a, struct connection *c);
-static inline bool nats_may_hand_out(struct acceptor *a, struct connection *c) {
-    return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, c);
+/* Whether something may be published in this turn, by a client or a server; else the connection stalls until a later one. */
+bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c);
+static inline bool nats_may_hand_out(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, server, c);
 }
 /* In the next, before others: who has waited longest. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server);

@@ -107,20 +107,16 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
 }
 
-/* Mappings come before all that is said of a subject. */
-static void publish_mapped(struct acceptor *a, struct connection *c, const struct nats_message *message) {
+/* Mappings come before all that is said of a subject, and before it is known what there has to be room for. */
+static void map(const struct acceptor *a, const struct connection *c, struct nats_message *m) {
     struct nats_server *server = nats_server_of(a, c);
-    struct nats_message m = *message;
-    m.subject = nats_map(server, nats_account_of(a, c)->shares, m.subject, server->subjects_made[2]);
-    publish_here(a, c, &m);
+    const struct nats_shares *shares = nats_account_of(a, c)->shares;
+    if (shares != NULL) m->subject = nats_map(server, shares, m->subject, server->subjects_made[2]);
 }
 
 static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     count_in(a, c, m);
-    if (nats_account_of(a, c)->shares == NULL)
-        publish_here(a, c, m);
-    else
-        publish_mapped(a, c, m);
+    publish_here(a, c, m);
 }
 
 /* The sizes and names of a PUB or HPUB; false if they are none. */
@@ -146,10 +142,10 @@ static bool is_literal(struct text subject) {
 }
 
 /* Once, as soon as its line is there, whatever becomes of its payload. */
-static void look_at_subject(struct acceptor *a, struct connection *c, const struct nats_message *m, bool is_whole) {
+static void look_at_subject(struct acceptor *a, struct connection *c, struct text subject, bool is_whole) {
     if (!nats_is(c, NATS_PEDANTIC)) return;
     bool complained = nats_is(c, NATS_COMPLAINED);
-    if (!complained && !is_literal(m->subject)) {
+    if (!complained && !is_literal(subject)) {
         nats_say_error(a, c, "Invalid Publish Subject");
         complained = true;
     }
@@ -195,19 +191,21 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     bool wrong = (there > m->payload_bytes && m->payload[m->payload_bytes] != '\r') ||
                  (there > m->payload_bytes + 1 && m->payload[m->payload_bytes + 1] != '\n');
     if (wrong) {
-        look_at_subject(a, c, m, true);
+        look_at_subject(a, c, m->subject, true);
         if (!c->closed) nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
         return bytes;
     }
     if (there < m->payload_bytes + CRLF_BYTES) {
-        look_at_subject(a, c, m, false);
+        look_at_subject(a, c, m->subject, false);
         return 0;
     }
-    if (!nats_may_hand_out(a, c)) return 0;
+    if (!nats_may_hand_out(a, server, c)) return 0;
+    const struct text said = m->subject;
+    map(a, c, m);
     if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !may_leave(a, c, server, m)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
-    look_at_subject(a, c, m, true);
+    look_at_subject(a, c, said, true);
     if (!c->closed) publish(a, c, m);
     if (server->full_route != 0) wait_for_route(a, c);
     return line_bytes + m->payload_bytes + CRLF_BYTES;

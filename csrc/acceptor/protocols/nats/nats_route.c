@@ -158,8 +158,9 @@ static bool read_message(const struct text *items, size_t count, size_t sizes, s
     return true;
 }
 
-static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
-                    const struct text *groups, size_t count) {
+/* `said`: its subject, before it was mapped. */
+static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, struct text said,
+                    const struct nats_message *m, const struct text *groups, size_t count) {
     struct nats_route *r = route_of(c);
     r->active_ns = a->now_ns;
     r->counted[ROUTE_IN_MESSAGES]++;
@@ -168,17 +169,22 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     codec_count_add(a, c, ROUTE_IN_BYTES, m->payload_bytes);
     if (account == 0 || r->other == 0) return;
     struct nats_server *server = route_server(a, c);
-    struct nats_message mapped = *m;
     bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
-    if (is_leaf && !nats_leaf_may_send(a, c, m->subject)) return;
-    /* A leaf node publishes as clients do: mappings are the account's. */
-    if (is_leaf && server->accounts[account].shares != NULL)
-        mapped.subject = nats_map(server, server->accounts[account].shares, m->subject, server->subjects_made[2]);
-    bool is_kept = nats_is_kept_routed(server, account, mapped.subject, groups, count);
+    if (is_leaf && !nats_leaf_may_send(a, c, said)) return;
+    bool is_kept = nats_is_kept_routed(server, account, m->subject, groups, count);
     if (server->accounts[account].subjects != NULL)
-        nats_deliver_routed(a, server, account, r->other, is_leaf && is_kept, &mapped, groups, count);
+        nats_deliver_routed(a, server, account, r->other, is_leaf && is_kept, m, groups, count);
     server->full_route = 0;
-    if (!c->closed && is_kept) nats_keep_routed(a, c, server, &mapped);
+    if (!c->closed && is_kept) nats_keep_routed(a, c, server, m);
+}
+
+/* A leaf node publishes as clients do: mappings are the account's, and come before it is known what is kept. */
+static void map(const struct acceptor *a, const struct connection *c, uint32_t account, struct nats_message *m) {
+    struct nats_server *server = route_server(a, c);
+    const struct nats_shares *shares = server->accounts[account].shares;
+    bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
+    if (is_leaf && account != 0 && shares != NULL)
+        m->subject = nats_map(server, shares, m->subject, server->subjects_made[2]);
 }
 
 /* What is to be kept waits for its worker, and all that the server says behind it: workers wait for no server. */
@@ -216,8 +222,11 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
         nats_route_end(a, c, "Unknown Protocol Operation");
         return bytes;
     }
-    if (there < m.payload_bytes + 2 || !may_hand_on(a, c, account, &m, groups, group_count)) return 0;
-    hand_on(a, c, account, &m, groups, group_count);
+    if (there < m.payload_bytes + 2 || !nats_may_hand_out(a, route_server(a, c), c)) return 0;
+    const struct text said = m.subject;
+    map(a, c, account, &m);
+    if (!may_hand_on(a, c, account, &m, groups, group_count)) return 0;
+    hand_on(a, c, account, said, &m, groups, group_count);
     return line_bytes + m.payload_bytes + 2;
 }
 

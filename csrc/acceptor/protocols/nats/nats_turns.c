@@ -4,8 +4,7 @@
 
 #include "acceptor/protocols/nats/nats.h"
 
-bool nats_wait_for_turn(struct acceptor *a, struct connection *c) {
-    struct nats_server *server = nats_server_of(a, c);
+bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c) {
     connection_list_add(&server->publishers, c->number);
     codec_left(a, server->protocol);
     return stalled(c, STALL_TURN);
