@@ -187,3 +187,17 @@ def test_what_is_no_connect_is_nobody() -> None:
             wire.rest()
             assert wire.closed
         assert is_there(hub)
+
+
+def test_who_was_refused_leaves_nothing_of_its_cluster_to_the_next() -> None:
+    """Of one cluster they hear nothing of each other: nobody else may be taken for one of it."""
+    with configured(OURS, f'{LISTEN}leafnodes {{ listen: "127.0.0.1:$ROUTE_PORT" }}') as hub:
+        refused = LeafWire(hub.route_port)
+        refused.connect(cluster="one", deny_pub=["a..b"])
+        assert refused.rest() == REFUSED
+        other = LeafWire.joining(hub.route_port, "", cluster="other")
+        other.wants(b"LS+ o\r\n")
+        one = LeafWire.joining(hub.route_port, "", cluster="one")
+        assert b"LS+ o" in one.told
+        for wire in (other, one):
+            wire.close()

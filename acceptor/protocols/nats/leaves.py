@@ -90,7 +90,6 @@ class Leaves:
         self._bound = host, port
         self._server_id = server_id_of(broker.instance)
         self._leaves: dict[int, Leaf] = {}
-        self._origins: dict[str, int] = {}  # of clusters that leaf nodes are of
         self._loops: dict[str, str] = {}  # by account
         self._remarks = Remarks(log)
         self._expiries = Expiries()
@@ -105,13 +104,14 @@ class Leaves:
         self._seen = nats.cluster
 
     def _set_options(self, settings: Settings) -> None:
-        self._settings = settings
-        self._users.learn(self._nats.leaf_content, settings)
-        self._greetings.terms = None
+        terms = None
         if settings["leaf-tls-cert-file"]:
             from mq_shards.acceptor.protocols.nats import tls as nats_tls
 
-            self._greetings.terms = nats_tls.terms(tls_settings(settings), PREFIX)
+            # First: where a file cannot be used any more all stays as it was, and nobody goes unencrypted.
+            terms = nats_tls.terms(tls_settings(settings), PREFIX)
+        self._settings, self._greetings.terms = settings, terms
+        self._users.learn(self._nats.leaf_content, settings)
         # Where leaf nodes find this server.
         told = not settings["leaf-no-advertise"]
         self.own_urls = tuple(own_urls(*self._bound, settings["leaf-advertise"])) if told else ()
@@ -183,8 +183,6 @@ class Leaves:
         if leaf is None or not leaf.is_joined:
             return
         self._remark(logging.INFO, leaf, "the leaf node is gone")
-        if not any(other.is_joined and other.origin == leaf.origin for other in self._leaves.values()):
-            self._origins = {name: origin for name, origin in self._origins.items() if origin != leaf.origin}
 
     def _there(self) -> list[Leaf]:
         return [leaf for leaf in self._leaves.values() if leaf.is_joined and not leaf.is_ended]
@@ -338,15 +336,14 @@ class Leaves:
 
     def _origin_of(self, leaf: Leaf) -> int:
         """A number that all of its cluster have, and nobody else."""
-        used = {other.origin for other in self._leaves.values() if other.is_joined}
+        there = [other for other in self._leaves.values() if other.is_joined]
         cluster = leaf.said.get("cluster", "")
-        if cluster in self._origins:
-            return self._origins[cluster]
+        if same := next((other for other in there if cluster and other.said.get("cluster") == cluster), None):
+            return same.origin
+        used = {other.origin for other in there}
         free = next((number for number in range(1, MOST + 1) if number not in used), None)
         if free is None:
             raise LeafError("maximum connections exceeded")
-        if cluster:
-            self._origins[cluster] = free
         return free
 
     def _loop_of(self, account: str) -> str:

@@ -150,14 +150,14 @@ class Nats(Guarding):
         self._set_options(settings)
 
     def _set_options(self, settings: Settings) -> None:
-        engine = self._engine
-        self._settings = settings
-        self._set_who()
-        self._greetings.terms = None
+        engine, terms = self._engine, None
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols.nats import tls as nats_tls
 
-            self._greetings.terms = nats_tls.terms(settings)
+            # First: where a file cannot be used any more all stays as it was, and nobody goes unencrypted.
+            terms = nats_tls.terms(settings)
+        self._settings, self._greetings.terms = settings, terms
+        self._set_who()
         for option in ("payload", "control-line", "pending", "subscriptions", "sub-tokens"):
             engine.set(f"nats.max-{option}", settings[f"max-{option}"])
         engine.set("nats.ping-max", settings["ping-max"])
