@@ -37,8 +37,8 @@ def ask(bench: Channels, how: str) -> None:
     bench.raw(GONE, 2)
 
 
-def left(bench: Channels) -> int:
-    figures = bench.catalog()["t"].channels["c"]
+def left(bench: Channels, channel: str = "c") -> int:
+    figures = bench.catalog()["t"].channels[channel]
     return figures.depth + figures.in_flight
 
 
@@ -71,6 +71,32 @@ def test_nothing_of_it_is_delivered_meanwhile(bench: Channels) -> None:
     bench.sub(3, "t", "c", credit=MESSAGES)
     came = [id for _ in range(4) for id, _ in delivered(bench.turn(), 3)]
     assert len(came) == len(set(came)) == MESSAGES - UPTO
+
+
+def test_nothing_of_it_is_delivered_while_another_channel_lets_go_of_as_much(bench: Channels) -> None:
+    """A turn's piece is one channel's alone."""
+    bench.sub(5, "t", "d")
+    bench.mpub("t", [b"y"] * MESSAGES)
+    first = bench.catalog()["t"].messages
+    for conn in (1, 5):
+        bench.raw(lib.MSG_CREDIT, conn, id=2 * MESSAGES)
+    bench.turn()
+    seen = {channel: left(bench, channel) for channel in "cd"}
+    for conn, channel in ((3, "c"), (7, "d")):
+        bench.sub(conn, "t", channel)
+    for conn in (1, 5):
+        bench.raw(GONE, conn)
+    bench.turn()
+    for conn, body in ((2, b"c"), (6, b"d")):
+        bench.raw(lib.MSG_SEEK, conn, topic=bench.topic("t"), pri=SEQ, ttr=first, flags=lib.MSG_UPTO, body=body)
+    assert bench.pass_turn()
+    for conn in (2, 6):
+        bench.raw(GONE, conn)
+    for conn in (3, 7):
+        bench.raw(lib.MSG_CREDIT, conn, id=2 * MESSAGES)
+    assert seen == {"c": 2 * MESSAGES, "d": MESSAGES}
+    assert [delivered(bench.turn(), conn) for conn in (3, 7)] == [[], []]
+    assert [left(bench, channel) for channel in "cd"] == [0, 0]
 
 
 def test_a_segment_that_is_emptied_meanwhile_does_not_bring_it_back(bench: Channels) -> None:

@@ -40,10 +40,14 @@ uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
 bool finishes_go_on(struct worker *w) {
     uint64_t most = w->steps + w->piece;
     bool any = w->subscriptions.over_first != 0;
-    for (uint32_t n = w->subscriptions.over_first, next; n && w->steps < most; n = next) {
+    for (uint32_t n = w->subscriptions.over_first, next; n; n = next) {
         next = at(w, n)->next_over;
         /* Who asked for it has seen to it in this turn. */
-        if (at(w, n)->still != w->turns) (void)subscription_finish_some(w, n);
+        if (at(w, n)->still == w->turns) continue;
+        if (w->steps < most)
+            (void)subscription_finish_some(w, n);
+        else
+            at(w, n)->still = w->turns;
     }
     return any;
 }
