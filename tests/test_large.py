@@ -263,3 +263,50 @@ def test_of_any_size_and_with_a_producer_it_is_read_back(bench: Channels, size: 
 
 def deliveries(bench: Channels) -> list[bytes]:
     return [a.body for _ in range(PIECES) for a in step(bench) if a.kind == lib.MSG_DELIVER]
+
+
+def fill(bench: Channels, room: int) -> None:
+    """Leaves so much of the segment that is written to, or a little less."""
+    for size in (60_000, 1_000):
+        while (64 * MIB - lib.worker_segment_bytes(bench.worker, 0, 1)) - size - 100 > room:
+            bench.mpub("filler", [bytes(size)])
+    assert lib.worker_active_segment(bench.worker, 0) == 1
+
+
+def test_a_segment_that_is_full_meanwhile_is_not_taken_for_a_full_disk(bench: Channels) -> None:
+    """What is acknowledged waits until there is another: it is not refused, and nothing that is retained has to go."""
+    consumers = range(10, 40)
+    for conn in consumers:
+        bench.sub(conn, "t", f"c{conn}", credit=64)
+    ids = bench.mpub("t", [b"x"] * 64)
+    bench.turn()
+    fill(bench, 160_000)
+    large, _ = begin(bench, flags=lib.MSG_DURABLE)
+    for _ in range(4):
+        for conn in consumers:
+            for id in ids[:48]:
+                bench.raw(lib.MSG_REQUEUE, conn, id=id)
+        step(bench)
+    assert lib.worker_active_segment(bench.worker, 0) == 1, "it is still being written"
+    assert 64 * MIB - lib.worker_segment_bytes(bench.worker, 0, 1) < 10_000, "there is no room for more"
+    for conn in consumers:
+        for id in ids[48:]:
+            bench.raw(lib.MSG_FINISH, conn, id=id)
+    answers = step(bench)
+    assert lib.worker_active_segment(bench.worker, 0) == 1, "nor is there yet"
+    answers += [a for _ in range(4 * PIECES) for a in step(bench)]
+    assert not lib.worker_run(bench.worker, -1, 0) & lib.WORKER_NO_SPACE
+    assert [a for a in answers if a.kind == lib.MSG_FINISH] == []
+    assert [a.status for a in answers if a.slot == large] == [OK]
+
+
+def test_it_does_not_wait_for_itself_when_its_topic_was_deleted_meanwhile(bench: Channels) -> None:
+    """Its topic is to be made anew, and there is room for that in its own segment only."""
+    bench.mpub("t", [b"before"])
+    fill(bench, 127_000)
+    large, _ = begin(bench, flags=lib.MSG_DURABLE)
+    deleted = bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_DELETE, body=b"t")
+    fillers = [send(bench, 5 + n, b"small", "filler", lib.MSG_DURABLE)[0] for n in range(100)]
+    answers = {a.slot: a.status for _ in range(4 * PIECES) for a in step(bench)}
+    assert answers.get(large) == NO_SPACE
+    assert [answers.get(slot) for slot in [deleted, *fillers]] == [OK] * 101

@@ -26,8 +26,7 @@ bool subscription_write(struct worker *w, uint32_t subscription) {
     if (s->cursor == s->logged_cursor && !s->ack_count) return true;
     enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
     if (result != LOG_OK) {
-        if (result == LOG_NO_SPACE && log_wants_segment(shard->log) && !shard->refused) w->wanting = shard;
-        w->no_space |= w->wanting != shard;
+        w->no_space |= !requests_await(w, shard, result);
         return false;
     }
     /* What is finished must have been passed when the log is read back. */
@@ -378,7 +377,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         struct shard *shard = shard_of_topic(w, t);
         enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
         if (result != LOG_OK) {
-            if (result == LOG_NO_SPACE && log_wants_segment(shard->log) && !shard->refused) w->wanting = shard;
+            (void)requests_await(w, shard, result);
             return STUCK;
         }
     }

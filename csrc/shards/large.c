@@ -36,7 +36,6 @@ static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, con
 
 static enum outcome fail(struct worker *w, struct shard *s, uint8_t *status) {
     large_forget(w, s, s->large_id);
-    w->no_space = true;
     *status = STATUS_NO_SPACE;
     return DONE;
 }
@@ -54,7 +53,10 @@ enum outcome large_write(struct worker *w, uint32_t topic, const struct message 
     }
     size_t bytes = left < LARGE_PIECE_BYTES ? (size_t)left : LARGE_PIECE_BYTES;
     const uint8_t *from = (const uint8_t *)content + (content_bytes - left);
-    if (!log_large_write(s->log, from, bytes)) return fail(w, s, status);
+    if (!log_large_write(s->log, from, bytes)) {
+        w->no_space = true;
+        return fail(w, s, status);
+    }
     if (left < content_bytes) give_back(from, from + bytes);
     worker_walk(w, WORKER_TURN_WALK / AT_ONCE);
     return MORE;

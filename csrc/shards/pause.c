@@ -181,8 +181,10 @@ static bool go_on(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, t);
     if (handover_goes_on(t) || t->release->still == w->turns) return false;
     enum log_result result = shard_reserve(w, s, 2, shard_topic_bytes(t), false);
-    if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) w->wanting = s;
-    if (result != LOG_OK) return false;
+    if (result != LOG_OK) {
+        (void)requests_await(w, s, result);
+        return false;
+    }
     return release_piece(w, topic);
 }
 

@@ -261,6 +261,11 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     const struct arrival *large = is_large(m) ? &one : NULL;
     enum outcome prepared = DONE;
     if (is_whole && !known) prepared = prepare(w, topic, m, 1 + parts, bytes, large, &status);
+    if (prepared == LATER && large && shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id) {
+        /* Its topic was deleted meanwhile, and the room to make it anew is what comes with this message: it would wait for itself. */
+        prepared = DONE;
+        status = STATUS_NO_SPACE;
+    }
     if (prepared != DONE) return prepared;
     if (large && topic && status != STATUS_OK) large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
     if (status == STATUS_OK && in_transaction && !transaction_take(w, topic, m->txn)) status = STATUS_NO_SPACE;

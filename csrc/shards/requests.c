@@ -6,16 +6,19 @@
 
 /* --- room in the log --- */
 
+bool requests_await(struct worker *w, struct shard *s, enum log_result result) {
+    /* There is one when that message is whole. */
+    bool comes = log_large_goes_on(s->log) || (log_wants_segment(s->log) && !s->refused);
+    if (result != LOG_NO_SPACE || !comes) return false;
+    w->wanting = s;
+    return true;
+}
+
 enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
                                uint8_t *status) {
     *status = STATUS_OK;
     if (result == LOG_OK) return DONE;
-    /* There is one when that message is whole. */
-    if (result == LOG_NO_SPACE && log_large_goes_on(s->log)) return LATER;
-    if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) {
-        w->wanting = s;
-        return LATER;
-    }
+    if (requests_await(w, s, result)) return LATER;
     w->no_space = true;
     *status = publish ? STATUS_NO_SPACE : STATUS_FAILED;
     return DONE;

@@ -16,6 +16,8 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
 enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
                                     uint8_t *status);
 
+/* Whether room that there was none for is on its way: a segment that is wanted, or that which a large message is written to. */
+bool requests_await(struct worker *w, struct shard *s, enum log_result result);
 /* What a try to have that has come to. */
 enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
                                uint8_t *status);

@@ -236,8 +236,10 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
     if (goes_to_queue(t) && w->jobs.live + parts + 1 >= WORKER_MAX_JOBS) return false;
     enum log_result result = shard_reserve_named(w, s, topic, 1, sizeof a + body_bytes);
-    if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) w->wanting = s;
-    if (result != LOG_OK) return false;
+    if (result != LOG_OK) {
+        (void)requests_await(w, s, result);
+        return false;
+    }
     r = log_read(s->log, item->position);
     bool kept = topic_keeps(t, item->seq, true);
     uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));

@@ -495,9 +495,16 @@ static void let_out(struct worker *w) {
     if (w->sync == SYNC_INTERVAL) sync_in_background(w);
 }
 
+/* The segment that was waited for is there: the one that a large message was written to, which is not wanted any more. */
+static void want_no_more(struct worker *w) {
+    const struct log *log = w->wanting->log;
+    if (!log_large_goes_on(log) && !log_wants_segment(log)) w->wanting = NULL;
+}
+
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;
+    if (w->wanting) want_no_more(w);
     durations_turn(&w->durations, w->count, now_ns);
     bool busy = false;
     if (w->steps > w->most_steps) w->most_steps = w->steps;
@@ -631,8 +638,8 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC);
         bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
         uint32_t events = 0;
-        if ((w->wanting && !w->wanting->asked) || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w)))
-            events |= WORKER_WANTS_SEGMENT;
+        bool wanted = w->wanting && !w->wanting->asked && !log_large_goes_on(w->wanting->log);
+        if (wanted || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w))) events |= WORKER_WANTS_SEGMENT;
         if (w->failing) events |= WORKER_FAILING;
         if (w->no_space) events |= WORKER_NO_SPACE;
         w->no_space = false;
