@@ -7,15 +7,15 @@
 
 #include "acceptor/engine.h"
 
-/* What travels for itself says something else of itself, or is large. */
+/* What travels for itself says something else of itself, or is large; or is delayed: each is a delivery of each channel then, at once. */
 static bool is_plain(const struct message *m) {
-    return (m->flags & ~MSG_DURABLE) == 0 && m->body_bytes <= EACH_BODY_BYTES;
+    return (m->flags & ~MSG_DURABLE) == 0 && m->body_bytes <= EACH_BODY_BYTES && m->delay_ns == 0;
 }
 
 static bool follows(const struct message *first, const struct message *m) {
     return first->kind == MSG_PUBLISH_EACH && first->conn == m->conn && first->slot + first->several == m->slot &&
-           first->topic == m->topic && first->pri == m->pri && first->flags == m->flags &&
-           first->delay_ns == m->delay_ns && first->ttr_ns == m->ttr_ns && first->several < EACH_MOST;
+           first->topic == m->topic && first->pri == m->pri && first->flags == m->flags && first->ttr_ns == m->ttr_ns &&
+           first->several < EACH_MOST;
 }
 
 static uint8_t *room_behind(struct worker_link *link, const struct message *m, size_t bytes) {

@@ -28,8 +28,11 @@ enum { SHORTEST_MESSAGE = 24 };
  * ring at once: while one side does that the other makes room for more, so that there would be no end to it. */
 #define TURN_BYTES ((size_t)4 << 20)
 
-/* What is lent is moved so much at once. */
+/* What is lent is moved so much at once; and so much of what comes behind it is kept before the channel counts as backlogged. */
 #define LANE_BYTES ((size_t)1 << 20)
+
+/* What one that is lent counts as of that: a process has so many mappings and no more. */
+#define LENT_BYTES ((size_t)4 << 10)
 
 /* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
  * stream of sent bytes is the ring's own count, wherever the bytes are now. */
@@ -66,6 +69,7 @@ struct channel {
     struct queue overflow;
     struct queue lane; /* what was lent, and what must not overtake it; */
     uint64_t lane_of;  /* ... of these connections, a bit each: of some others too */
+    size_t lane_bytes; /* of it, those of memory of its own; and LENT_BYTES for each that was lent */
     struct channel_counters counters;
 
     size_t max_message_bytes;
@@ -142,7 +146,7 @@ static void drop_first(struct queue *queue) {
 static void free_queues(struct channel *channel) {
     while (channel->overflow.first != NULL) drop_first(&channel->overflow);
     while (channel->lane.first != NULL) drop_first(&channel->lane);
-    channel->counters.overflow_bytes = 0;
+    channel->counters.overflow_bytes = channel->lane_bytes = 0;
 }
 
 static void free_assembly(struct channel *channel) {
@@ -270,6 +274,7 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
         channel_break(channel);
         return;
     }
+    if (behind) channel->lane_bytes += whole;
     *record = (struct ring_record){.bytes = (uint32_t)bytes, .flags = flags};
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
@@ -383,6 +388,7 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
     size_t bytes = fragments_bytes(total, most);
     *chunk = (struct chunk){.lending = lending, .capacity = bytes, .end = bytes};
     chain(&channel->lane, chunk);
+    channel->lane_bytes += LENT_BYTES;
     channel->lane_of |= bit_of(header->conn);
     return true;
 }
@@ -462,8 +468,11 @@ static void drain_lane(struct channel *channel) {
         size_t bytes = move_next(channel, lane->first);
         if (bytes == 0) return;
         moved += bytes;
+        if (lane->first->lending == NULL) channel->lane_bytes -= bytes;
         lane->first->begin += bytes;
-        if (lane->first->begin == lane->first->end) drop_first(lane);
+        if (lane->first->begin < lane->first->end) continue;
+        if (lane->first->lending != NULL) channel->lane_bytes -= LENT_BYTES;
+        drop_first(lane);
     }
     if (lane->first == NULL) channel->lane_of = 0;
 }
@@ -476,10 +485,14 @@ static bool publish_allowed(struct channel *channel) {
     return ring_publish_to(&channel->out, channel->publishable < tail ? channel->publishable : tail);
 }
 
+static bool is_backlogged(const struct channel *channel) {
+    return (channel->overflow.first != NULL || channel->lane_bytes > LANE_BYTES) && !channel_broken(channel);
+}
+
 bool channel_backlogged(struct channel *channel) {
-    if (channel->overflow.first == NULL || channel_broken(channel)) return false;
+    if (!is_backlogged(channel)) return false;
     publish_allowed(channel);
-    return channel->overflow.first != NULL && !channel_broken(channel);
+    return is_backlogged(channel);
 }
 
 uint64_t channel_tail(const struct channel *channel) {
@@ -490,16 +503,21 @@ bool channel_unseen(const struct channel *channel, uint64_t place) {
     return place >= channel->publishable;
 }
 
-bool channel_publish(struct channel *channel) {
-    if (channel->lane.first != NULL) drain_lane(channel);
-    return channel_publish_to(channel, channel_tail(channel));
-}
-
-bool channel_publish_to(struct channel *channel, uint64_t tail) {
+static bool publish_to(struct channel *channel, uint64_t tail) {
     assert(tail <= channel_tail(channel));
     if (channel_broken(channel)) return false;
     if (tail > channel->publishable) channel->publishable = tail;
-    bool published = publish_allowed(channel);
+    return publish_allowed(channel);
+}
+
+/* Nothing that has moved is left to be let out: the next time may be long after the last piece. */
+bool channel_publish(struct channel *channel) {
+    if (channel->lane.first != NULL) drain_lane(channel);
+    return publish_to(channel, channel_tail(channel));
+}
+
+bool channel_publish_to(struct channel *channel, uint64_t tail) {
+    bool published = publish_to(channel, tail);
     /* It is seen with what is let out next. */
     if (channel->lane.first != NULL) drain_lane(channel);
     return published;
@@ -662,8 +680,8 @@ bool channel_may_sleep(struct channel *channel) {
 }
 
 bool channel_may_sleep_until_room(struct channel *channel) {
-    if (channel->overflow.first == NULL || channel_broken(channel)) return channel_may_sleep(channel);
-    return ring_producer_may_sleep(&channel->out);
+    if (!is_backlogged(channel)) return channel_may_sleep(channel);
+    return !lane_may_move(channel) && ring_producer_may_sleep(&channel->out);
 }
 
 void channel_awake(struct channel *channel) {

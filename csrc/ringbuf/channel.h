@@ -78,7 +78,7 @@ struct message *channel_last(struct channel *channel, uint64_t place);
 void *channel_extend(struct channel *channel, uint64_t place, size_t bytes);
 
 /* Moves overflow into the ring as far as there is room, and publishes of it what was to be published already. True
- * while some is left. */
+ * while some is left, or much waits behind what was lent. */
 bool channel_backlogged(struct channel *channel);
 
 uint64_t channel_tail(const struct channel *channel);

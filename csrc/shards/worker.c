@@ -584,8 +584,11 @@ static bool may_sleep(struct worker *w) {
     bool may = true;
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
+        bool backlogged = channel_backlogged(p->channel);
+        /* It has room by now for what this turn had none for. */
+        if (p->full && !backlogged && w->subscriptions.due_first) may = false;
         /* One that is backlogged, or stalled on a segment, is not listened to. */
-        bool deaf = p->stalled || channel_backlogged(p->channel);
+        bool deaf = p->stalled || backlogged;
         may &= deaf ? channel_may_sleep_until_room(p->channel) : channel_may_sleep(p->channel);
     }
     return may;

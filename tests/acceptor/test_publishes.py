@@ -64,6 +64,13 @@ def test_what_is_another_travels_for_itself(bench: Bench, what: str) -> None:
     assert bodies(together(bench)) == [[b"a"], [b"b" * (LARGEST + 1) if what == "large" else b"b"], [b"c", b"d"]]
 
 
+def test_what_is_delayed_travels_for_itself(bench: Bench) -> None:
+    """Each is a delivery of each channel at once: several of them in one message would be a long turn of the worker."""
+    client = bench.quiet_client()
+    client.send(put(b"a", delay=1) * 3 + put(b"b") * 2)
+    assert bodies(together(bench)) == [[b"a"], [b"a"], [b"a"], [b"b", b"b"]]
+
+
 def test_a_request_in_between_ends_it(bench: Bench) -> None:
     client = bench.quiet_client()
     client.send(put(b"a") + put(b"b") + b"delete 8\r\n" + put(b"c") + put(b"d"))

@@ -1,0 +1,94 @@
+"""A large body on its way through a ring: all that has moved is seen, and what comes behind it is limited."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.csrc._core import ffi, lib
+
+from tests.subscriptions import Channels
+from tests.test_worker import OK, PEEK_ID, PUBLISH, SHARDS, Answer
+
+MIB = 1 << 20
+LARGE = 9 * MIB
+RING_FIGURES = struct.Struct("<IIQQQQQQ")
+BEHIND = 24
+LENT_MOST = 256
+
+
+@pytest.fixture()
+def bench() -> Iterator[Channels]:
+    b = Channels(ring_bytes=1 << 22)
+    yield b
+    b.dispose()
+
+
+def step(bench: Channels) -> list[Answer]:
+    bench.pass_turn()
+    return receive(bench)
+
+
+def receive(bench: Channels) -> list[Answer]:
+    answers = []
+    while (m := lib.channel_receive(bench.channels[0])) != ffi.NULL:
+        body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
+        answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, False))
+    lib.channel_release(bench.channels[0])
+    return answers
+
+
+def until(bench: Channels, count: int) -> list[Answer]:
+    answers: list[Answer] = []
+    for _ in range(10_000):
+        answers += step(bench)
+        if len(answers) >= count:
+            break
+    return answers
+
+
+def put(bench: Channels, body: bytes) -> int:
+    topic, id = bench.topic("t"), bench.next_id
+    bench.next_id += SHARDS
+    slot = bench.raw(PUBLISH, 9, topic=topic, id=id, pri=1024, body=body)
+    assert [(a.slot, a.status) for a in until(bench, 1)] == [(slot, OK)]
+    return id
+
+
+def test_what_has_moved_in_a_turn_is_seen_after_it(bench: Channels) -> None:
+    """The next turn may be long after the last piece."""
+    bench.stop()
+    bench.ring_bytes = 1 << 26
+    bench.start()
+    id = put(bench, bytes(LARGE))
+    bench.raw(PEEK_ID, 5, id=id)
+    seen = []
+    for _ in range(2 * LARGE // MIB):
+        bench.pass_turn()
+        seen.append(lib.channel_counters(bench.channels[0]).in_bytes)
+        bench.raw(lib.MSG_RINGS, 6)
+    answers = until(bench, len(seen) + 1)
+    moved = [RING_FIGURES.unpack(a.body)[4] for a in answers if a.kind == lib.MSG_RINGS]
+    assert seen[-1] > LARGE
+    assert moved == seen
+
+
+def test_what_comes_behind_it_is_taken_in_as_it_moves(bench: Channels) -> None:
+    large, small = put(bench, bytes(LARGE)), put(bench, b"s" * (2 * MIB))
+    bench.raw(PEEK_ID, 5, id=large)
+    slots = [bench.raw(PEEK_ID, 6, id=small) for _ in range(BEHIND)]
+    bench.pass_turn()
+    # A record of a PEEK_ID takes 32 bytes of the ring.
+    assert lib.channel_counters(bench.channels[0]).out_bytes >= (BEHIND - 2) * 32
+    answers = until(bench, BEHIND + 1)
+    assert [(a.slot, len(a.body)) for a in answers if a.conn == 6] == [(slot, 2 * MIB) for slot in slots]
+    assert [len(a.body) for a in answers if a.conn == 5] == [LARGE]
+
+
+def test_so_many_are_lent_at_once_and_no_more(bench: Channels) -> None:
+    large = put(bench, bytes(LARGE))
+    for conn in range(2 * LENT_MOST):
+        bench.raw(PEEK_ID, 10 + conn, id=large)
+    bench.pass_turn()
+    assert lib.channel_counters(bench.channels[0]).out_bytes >= (LENT_MOST - 2) * 32
