@@ -12,6 +12,7 @@ Knows nothing of what is in a record. Runs in threads: every call may wait for t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterable
@@ -62,11 +63,12 @@ class Journal:
         self._generation = self._read_head(data)
         payloads, damages, self.bytes = self._read_records(data)
         if damages:
-            aside = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
-            if not aside.exists():
-                aside.write_bytes(data)
+            self._keep_aside(data)
             self.rewrite(payloads)
         elif self.bytes < len(data):
+            if not self._is_cut_short(data):
+                with contextlib.suppress(OSError):  # a disk that is full is served nevertheless
+                    self._keep_aside(data)
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
             damages = [f"{self.path}: its last {len(data) - self.bytes} bytes are cut off: they are no whole record"]
@@ -118,6 +120,16 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
 
+    def _keep_aside(self, data: bytes) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
+        if aside.exists():
+            return
+        try:
+            aside.write_bytes(data)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
     # --- the format -------------------------------------------------------------------------------------------------
 
     def _read_head(self, data: bytes) -> int:
@@ -157,6 +169,13 @@ class Journal:
             return None
         payload = data[at + _RECORD.size : at + _RECORD.size + size]
         return payload if crc == self._crc(payload, at) else None
+
+    def _is_cut_short(self, data: bytes) -> bool:
+        """Behind the last whole record is the beginning of one; else there may have been several."""
+        if self.bytes + _RECORD.size > len(data):
+            return True
+        magic, size, _ = _RECORD.unpack_from(data, self.bytes)
+        return bool(magic == _RECORD_MAGIC and self.bytes + _RECORD.size + size > len(data))
 
     def _next_record(self, data: bytes, at: int) -> int:
         while (at := data.find(_RECORD_MAGIC, at)) >= 0:

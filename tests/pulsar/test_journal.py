@@ -87,6 +87,19 @@ def test_what_is_no_log_of_ours_is_refused_with_a_line(tmp_path: Path) -> None:
         assert path.read_bytes() == data
 
 
+def test_what_is_cut_off_is_kept_aside_unless_a_write_was_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    whole = written(path)
+    path.write_bytes(whole[:-1])
+    reopened(path)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    damaged = whole[:60] + bytes(len(whole) - 60)  # a sector in which the last records are
+    path.write_bytes(damaged)
+    _, said = reopened(path)
+    assert "are cut off" in said[0]
+    assert [file.read_bytes() for file in path.parent.glob("catalog.damaged-*")] == [damaged]
+
+
 def test_one_that_is_missing_is_said_to_be_but_at_the_first_start(tmp_path: Path) -> None:
     path = tmp_path / "pulsar" / "catalog"
     written(path)
