@@ -59,6 +59,7 @@ class Watches:
         self._news_names = 0
         self._heard = asyncio.Event()  # there is room for more
         self._heard.set()
+        self._in_turn = asyncio.Lock()  # who waits for that is not overtaken
         self._telling: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -107,11 +108,12 @@ class Watches:
     async def changed(self, namespace: str, new: list[str], gone: list[str]) -> None:
         if not self._watched[namespace]:
             return
-        while self._news_names > MAX_NEWS:
-            self._heard.clear()
-            await self._heard.wait()
-        self._news.append(_News(namespace, new, gone))
-        self._news_names += len(new) + len(gone)
+        async with self._in_turn:
+            while self._news_names > MAX_NEWS:
+                self._heard.clear()
+                await self._heard.wait()
+            self._news.append(_News(namespace, new, gone))
+            self._news_names += len(new) + len(gone)
         if self._telling is None:
             self._telling = self._loop.create_task(self._tell_all())
 

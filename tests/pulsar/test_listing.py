@@ -221,6 +221,32 @@ def test_many_changes_are_told_in_messages_of_a_size_of_which_the_last_has_the_h
     around(test, None)
 
 
+def test_who_has_waited_to_tell_of_a_change_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_NEWS", 0)
+
+    async def test(side: Side) -> None:
+        changed, heard = side.watches.changed, side.watches._heard
+        await side.control.create_new(topic_name(T + "t"), 0)
+        await side.ask("watch", watcher=1, namespace=NAMESPACE, pattern=".*")
+        await changed(NAMESPACE, [T + "other"], [])
+        told = [asyncio.create_task(changed(NAMESPACE, [], [T + "t"]))]
+        await asyncio.sleep(0)
+        there_is_room = heard.set
+
+        def just_then() -> None:
+            if len(told) == 1:
+                told.append(asyncio.create_task(changed(NAMESPACE, [T + "t"], [])))
+            there_is_room()
+
+        monkeypatch.setattr(heard, "set", just_then)
+        await until(lambda: len(told) == 2)
+        await asyncio.gather(*told)
+        await until(lambda: side.watches._telling is None)
+        assert side.watches._watchers[0, 1].names == {T + "t", T + "other"}
+
+    around(test, None)
+
+
 @pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 5000])
 def test_names_are_sorted_in_turns_as_at_once(count: int) -> None:
     names = [f"{i * 7919 % 10007:x}" for i in range(count)]
