@@ -7,16 +7,14 @@ until then it counts in `http.staged-bytes`.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from mq_shards.pipeline.client import BrokerError, Client, StagedFile
-from mq_shards.pipeline.options import OptionError, connection_of
+from mq_shards.pipeline.dropping import age, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
-PATIENCE_S = 10.0
 CONFLICTS = (404, 409)  # it has gone meanwhile, or is being published
 
 
@@ -24,24 +22,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     drop = command.add_mutually_exclusive_group()
     drop.add_argument("--drop", metavar="NAME", help="remove this one")
     older = "remove what nobody has touched for so long. What a job is writing just now is lost if it is older"
-    drop.add_argument("--drop-older", metavar="HOURS", type=float, help=older)
+    drop.add_argument("--drop-older", metavar="HOURS", type=age, help=older)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    """Needs no Spark. The exit status is 1 when there was none of that name, or a broker does not answer."""
     del master
-    try:
-        clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
-        if options.drop is None and options.drop_older is None:
-            return _show(clients)
-        dropped = sum(_drop(client, options) for client in clients)
-    except (BrokerError, OptionError) as error:
-        print(f"mq-pipeline: {error}", file=sys.stderr)
-        return 1
-    if options.drop is not None and not dropped:
-        print(f"mq-pipeline: {options.drop} is not staged, or is being published", file=sys.stderr)
-        return 1
-    return 0
+    return show_or_drop(options, connection, _show, _drop, "is not staged, or is being published")
 
 
 def _drop(client: Client, options: argparse.Namespace) -> int:

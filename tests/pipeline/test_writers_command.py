@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import writers_command
+from mq_shards.pipeline import staged_command, writers_command
 
 from tests.nsq import api
 from tests.pipeline.broker import Broker, broker_in
@@ -65,3 +65,11 @@ def test_what_is_no_time_forgets_nobody(broker: Broker, days: str) -> None:
     with pytest.raises(SystemExit):
         writers(broker, f"--drop-older={days}")
     assert "just-now" in [writer["writer"] for writer in broker.get("/v1/writers")["writers"]]
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf"])
+def test_what_is_no_time_removes_nothing_staged(hours: str) -> None:
+    command = argparse.ArgumentParser(exit_on_error=False)
+    staged_command.add_arguments(command)
+    with pytest.raises(argparse.ArgumentError):
+        command.parse_args([f"--drop-older={hours}"])
