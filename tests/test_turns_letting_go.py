@@ -27,6 +27,7 @@ from tests.test_worker import (
 from tests.turns import (
     MANY,
     PIECE,
+    begins,
     begins_and_dies,
     change,
     deliver,
@@ -105,7 +106,7 @@ def test_a_topic_that_is_deleted_twice_before_its_jobs_are_gone_has_none_of_eith
     assert live(bench) == 0
 
 
-# --- what lets go of much: the request waits, and after a crash half way there is what it had not got rid of ---------
+# --- what lets go of much: the request waits ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["to its end", "after a crash"])
@@ -131,8 +132,13 @@ def test_one_channel_of_several_lets_go_in_pieces(bench: Channels, what: str, di
     }[what]
     if dies:
         begins_and_dies(bench, ask_for)
-        assert depths(bench) == {"c": (2 * MANY, 0, MANY), "other": (2 * MANY, 0, MANY)}
-    goes_on(bench, ask_for)
+        has = (2 * MANY, 0, MANY) if what == "seek" else (0, 0, 0)
+        assert depths(bench) == {"c": has, "other": (2 * MANY, 0, MANY)}
+    if dies and what != "seek":
+        ask_for()
+        bench.turn()
+    else:
+        goes_on(bench, ask_for)
     for _ in range(2):
         left = {"empty": {"c": (0, 0, 0)}, "delete": {}, "seek": {"c": (0, 0, 0)}}[what]
         assert depths(bench) == left | {"other": (2 * MANY, 0, MANY)}
@@ -155,6 +161,36 @@ def test_what_waits_for_a_first_channel_is_emptied_in_pieces(bench: Channels) ->
     bench.restart()
     bench.sub(1, "t", "c")
     assert deliver(bench, 1) == new
+
+
+@pytest.mark.parametrize("what", ["empty", "delete", "seek", "delete all", "empty what waits"])
+def test_it_goes_on_to_its_end_though_who_asked_for_it_leaves(bench: Channels, what: str) -> None:
+    """What is asked behind it is not done, and whoever has the connection's number next hears of neither."""
+    channels = {"delete all": ["c"], "empty what waits": []}.get(what, ["c", "other"])
+    for n, channel in enumerate(channels):
+        bench.sub(n + 1, "t", channel)
+    bench.mpub("t", [b""] * MANY)
+    assert not channels or len(deliver(bench, 1)) == MANY
+    ask_for, left = {
+        "empty": (change(bench, lib.CHANGE_EMPTY, "t", "c"), {"c": (0, 0, 0), "other": (MANY, 0, 0)}),
+        "delete": (change(bench, lib.CHANGE_DELETE, "t", "c"), {"other": (MANY, 0, 0)}),
+        "seek": (seek_to(bench, "c", lib.START_LATEST), {"c": (0, 0, 0), "other": (MANY, 0, 0)}),
+        "delete all": (change(bench, lib.CHANGE_DELETE, "t"), None),
+        "empty what waits": (change(bench, lib.CHANGE_EMPTY, "t"), {}),
+    }[what]
+    begins(bench, ask_for)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_MAKE, body=b"never made")
+    lib.worker_longest_turn(bench.worker)
+    bench.raw(GONE, 998)
+    barrier = bench.raw(lib.MSG_BARRIER, 998)
+    told = [a for a in bench.turn() if a.kind not in (lib.MSG_DELIVER, lib.MSG_DISMISSED)]
+    assert [(a.slot, a.status) for a in told] == [(barrier, OK)]
+    assert was_short(bench)
+    for _ in range(2):
+        topics = bench.catalog()
+        assert list(topics) == ([] if left is None else ["t"])
+        assert left is None or (topics["t"].depth, depths(bench)) == (0, left)
+        bench.restart()
 
 
 def test_what_its_channels_have_deferred_or_in_flight_goes_in_pieces_with_a_topic(bench: Channels) -> None:

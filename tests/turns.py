@@ -108,12 +108,17 @@ def goes_on(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
     assert was_short(bench)
 
 
-def begins_and_dies(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
-    """A turn after it was asked for, the process is killed."""
+def begins(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
+    """A turn after it was asked for it is not over."""
     slot = ask_for()
     lib.channel_publish(bench.channels[0])
     assert lib.worker_turn(bench.worker, bench.now, bench.wall)
     assert lib.channel_receive(bench.channels[0]) == ffi.NULL, slot
+
+
+def begins_and_dies(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
+    """A turn after it was asked for, the process is killed."""
+    begins(bench, ask_for)
     bench.restart()
 
 

@@ -19,9 +19,8 @@ bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit)
 }
 
 void clients_close(struct clients *clients) {
-    for (uint32_t i = 0; clients->by_conn.slots && i <= clients->by_conn.mask; i++) {
-        if (!clients->by_conn.slots[i].number) continue;
-        struct parked *parked = &client_at(clients, clients->by_conn.slots[i].number)->parked;
+    for (uint32_t n = 1; n < clients->arena.end; n++) {
+        struct parked *parked = &client_at(clients, n)->parked;
         while (parked->head != parked->tail) parked_drop_first(parked);
         free(parked->bytes);
     }
@@ -69,6 +68,7 @@ void clients_remove(struct clients *clients, uint32_t client) {
     struct client *c = client_at(clients, client);
     assert(!c->waiting && !c->inflight && !c->watches && !c->used && !c->consumer);
     free(c->parked.bytes);
+    c->parked = (struct parked){0};
     arena_give(&clients->arena, client);
 }
 

@@ -11,7 +11,11 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "ringbuf/board.h"
 #include "ringbuf/message.h"
+
+/* Whose clients those are that have gone: what is answered to them is sent to nobody. */
+enum { NOBODY = BOARD_MAX_ACCEPTORS };
 
 /* A client's interest in a topic, and its place in that topic's line of waiting clients. */
 struct watch {
@@ -29,9 +33,9 @@ struct parked {
 
 struct client {
     uint32_t arena_link;
-    uint32_t acceptor, conn;
-    uint32_t used;     /* topic */
-    uint32_t consumer; /* first of the list; 0: it is none */
+    uint32_t acceptor, conn; /* NOBODY: it has gone, and what is begun goes on */
+    uint32_t used;           /* topic */
+    uint32_t consumer;       /* first of the list; 0: it is none */
     uint32_t consumers;
     uint32_t producer;                      /* attached: the first of the list */
     uint32_t watches, watch_count;          /* the first of a list */

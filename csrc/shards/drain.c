@@ -1,8 +1,9 @@
 /* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of goes piece by
  * piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is written then.
  *
- * What has gone by then is in no record, but what waited in a topic or was kept by it (topic_life.c). After a crash half way
- * there is again what its segments still hold, and nobody has been told otherwise.
+ * Who asked for it may leave: it goes on to its end. After a crash half way a channel that was emptied or deleted has nothing,
+ * as the log says so from the first turn on; of what waited in a topic or was kept by it each piece is in the log (topic_life.c).
+ * Of a topic that was deleted, and a channel that was moved, there is again what its segments still hold: that can be asked for again.
  */
 #include "shards/requests.h"
 

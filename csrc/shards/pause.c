@@ -158,7 +158,7 @@ static bool release_piece(struct worker *w, uint32_t topic) {
     if (more > most || s->refused) more = most;
     release_some(w, topic, t->next_seq, w->piece + more);
     if (t->stopped_seq == before && before < t->next_seq) return false;
-    if (only_ephemeral(t)) shard_log_emptied(w, s, topic, t->stopped_seq);
+    if (only_ephemeral(t)) shard_log_emptied(w, s, topic, 0, t->stopped_seq);
     if (t->stopped_seq == t->next_seq) {
         t->keeps = false;
         end(w, t->release);

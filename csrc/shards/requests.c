@@ -150,11 +150,26 @@ static void finished(struct worker *w, uint32_t client) {
     sheet_free(c);
 }
 
-static void forget_unfinished(struct worker *w, uint32_t client) {
+static void drop_all_parked(struct worker *w, uint32_t client) {
+    struct parked *parked = &client_at(&w->clients, client)->parked;
+    while (parked->head != parked->tail) drop_parked(w, parked);
+}
+
+/* It may have let go of messages, and the log is to say so when all are gone: that does not end with who asked for it. */
+static bool is_letting_go(const struct client *c) {
+    const struct parked_request *first = parked_first(&c->parked);
+    if (!c->unfinished || !first) return false;
+    const struct message *m = &first->message;
+    return m->kind == MSG_SEEK || (m->kind == MSG_CHANGE && (m->change == CHANGE_EMPTY || m->change == CHANGE_DELETE));
+}
+
+static void leave_unfinished(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
     uint32_t *link = &w->unfinished;
+    if (!c->unfinished) return;
     while (*link != client) link = &client_at(&w->clients, *link)->next_unfinished;
-    *link = client_at(&w->clients, client)->next_unfinished;
-    finished(w, client);
+    *link = c->next_unfinished;
+    c->unfinished = false;
 }
 
 /* Some of the jobs it has are ready again. False: all are. */
@@ -174,20 +189,31 @@ static bool give_back_some(struct worker *w, uint32_t client) {
     return c->inflight_first != 0;
 }
 
+/* But for what it has begun, which nobody hears of. */
+static void has_left(struct worker *w, uint32_t client) {
+    if (parked_first(&client_at(&w->clients, client)->parked))
+        put_off(w, client);
+    else
+        clients_remove(&w->clients, client);
+}
+
 void client_gone(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
+    bool goes_on = is_letting_go(c);
     if (c->waiting) queue_stop_waiting(w, client);
     if (c->runnable) remove_runnable(w, client);
-    if (c->unfinished) forget_unfinished(w, client);
+    leave_unfinished(w, client);
     large_leave(w, client);
-    while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
+    if (!goes_on) finished(w, client);
+    if (!goes_on) drop_all_parked(w, client);
     while (c->watches) opened_ignore(w, client, watch_at(&w->clients, c->watches)->topic);
     if (c->used) opened_use(w, client, 0, false);
     consumers_gone(w, client);
     producers_gone(w, client);
     clients_unname(&w->clients, client);
+    c->acceptor = NOBODY;
     if (!give_back_some(w, client)) {
-        clients_remove(&w->clients, client);
+        has_left(w, client);
         return;
     }
     c->next_unfinished = w->leaving_clients;
@@ -203,7 +229,7 @@ static bool clients_leave(struct worker *w) {
             continue;
         }
         *link = c->next_unfinished;
-        clients_remove(&w->clients, client);
+        has_left(w, client);
     }
     return w->leaving_clients != 0;
 }
@@ -257,6 +283,11 @@ static bool run_parked(struct worker *w, uint32_t client) {
         }
         finished(w, client);
         drop_parked(w, &c->parked);
+        if (c->acceptor == NOBODY) {
+            drop_all_parked(w, client);
+            clients_remove(&w->clients, client);
+            return true;
+        }
         if (is_long(w, walked)) put_off(w, client);
     }
     return true;

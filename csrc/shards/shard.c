@@ -351,8 +351,8 @@ void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uin
     if (of) of->logged_cursor = of->cursor;
 }
 
-void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint64_t until) {
-    struct record head = head_of(w, RECORD_EMPTY, topic_at(&w->topics, topic)->number, until, 0);
+void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint32_t subscription, uint64_t until) {
+    struct record head = head_of(w, RECORD_EMPTY, topic_at(&w->topics, topic)->number, until, subscription);
     append_twice(w, s, &head, NULL, NULL, 0);
 }
 

@@ -156,8 +156,8 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by, uint64_t wall_ns);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
-/* What waits for the topic's first subscription, and comes before `until`, is nobody's any more. */
-void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint64_t until);
+/* What the subscription with this number has, or, 0, what waits for the topic's first one, and comes before `until`, is its no more. */
+void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint32_t subscription, uint64_t until);
 /* How many bytes a topic's record takes beside its header. */
 uint64_t shard_topic_bytes(const struct topic *t);
 

@@ -279,7 +279,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     if (outcome == DONE && *status == STATUS_OK) {
         /* What waited is an ephemeral one's now, and so nobody's after a restart; but not what the topic keeps. */
         if (ephemeral && t->waiting_messages + t->waiting_delayed)
-            shard_log_emptied(w, s, topic, t->keeps ? t->stopped_seq : t->next_seq);
+            shard_log_emptied(w, s, topic, 0, t->keeps ? t->stopped_seq : t->next_seq);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
         *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, adopts && many ? 0 : *subscription, number))) {
@@ -425,7 +425,7 @@ static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t to
     release_wait(w, topic);
     /* So that whoever comes to have the rest meanwhile has no more when the log is read back, either. */
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    if (shard_reserve(w, s, 1, 0, false) == LOG_OK) shard_log_emptied(w, s, topic, c->done);
+    if (shard_reserve(w, s, 1, 0, false) == LOG_OK) shard_log_emptied(w, s, topic, 0, c->done);
     return MORE;
 }
 
@@ -449,13 +449,18 @@ static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t top
     return DONE;
 }
 
-/* What the channel has will be gone. */
+/* What the channel has will be gone: if that takes more than this turn the log knows it from the first on. */
 static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what) {
     const struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    if (what == CHANGE_EMPTY) return subscription_drain(w, client, subscription, subscription_horizon(t), UINT64_MAX);
-    if (what != CHANGE_DELETE) return DONE;
-    return subscription_drain(w, client, subscription, t->stream.end, UINT64_MAX);
+    if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
+    uint64_t until = what == CHANGE_EMPTY ? subscription_horizon(t) : t->stream.end;
+    bool begins = !client_at(&w->clients, client)->done;
+    enum outcome outcome = subscription_drain(w, client, subscription, until, UINT64_MAX);
+    struct shard *shard = shard_of_topic(w, t);
+    if (outcome == MORE && begins && s->number && shard_reserve(w, shard, 1, 0, false) == LOG_OK)
+        shard_log_emptied(w, shard, s->topic, s->number, until);
+    return outcome;
 }
 
 static enum outcome change_subscription(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what,

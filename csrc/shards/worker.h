@@ -133,9 +133,9 @@ struct worker {
     uint64_t turns;
     uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
 
-    struct peer peers[BOARD_MAX_ACCEPTORS];
-    uint64_t peers_there;     /* those that have a channel, as bits */
-    uint64_t push_most_bytes; /* to one of them, before its consumers' windows are short */
+    struct peer peers[BOARD_MAX_ACCEPTORS + 1]; /* the last is NOBODY */
+    uint64_t peers_there;                       /* those that have a channel, as bits */
+    uint64_t push_most_bytes;                   /* to one of them, before its consumers' windows are short */
     struct board *board;
     struct worker_board *count;
 
