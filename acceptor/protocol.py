@@ -45,6 +45,15 @@ class Broker(NamedTuple):
         self.say({"did": "share", "protocol": protocol, "what": what, "message": message})
 
 
+class OwnTls(NamedTuple):
+    """The options of a protocol that is encrypted in a way of its own."""
+
+    cert: str = "tls-cert-file"
+    key: str = "tls-key-file"
+    optional: str = ""  # the flag that says that nobody has to be encrypted; none: it is so anyway
+    demands: Sequence[str] = ()  # those by which everybody has to be, if one is set
+
+
 class OwnConfig(NamedTuple):
     """What a configuration file asks for that is written as the server reads it whose place is taken."""
 
@@ -65,6 +74,7 @@ class Protocol(ABC):
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
     secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
+    own_tls: ClassVar[OwnTls | None] = None  # shows the certificate of the section tls, unless it is told of another
     has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
     hands_over: ClassVar[bool] = False  # connections, to the gateway, which serves a part of it

@@ -8,7 +8,7 @@ from typing import Final
 from mq_shards.acceptor.option_kinds import Choice, File, Kind
 
 OPTIONS: Final[Mapping[str, Kind]] = {
-    "cert": File("the certificate shown where everything is encrypted, as on https:// (PEM)"),
+    "cert": File("the certificate shown by all that has none of its own (PEM)"),
     "key": File("its key (PEM)"),
     "client-ca": File("clients there must show a certificate that this has signed (PEM)"),
     "min-version": Choice("1.2", ("1.2", "1.3"), "the oldest TLS accepted there"),

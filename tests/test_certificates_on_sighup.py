@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+import pulsar
 import pytest
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.options.options import parse
@@ -99,13 +100,15 @@ def made_in(path: Path) -> Certificates:
 
 
 @contextlib.contextmanager
-def running(place: Path, *more: str) -> Iterator[Everywhere]:
+def running(place: Path, *more: str, own: bool = True, tls: bool = True) -> Iterator[Everywhere]:
+    """`own`: NSQ, NATS and Pulsar are told of a certificate each. `tls`: the section tls is."""
     ports = {kind: free_port() for kind in (*SECURE, *OTHERS, OWN)}
     listen = [f"--listen={kind}://{HOST}:{ports[kind]}" for kind in (*SECURE, *OTHERS)]
-    own = f"cert={place / 'own-cert.pem'}&key={place / 'own-key.pem'}"
-    listen.append(f"--listen=beanstalks://{HOST}:{ports[OWN]}?{own}")
-    sets = {
-        "tls.cert": "cert", "tls.key": "key", "nsq.tls-cert": "cert", "nsq.tls-key": "key",
+    behind = f"cert={place / 'own-cert.pem'}&key={place / 'own-key.pem'}"
+    listen.append(f"--listen=beanstalks://{HOST}:{ports[OWN]}?{behind}")
+    sets = {"tls.cert": "cert", "tls.key": "key"} if tls else {}
+    sets |= {} if not own else {
+        "nsq.tls-cert": "cert", "nsq.tls-key": "key",
         "nats.tls-cert-file": "cert", "nats.tls-key-file": "key", "pulsar.tls-cert-file": "cert",
         "pulsar.tls-key-file": "key",
     }  # fmt: skip
@@ -154,6 +157,70 @@ def test_every_listener_shows_the_new_one_and_keeps_who_is_there(
         there["nats"].sendall(b"CONNECT {}\r\nPING\r\n")
         assert b"PONG" in until(there["nats"], b"PONG\r\n")
     assert "Traceback" not in broker.server.said()
+
+
+def test_one_certificate_is_enough_and_nobody_has_to_be_encrypted(tmp_path: Path) -> None:
+    one, two = made_in(tmp_path / "one"), made_in(tmp_path / "two")
+    for made, name in ((one, ""), (one, "own-"), (two, "new-")):
+        Everywhere.show(Everywhere(None, tmp_path, {}), made, name)  # type: ignore[arg-type]
+    config = tmp_path / "mq.toml"
+    config.write_text(f'[tls]\ncert = "{tmp_path}/cert.pem"\nkey = "{tmp_path}/key.pem"\n')
+    with running(tmp_path, "--config", str(config), own=False, tls=False) as broker:
+        kinds = (*SECURE, *OTHERS)
+        assert {kind: broker.shown(kind) == der(one) for kind in kinds} == dict.fromkeys(kinds, True)
+        nats = socket.create_connection((HOST, broker.ports["nats"]), timeout=60)
+        nsq = socket.create_connection((HOST, broker.ports["nsq"]), timeout=60)
+        with nats, nsq:
+            info = orjson.loads(until(nats, b"\r\n").removeprefix(b"INFO "))
+            assert info["tls_available"] and not info.get("tls_required")
+            nats.sendall(b"CONNECT {}\r\nPING\r\n")
+            assert until(nats, b"PONG\r\n")
+            nsq.sendall(b"  V2PUB seen\n\0\0\0\5hello")
+            assert heard(nsq, 10).endswith(b"OK")
+            plain = pulsar.Client(f"pulsar://{HOST}:{broker.ports['pulsar']}")
+            plain.create_producer("seen").send(b"hello")
+            plain.close()
+
+            # Another file for all of them, and those that are connected stay so.
+            config.write_text(f'[tls]\ncert = "{tmp_path}/new-cert.pem"\nkey = "{tmp_path}/new-key.pem"\n')
+            broker.reload()
+            for kind in kinds:
+                wait_until(lambda kind=kind: broker.shown(kind) == der(two), f"{kind} shows the new one")
+            nats.sendall(b"PING\r\n")
+            assert until(nats, b"PONG\r\n")
+            nsq.sendall(b"PUB seen\n\0\0\0\5hello")
+            assert heard(nsq, 10).endswith(b"OK")
+        assert "Traceback" not in broker.server.said()
+
+
+def test_a_protocol_may_have_one_of_its_own_or_none_or_demand_more(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path)
+    one = [f"--set=tls.cert={pair.server.cert}", f"--set=tls.key={pair.server.key}"]
+    other = (str(pair.client.cert), str(pair.client.key))
+
+    settings = parse(one).settings
+    for section, cert, key in (
+        ("nsq", "tls-cert", "tls-key"),
+        ("nats", "tls-cert-file", "tls-key-file"),
+        ("pulsar", "tls-cert-file", "tls-key-file"),
+    ):
+        assert (settings[section][cert], settings[section][key]) == (str(pair.server.cert), str(pair.server.key))
+        own = parse([*one, f"--set={section}.{cert}={other[0]}", f"--set={section}.{key}={other[1]}"]).settings
+        assert (own[section][cert], own[section][key]) == other
+        assert not own["nats"]["allow-non-tls"] or section != "nats"
+        assert not parse([*one, f"--set={section}.{cert}="]).settings[section][key]
+    assert settings["nsq"]["tls-required"] == "false"
+    assert settings["nats"]["allow-non-tls"]
+    assert not settings["nats"]["cluster-tls-cert-file"]
+    assert parse([*one, "--set=nats.tls-timeout=1s"]).settings["nats"]["allow-non-tls"]
+    assert not parse([*one, "--set=nats.tls-verify=true"]).settings["nats"]["allow-non-tls"]
+    assert parse([*one, "--set=nsq.tls-client-auth-policy=require"]).settings["nsq"]["tls-required"] == "true"
+
+
+def test_a_default_that_cannot_be_used_is_named_as_what_it_is(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path)
+    with pytest.raises(OptionsError, match=r"tls\.cert .*key values mismatch"):
+        parse([f"--set=tls.cert={pair.server.cert}", f"--set=tls.key={pair.client.key}"])
 
 
 @pytest.mark.parametrize("kind", ["https", "beanstalks"])

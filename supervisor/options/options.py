@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
@@ -183,8 +183,8 @@ class Options:
 
     def check_files(self) -> None:
         """Once more: who has become another user may not be able to read certificates. Raises OptionsError."""
-        _check_protocols(self.settings)
         _check_secure(self.listen, self.settings)
+        _check_protocols(self.settings)
 
     @property
     def gateway(self) -> bool:
@@ -304,6 +304,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     settings = default_settings()
     for (section, name), (where, value) in sections.items():
         settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
+    _offer_tls(settings, sections)
     _check_protocols(settings)
 
     def count(name: str, maximum: int) -> int | None:
@@ -378,15 +379,38 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
 
 def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
     shown = dict.fromkeys((one.cert, one.key) for one in listen if one.protocol in SECURE)
-    if not shown:
-        return
+    if settings["tls"]["cert"] and settings["tls"]["key"]:
+        shown[("", "")] = None
+    if shown:
+        _check_certificates(settings, shown)
+
+
+def _check_certificates(settings: Settings, pairs: Iterable[tuple[str, str]]) -> None:
+    """Certificates and keys; empty: those of the section tls."""
     from mq_shards.acceptor.secure import secure_context  # which brings the ssl library
 
-    for cert, key in shown:
+    for cert, key in pairs:
         try:
             secure_context(settings["tls"], cert, key)
         except ValueError as error:
             raise OptionsError(str(error)) from None
+
+
+def _offer_tls(settings: Settings, said: Collection[tuple[str, str]]) -> None:
+    """One certificate by default: that of the section tls is also shown by protocols that are encrypted in a way of
+    their own, if nothing is said of theirs."""
+    cert, key = (str(settings["tls"][name]) for name in ("cert", "key"))
+    if not cert or not key:
+        return
+    _check_certificates(settings, [("", "")])  # so that a complaint names these options
+    for name, protocol in PROTOCOLS.items():
+        own = protocol.own_tls
+        if own is None or (name, own.cert) in said or (name, own.key) in said:
+            continue
+        section = settings[name]
+        section |= {own.cert: cert, own.key: key}
+        if own.optional and all(section[demand] == protocol.options[demand].default for demand in own.demands):
+            section[own.optional] = True
 
 
 def _shards(given: int | None, settings: Settings) -> int | None:

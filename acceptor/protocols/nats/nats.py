@@ -27,7 +27,7 @@ import orjson
 from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import Setting
-from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
+from mq_shards.acceptor.protocol import Broker, OwnConfig, OwnTls, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import options as nats_options
 from mq_shards.acceptor.protocols.nats import orders, reasons
@@ -87,6 +87,7 @@ class Nats(Guarding):
     has_lame_duck = True
     reloadable = frozenset(options) - nats_options.FIXED
     secrets = nats_options.SECRETS
+    own_tls = OwnTls(optional="allow-non-tls", demands=nats_tls_options.DEMANDS)
     config_of = "nats-server"
 
     @classmethod

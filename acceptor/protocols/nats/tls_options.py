@@ -64,5 +64,9 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 
 
+# What says that clients are to encrypt, whatever certificate they are shown.
+DEMANDS: Final = ("tls-verify", "tls-verify-and-map", "tls-handshake-first", "tls-pinned-certs")
+
+
 def are_set(settings: Mapping[str, Any]) -> bool:
     return any(settings[name] != kind.default for name, kind in OPTIONS.items())

@@ -26,7 +26,7 @@ from mq_shards.acceptor.access.logins import Said
 from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.acceptor.option_kinds import Setting
-from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OwnTls, Protocol, Settings
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq.identify import (
     TEXT_CHARACTERS,
@@ -118,6 +118,8 @@ class Nsq(Protocol):
     example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
     options = nsq_options.OPTIONS
     instead = nsq_options.INSTEAD
+    own_tls = OwnTls("tls-cert", "tls-key")
+    reloadable = frozenset({own_tls.cert, own_tls.key})
     has_logins = True
 
     @classmethod
@@ -170,7 +172,7 @@ class Nsq(Protocol):
         engine.set("nsq.tls-required", int(nsq_options.is_tls_required(settings)))
 
     def reload(self, settings: Settings) -> None:
-        """None of its options may change, so it is about certificates: who comes is shown what the files have now.
+        """It is about certificates: who comes is shown what the files have now.
         Raises ValueError: all is as before."""
         self._make_tls = _tls_factory(settings)
         if self._auth is not None:

@@ -35,7 +35,7 @@ from mq_shards.acceptor.option_kinds import (
     Setting,
     Text,
 )
-from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OwnTls, Protocol, Settings
 from mq_shards.acceptor.protocols.pulsar import credentials as pulsar_credentials
 from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
@@ -90,6 +90,8 @@ class Pulsar(Protocol):
         **pulsar_credentials.OPTIONS,
     }
 
+    own_tls = OwnTls()
+    reloadable = frozenset({own_tls.cert, own_tls.key})
     has_logins = True
 
     @classmethod
@@ -153,8 +155,8 @@ class Pulsar(Protocol):
         self._address = (host, port)
 
     def reload(self, settings: Settings) -> None:
-        """None of its options may change, so it is about files: certificates, keys that tokens are verified with,
-        passwords. Who is connected stays so. Raises ValueError: all is as before."""
+        """It is about files: certificates, keys that tokens are verified with, passwords. Who is connected stays so.
+        Raises ValueError: all is as before."""
         context, credentials = _context(settings), pulsar_credentials.Credentials.of(settings)
         self._context = context
         self._authentication.learn(credentials)
