@@ -4,7 +4,8 @@
     records   magic, bytes, CRC-32C (of the generation, the place and the payload), payload
 
 A record is durable when append() returns. What a crash left behind the last whole record is cut off; a record in the
-middle that cannot be read is named, and what lies behind it is read on. The file is written anew, under the next
+middle that cannot be read is named, and what lies behind it is read on. Where the head cannot be read the records say
+what it said. The file is written anew, under the next
 generation, when much of it is outlived; bytes of an earlier generation never look valid.
 
 Knows nothing of what is in a record. Runs in threads: every call may wait for the disk.
@@ -15,15 +16,17 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from mq_shards.gateway.pulsar.generation import generation_of
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.durable import sync_directory
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 8 << 20
+MAX_ASIDE: Final = 16  # damaged files of one generation that are kept
 
 _MAGIC: Final = b"MQPULSAR"
 _HEAD: Final = struct.Struct("<8sIQI")
@@ -39,6 +42,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self.bytes = 0
+        self.is_damaged = False  # open() has found that something is lost which was once durable
         self._generation = 0
         self._fd = -1
         self._in_doubt = False  # what the disk has behind the last append is not known
@@ -48,6 +52,7 @@ class Journal:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        self.is_damaged = False
         is_first = not self.path.parent.exists()
         self.path.parent.mkdir(mode=0o750, exist_ok=True)
         if not self.path.exists():
@@ -60,14 +65,16 @@ class Journal:
             os.fsync(self._fd)
             sync_directory(self.path.parent)
         data = self.path.read_bytes()
-        self._generation = self._read_head(data)
+        head_damages = self._read_head(data)
         payloads, damages, self.bytes = self._read_records(data)
+        damages = head_damages + damages
+        self.is_damaged = bool(damages)
         if damages:
             self._keep_aside(data)
             self.rewrite(payloads)
         elif self.bytes < len(data):
             if not self._is_cut_short(data):
-                with contextlib.suppress(OSError):  # a disk that is full is served nevertheless
+                with contextlib.suppress(OSError, JournalError):  # a disk that is full is served nevertheless
                     self._keep_aside(data)
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
@@ -121,9 +128,16 @@ class Journal:
             self._fd = -1
 
     def _keep_aside(self, data: bytes) -> None:
-        aside = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
-        if aside.exists():
-            return
+        """Under a name of its own, unless it is there already: from a start that came no further."""
+        named = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
+        for number in range(MAX_ASIDE):
+            aside = named.with_name(f"{named.name}-{number}") if number else named
+            if not aside.exists():
+                break
+            if aside.stat().st_size == len(data) and aside.read_bytes() == data:
+                return
+        else:
+            raise JournalError(f"{self.path} is damaged, and there are {MAX_ASIDE} of {named} already")
         try:
             aside.write_bytes(data)
         except OSError:
@@ -132,17 +146,28 @@ class Journal:
 
     # --- the format -------------------------------------------------------------------------------------------------
 
-    def _read_head(self, data: bytes) -> int:
-        if len(data) < _HEAD.size:
-            raise JournalError(f"{self.path} has no head: it is cut off, or no catalog of ours")
-        magic, version, generation, crc = _HEAD.unpack_from(data)
-        if magic != _MAGIC:
-            raise JournalError(f"{self.path} is no catalog of ours")
-        if crc != crc32c(data[: _HEAD.size - 4]):
-            raise JournalError(f"{self.path} has a damaged head")
-        if version != VERSION:
-            raise JournalError(f"{self.path} has version {version}, which this mq-shards does not know")
-        return int(generation)
+    def _read_head(self, data: bytes) -> list[str]:
+        """Sets the generation. What is wrong with it, if anything is. JournalError: a version that we do not know."""
+        if len(data) >= _HEAD.size:
+            magic, version, self._generation, crc = _HEAD.unpack_from(data)
+            if magic == _MAGIC and crc == crc32c(data[: _HEAD.size - 4]):
+                if version != VERSION:
+                    raise JournalError(f"{self.path} has version {version}, which this mq-shards does not know")
+                return []
+        generation = generation_of(self._likely_records(data))
+        self._generation = generation or 0
+        if generation is None:
+            return [f"{self.path} has neither head nor records: it is made anew, and nothing of before is known"]
+        return [f"{self.path} has a damaged head: its records are read as those of generation {generation}"]
+
+    def _likely_records(self, data: bytes) -> Iterator[tuple[int, bytes, int]]:
+        """Place, payload and checksum of what has the form of one."""
+        at = -1
+        while (at := data.find(_RECORD_MAGIC, at + 1)) >= 0:
+            if at + _RECORD.size <= len(data):
+                _, size, crc = _RECORD.unpack_from(data, at)
+                if size <= min(MAX_RECORD_BYTES, len(data) - at - _RECORD.size):
+                    yield at, data[at + _RECORD.size : at + _RECORD.size + size], crc
 
     def _read_records(self, data: bytes) -> tuple[list[bytes], list[str], int]:
         """The payloads, damages, and where the last whole record ends."""

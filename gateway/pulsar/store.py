@@ -14,13 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, OutOfPlaceError, Record, decode, encode
+from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, Record, decode, encode
 from mq_shards.gateway.pulsar.journal import Journal, JournalError
 from mq_shards.gateway.pulsar.leftovers import FILE
+from mq_shards.gateway.pulsar.replay import replay
 
 # The log is written anew when it is larger than this, and than so many times what it would be then.
 REWRITE_BYTES: Final = 4 << 20
 REWRITE_FACTOR: Final = 4
+MAX_NAMED: Final = 64  # lines of what is made again
 
 log = logging.getLogger(__name__)
 
@@ -67,18 +69,20 @@ class Store:
         payloads, damages = self._journal.open()
         for damage in damages:
             log.error("%s", damage)
-        if not payloads:
+        if not payloads and not self._journal.is_damaged:
             payloads = [encode(record) for record in FIRST]
             self._journal.append(payloads)
-        catalog = Catalog()
-        wrong: list[str] = []
-        for payload in payloads:
-            try:
-                catalog.apply(decode(payload))
-            except OutOfPlaceError as error:  # what it is about was lost to damage
-                wrong.append(str(error))
-        if wrong:
-            log.error("%s: %d records are left out, the first of them: %s", self._journal.path, len(wrong), wrong[0])
+        found = replay(map(decode, payloads), is_damaged=self._journal.is_damaged)
+        path, left_out = self._journal.path, found.left_out
+        if left_out:
+            log.error("%s: %d records are left out, the first of them: %s", path, len(left_out), left_out[0])
+        for lost in found.made_again[:MAX_NAMED]:
+            log.error("%s: %s was lost, and is made again without its policies and roles", path, lost)
+        if len(found.made_again) > MAX_NAMED:
+            log.error("%s: and so are %d more", path, len(found.made_again) - MAX_NAMED)
+        catalog = found.catalog
+        if self._journal.is_damaged or not found.is_whole:
+            self._journal.rewrite(encode(record) for record in catalog.records())
         self._fresh_bytes = self._journal.bytes
         if self._fresh_bytes > REWRITE_BYTES:
             self._fresh_bytes = sum(len(encode(record)) for record in catalog.records())

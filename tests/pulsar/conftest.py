@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.pulsar.control_side import Run, around
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire
 
@@ -28,3 +30,8 @@ def topic() -> str:
 def wire(server: PulsarServer) -> Iterator[Wire]:
     with Wire(server.port) as wire:
         yield wire.connect()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda test: around(test, tmp_path)

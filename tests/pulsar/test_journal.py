@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mq_shards.gateway.pulsar.journal import Journal, JournalError
+from mq_shards.gateway.pulsar.journal import MAX_ASIDE, Journal, JournalError
 
 PAYLOADS = [b"one", b"", b"three" * 100, bytes(range(256)), b"five"]
 
@@ -75,16 +75,59 @@ def test_damage_in_the_middle_is_named_and_what_lies_behind_it_is_read(tmp_path:
         assert reopened(path) == (payloads, []), "said once"
 
 
-def test_what_is_no_log_of_ours_is_refused_with_a_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("generations", [0, 3])
+def test_a_head_that_cannot_be_read_costs_nothing_but_what_lies_in_its_sector(tmp_path: Path, generations: int) -> None:
     path = tmp_path / "pulsar" / "catalog"
-    whole = written(path)
-    version = bytearray(whole)
-    version[8] = 9
-    for data, why in ((b"", "no head"), (b"x" * 100, "no catalog of ours"), (bytes(version), "damaged head")):
+    payloads = ["ŚRC".encode() * 20, *PAYLOADS]  # which looks like the beginning of records in a record
+    journal = Journal(path)
+    journal.open()
+    for _ in range(generations):
+        journal.rewrite([])
+    journal.append(payloads)
+    journal.close()
+    whole = path.read_bytes()
+    first = 24 + 12 + len(payloads[0])
+    for damaged, there in (
+        (range(24), payloads),
+        (range(8, 9), payloads),
+        (range(20), payloads),
+        (range(first), PAYLOADS),
+    ):
+        data = bytearray(whole)
+        for place in damaged:
+            data[place] ^= 0xFF if len(damaged) == 1 else data[place]
         path.write_bytes(data)
-        with pytest.raises(JournalError, match=why):
-            reopened(path)
-        assert path.read_bytes() == data
+        read, said = reopened(path)
+        assert read == there
+        assert f"damaged head: its records are read as those of generation {generations + 1}" in said[0]
+        assert reopened(path) == (there, []), "said once"
+        kept = list(path.parent.glob("catalog.damaged-*"))
+        assert bytes(data) in [one.read_bytes() for one in kept]
+    assert len(kept) == 4, "each under a name of its own"
+
+
+def test_what_has_neither_head_nor_records_is_kept_aside_and_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    written(path)
+    for data in (b"", b"x" * 100, bytes(4096), b"\xc5\x9aRC", b"x" * 100):
+        path.write_bytes(data)
+        payloads, said = reopened(path)
+        assert payloads == [] and "neither head nor records" in said[0]
+        assert reopened(path) == ([], [])
+    kept = [one.read_bytes() for one in path.parent.glob("catalog.damaged-*")]
+    assert sorted(kept) == sorted([b"", b"x" * 100, bytes(4096), b"\xc5\x9aRC"])
+
+
+def test_damage_without_end_does_not_fill_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    written(path)
+    for number in range(MAX_ASIDE):
+        path.write_bytes(b"%d" % number)
+        reopened(path)
+    path.write_bytes(b"again")
+    with pytest.raises(JournalError, match="there are 16 of"):
+        reopened(path)
+    assert path.read_bytes() == b"again"
 
 
 def test_what_is_cut_off_is_kept_aside_unless_a_write_was_cut_short(tmp_path: Path) -> None:
