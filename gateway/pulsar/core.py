@@ -220,8 +220,8 @@ class Core:
         return found[0] if found else None
 
     async def names(self) -> list[str]:
-        """Of all topics that there are, but tubes that nobody has put anything into. The same list while it is
-        believed, not to be changed."""
+        """Of all topics that there are, but tubes that nobody has put anything into. Not to be changed; the same list
+        as long as workers say the same, so that what was made of it holds."""
         async with self._naming:  # who asks meanwhile has what the first is told
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:
@@ -229,14 +229,19 @@ class Core:
             asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
             names: list[str] = []
             keeping: set[str] = set()
+            before = iter(self._names)
+            as_before = True
             for answer in await asyncio.gather(*asked):
                 async for topic in catalog.each(answer.body):
                     if is_there(topic):
+                        as_before = as_before and next(before, None) == topic.name
                         names.append(topic.name)
                     if any(channel.name == RETENTION for channel in topic.channels):
                         keeping.add(topic.name)
-            self._names, self._names_at, self._names_after, self.keeping = names, now, changes, keeping
-            return names
+            if not as_before or len(names) != len(self._names):
+                self._names = names
+            self._names_at, self._names_after, self.keeping = now, changes, keeping
+            return self._names
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

@@ -255,7 +255,8 @@ class HttpNamespaces:
             f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
             # subscription/NAME to grant, NAME/ROLE to revoke.
             f"{ns}/permissions/{{role}}/{{of}}": {
-                "POST": self._grant_subscription, "DELETE": self._revoke_subscription,
+                "POST": self._grant_subscription,
+                "DELETE": self._revoke_subscription,
             },
             f"{ns}/properties": {"GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_properties},
             f"{ns}/property/{{key}}": {"GET": self._property, "DELETE": self._no_property},
@@ -365,9 +366,7 @@ class HttpNamespaces:
         await self._control.store.settled()
         return json_of(found)
 
-    async def _set_granted(
-        self, call: Call, granted: dict[str, list[str]], to: str = "namespace_auth"
-    ) -> Answer:
+    async def _set_granted(self, call: Call, granted: dict[str, list[str]], to: str = "namespace_auth") -> Answer:
         if len(granted) > MAX_ROLES or any(len(some) > MAX_ROLES for some in granted.values()):
             raise too_many("there are as many roles as there may be")
         before = self._found(call).policies.get("auth_policies", {})

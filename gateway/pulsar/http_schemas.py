@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
@@ -11,8 +11,12 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
-from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
+from mq_shards.gateway.pulsar.requests import JSON, Call, Routes, json_of
 from mq_shards.gateway.pulsar.schemas import TYPES, key_and_value, raw_data
+from mq_shards.gateway.turns import Turns
+
+# Of all versions in one answer, as they are kept (base64).
+MAX_SHOWN_BYTES: Final = 16 << 20
 
 
 class HttpSchemas:
@@ -42,6 +46,7 @@ class HttpSchemas:
 
     async def _get_version(self, call: Call) -> Answer:
         versions = self._control.store.catalog.schemas.get(str(self._name(call).base), [])
+        await self._control.store.settled()
         wanted = call.number("version")
         found = next((schema for schema in versions if schema.version == wanted), None)
         if found is None or found.is_deleted:
@@ -52,7 +57,16 @@ class HttpSchemas:
         live = self._control.store.catalog.live_schemas(str(self._name(call).base))
         if not live:
             raise not_found("Schema not found")
-        return json_of({"getSchemaResponses": [_shown(schema) for schema in live]})
+        if sum(len(schema.data) for schema in live) > MAX_SHOWN_BYTES:
+            raise RefusedError(
+                413, "NotAllowedError", "these schemas are too much for one answer: ask for each version"
+            )
+        await self._control.store.settled()
+        shown, turns = [], Turns()
+        for schema in live:
+            shown.append(orjson.dumps(_shown(schema)))
+            await turns.pause()
+        return Answer(200, b'{"getSchemaResponses":[' + b",".join(shown) + b"]}", JSON)
 
     async def _put(self, call: Call) -> Answer:
         new = await _given(call)

@@ -203,7 +203,7 @@ class Questions:
             if found != asked.get("hash"):
                 await _check_size(names)
         except Exception:
-            self._watches.unwatch(acceptor, number)
+            self._watches.unwatch(acceptor, number, matches)
             raise
         return {"topics": [] if found == asked.get("hash") else names, "hash": found}
 

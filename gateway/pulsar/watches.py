@@ -91,9 +91,11 @@ class Watches:
         self._names += len(names)
         return names
 
-    def unwatch(self, acceptor: int, number: int) -> None:
-        watcher = self._watchers.pop((acceptor, number), None)
-        if watcher is not None:
+    def unwatch(self, acceptor: int, number: int, only: Matcher | None = None) -> None:
+        """`only`: if it is the one that was given for that, and nobody has asked anew."""
+        watcher = self._watchers.get((acceptor, number))
+        if watcher is not None and (only is None or watcher.matches is only):
+            del self._watchers[acceptor, number]
             self._watched[watcher.namespace] -= 1
             if not self._watched[watcher.namespace]:
                 del self._watched[watcher.namespace]

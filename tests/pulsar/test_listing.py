@@ -8,16 +8,22 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.csrc._core import ffi
 from mq_shards.gateway import turns
+from mq_shards.gateway.catalog import DURABLE
+from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import listing, questions, watches
+from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.listing import topics_hash
+from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.turns import sorted_in_turns
 
-from tests.pulsar.test_catalog import Side, T, around
+from tests.pulsar.control_side import Side, T, around
 
 NAMESPACE = "public/default"
 
@@ -152,6 +158,69 @@ def test_a_topic_that_comes_or_goes_while_a_watcher_is_told_what_there_is_is_not
         assert side.calls.told == [], "it has heard all of that"
 
     around(test, None)
+
+
+def test_a_watcher_that_asked_anew_is_told_though_its_first_question_is_refused_later() -> None:
+    async def test(side: Side) -> None:
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        names_of = side.control.topics_of_mode
+
+        async def fails(namespace: str, mode: str) -> list[str]:
+            side.control.topics_of_mode = names_of  # type: ignore[method-assign]
+            asked.set()
+            await go_on.wait()
+            raise StoreError("the disk is full")
+
+        side.control.topics_of_mode = fails  # type: ignore[method-assign]
+        wanted = {"watcher": 1, "namespace": NAMESPACE, "pattern": ".*"}
+        first = asyncio.create_task(side.ask("watch", **wanted))
+        await asked.wait()
+        assert (await side.ask("watch", **wanted))["topics"] == []
+        go_on.set()
+        assert (await first)["error"] == "ServiceNotReady"
+        await side.control.create_new(topic_name(T + "t"), 0)
+        await until(lambda: side.calls.told)
+        assert side.calls.told[0][1]["new"] == [T + "t"]
+        await side.ask("unwatch", watcher=1)
+        assert (side.watches._names, side.watches._size, dict(side.watches._watched)) == (0, 0, {})
+
+    around(test, None)
+
+
+def catalog_of(names: list[str]) -> bytes:
+    """As a worker says it."""
+    said = b""
+    for name in names:
+        figures = ffi.new("struct topic_figures *", {"name_bytes": len(name), "flags": DURABLE})
+        said += bytes(ffi.buffer(figures)) + name.encode()
+    return said
+
+
+@pytest.mark.parametrize(
+    "then", [["a", "b", "c"], ["a", "b"], ["a", "b", "c", "d"], ["a", "x", "c"], ["x", "b", "c"], []]
+)
+def test_what_workers_say_again_is_the_list_that_it_was_unless_any_name_is_another(
+    then: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since other lists are made of it."""
+    first = ["a", "b", "c"]
+    monkeypatch.setattr(core_module, "NAMES_S", 0.0)
+
+    async def test() -> None:
+        core = Core(cast(Any, SimpleNamespace(workers=2)), cast(Any, None))
+        says = [first[:2], first[2:]]
+
+        async def ask(worker: int, _kind: int) -> SimpleNamespace:
+            return SimpleNamespace(body=catalog_of(says[worker]))
+
+        core._ask = ask  # type: ignore[method-assign, assignment]
+        before = await core.names()
+        assert before == first
+        says = [then[:2], then[2:]]
+        found = await core.names()
+        assert found == then and (found is before) == (then == first)
+
+    asyncio.run(test())
 
 
 def test_what_is_longer_than_a_frame_is_refused_unless_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

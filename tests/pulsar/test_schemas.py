@@ -7,14 +7,19 @@ import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
+import orjson
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
-from mq_shards.gateway.pulsar import schema_checks, schemas
+from mq_shards.gateway import turns
+from mq_shards.gateway.pulsar import http_schemas, schema_checks, schemas
 from mq_shards.gateway.pulsar.catalog import Schema
+from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
+from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.requests import Call
 
-from tests.pulsar.test_catalog import Side, T, around, schema
+from tests.pulsar.control_side import Side, T, around, schema
 
 A = '{"name": "a", "type": "int"}'
 LARGE = f'{A}, {{"name": "b", "type": "int", "doc": "{"x" * 20_000}"}}'
@@ -180,5 +185,38 @@ def test_schemas_that_are_too_long_together_are_not_compared(monkeypatch: pytest
         answers = [await side.ask("put-schema", topic=T + "t", **schema(one)) for one in versions]
         assert answers[0] == {"version": 0} and "too many to be compared" in answers[-1]["reason"]
         assert await side.ask("put-schema", topic=T + "t", **schema(versions[0])) == {"version": 0}, "the same"
+
+    around(test, None)
+
+
+def test_all_schemas_of_a_topic_are_shown_one_a_turn_and_as_many_as_one_answer_may_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0.0)  # as if the clock of each turn had run out
+    names = {"tenant": "public", "namespace": "default", "topic": "t"}
+
+    async def test(side: Side) -> None:
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_COMPATIBLE"})
+        await side.control.create_new(topic_name(T + "t"), 0)
+        for i in range(20):
+            await side.ask("put-schema", topic=T + "t", **schema(f'{{"name": "f{i}", "type": "int"}}'))
+        http, call = HttpSchemas(side.control), Call(cast(Any, None), cast(Any, None), names, {})
+        others = 0
+
+        async def run_others() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(run_others())
+        shown = orjson.loads((await http._all(call)).body)["getSchemaResponses"]
+        task.cancel()
+        assert [one["version"] for one in shown] == list(range(20))
+        assert all(f'"f{i}"' in one["data"] for i, one in enumerate(shown))
+        assert others >= 20
+        monkeypatch.setattr(http_schemas, "MAX_SHOWN_BYTES", 1000)
+        with pytest.raises(RefusedError, match="ask for each version"):
+            await http._all(call)
 
     around(test, None)
