@@ -124,6 +124,7 @@ struct acceptor {
 
     struct blocks blocks;
     struct connection_list dirty;
+    struct connection_list late; /* dirty too, but a turn had sent to many: in the order in which they came */
     struct connection_list runnable;
     struct connection_list running;  /* the list that is being worked off */
     uint64_t codecs_left;            /* bits of codecs that go on in the next turn */
@@ -154,6 +155,8 @@ struct acceptor {
     int events_taken;  /* in the last turn */
     size_t sent_bytes; /* in this turn */
     size_t handed;     /* ... who was looked at, to be given a message: see HANDED_PER_TURN */
+    size_t heard_to;   /* how many of these there were when other acceptors had been heard */
+    bool others_next;  /* clients here had something handed out after other acceptors had */
 };
 
 /* A codec's own state of this acceptor. */
@@ -181,6 +184,11 @@ static inline uint64_t ids_take(struct acceptor *a, const struct binding *topic,
 static inline bool draining(const struct acceptor *a) {
     /* Relaxed: a switch that is thrown once, and nothing hangs on when exactly it is seen. */
     return atomic_load_explicit(&a->board->draining, memory_order_relaxed) != 0;
+}
+
+/* Nobody waits for a turn to be sent what there is. */
+static inline bool is_all_sent(const struct acceptor *a) {
+    return a->dirty.count == 0 && a->late.count == 0;
 }
 
 static inline uint64_t bit_of(uint32_t worker) {
@@ -320,6 +328,10 @@ static inline void socket_dirty(struct acceptor *a, struct connection *c) {
     connection_list_add(&a->dirty, c->number);
 }
 
+/* Those that have become dirty since the list had so many are late, if they are more than a turn sends to: who has something to send
+ * for another reason does not wait behind them. */
+void socket_put_off(struct acceptor *a, size_t had);
+
 /* Room for `bytes` of output, completed by socket_written; NULL when memory is short: the connection is closed then. */
 static inline uint8_t *socket_room(struct acceptor *a, struct connection *c, size_t bytes) {
     uint8_t *room = output_room(&a->blocks, &c->out, bytes);
@@ -353,8 +365,14 @@ static inline bool stalled_by(struct acceptor *a, struct connection *c, enum sta
     return stalled(c, why);
 }
 
-/* What is published is handed out in one go, and then the next: as long as not so many have been looked at in this turn. */
-enum { HANDED_PER_TURN = 1 << 16, HANDED_BYTES = 256 /* that cost about as much as looking at one more */ };
+/* What is published is handed out in one go, and then the next: as long as not so many have been looked at in this turn. While some
+ * wait for a later turn to be sent what they have, others of a turn's count too, but for a few: what waits does not grow faster than
+ * it is sent. */
+enum {
+    HANDED_PER_TURN = 1 << 16,
+    HANDED_WHILE_LATE = HANDED_PER_TURN / 32,
+    HANDED_BYTES = 256 /* that cost about as much as looking at one more */
+};
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(struct acceptor *a, struct connection *c) {

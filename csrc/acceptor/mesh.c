@@ -105,7 +105,12 @@ static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     return any;
 }
 
-bool mesh_hear(struct acceptor *a) {
+/* What was handed out before has not been sent yet: then those here and others take turns. */
+static bool must_wait(const struct acceptor *a) {
+    return a->handed >= (a->others_next ? HANDED_PER_TURN : HANDED_PER_TURN / 2);
+}
+
+static bool hear_others(struct acceptor *a) {
     bool any = false;
     for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
         uint32_t other = first_of(rest);
@@ -118,6 +123,14 @@ bool mesh_hear(struct acceptor *a) {
             upcall_push(a, UPCALL_BROKEN, BOARD_MAX_WORKERS + other, 0, NULL, NULL, 0);
         }
     }
+    return any;
+}
+
+bool mesh_hear(struct acceptor *a) {
+    size_t before = a->handed;
+    bool any = !must_wait(a) && hear_others(a);
+    if (a->handed > before) a->others_next = false;
+    a->heard_to = a->handed;
     return any;
 }
 

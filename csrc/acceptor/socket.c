@@ -466,6 +466,12 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
     listen_for(a, c);
 }
 
+void socket_put_off(struct acceptor *a, size_t had) {
+    if (a->dirty.count - had <= SENDS_PER_TURN) return;
+    for (size_t i = had; i < a->dirty.count; i++) connection_list_add(&a->late, a->dirty.items[i]);
+    a->dirty.count = had;
+}
+
 void socket_flush(struct acceptor *a, struct connection *c) {
     flush(a, c, a->sent_bytes < SEND_BYTES_PER_TURN ? SEND_BYTES_PER_TURN : SHORT_SEND_BYTES);
 }

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -103,19 +104,47 @@ static bool is_held(const struct connection *c) {
     return bytes > 0 && bytes <= HELD_BYTES;
 }
 
+/* Those who were too many for an earlier turn. Who would have to wait for something else is one of the next turn's. */
+static void flush_late(struct acceptor *a, size_t most) {
+    struct connection_list *late = &a->late;
+    size_t at = 0;
+    while (at < late->count && most > 0) {
+        struct connection *c = connection_find(a, late->items[at++]);
+        if (c == NULL || !c->dirty) continue;
+        if (compression_waits(a, c)) {
+            connection_list_add(&a->dirty, c->number);
+            continue;
+        }
+        socket_flush(a, c);
+        most--;
+    }
+    late->count -= at;
+    memmove(late->items, late->items + at, late->count * sizeof *late->items);
+}
+
 /* Who is met again after the others has sent in this turn, and may go on as long as all together have not sent much. */
 static void flush_dirty(struct acceptor *a) {
-    size_t held = 0, others = a->dirty.count;
+    size_t held = 0, sends = 0, others = a->dirty.count;
     for (size_t i = 0; i < a->dirty.count; i++) {
         struct connection *c = connection_find(a, a->dirty.items[i]);
         if (c == NULL || !c->dirty) continue;
         bool has_had_much = i >= others && a->sent_bytes >= SEND_BYTES_PER_TURN;
         if (has_had_much || compression_waits(a, c) || (a->held_turns > 0 && is_held(c)))
             a->dirty.items[held++] = c->number;
-        else
+        else if (sends++ < SENDS_PER_TURN)
             socket_flush(a, c);
+        else
+            connection_list_add(&a->late, c->number);
     }
     a->dirty.count = held;
+    if (a->late.count == 0) return;
+    flush_late(a, sends + LATE_SENDS_PER_TURN < SENDS_PER_TURN ? SENDS_PER_TURN - sends : LATE_SENDS_PER_TURN);
+}
+
+/* Of what was handed out to very many, as much as they were not sent in the turns since is still this turn's. */
+static void begin_to_hand_out(struct acceptor *a) {
+    if (a->handed > a->heard_to) a->others_next = true;
+    a->handed = a->late.count > 0 && a->handed > HANDED_WHILE_LATE ? a->handed - HANDED_WHILE_LATE : 0;
 }
 
 static void on_event(struct acceptor *a, const struct epoll_event *event) {
@@ -190,7 +219,8 @@ static void publish_all(struct acceptor *a) {
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
-    a->sent_bytes = a->opened_bytes = a->made_bytes = a->handed = 0;
+    a->sent_bytes = a->opened_bytes = a->made_bytes = 0;
+    begin_to_hand_out(a);
     bool heard = peers_hear(a);
     a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
     heard |= mesh_hear(a);
@@ -206,7 +236,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     flush_dirty(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
     bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
-    is_left |= a->dirty.count > 0; /* what is sent in the next turn */
+    is_left |= !is_all_sent(a); /* what is sent in the next turn */
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
     if (timeout_ms != 0) {

@@ -29,6 +29,7 @@ struct nats_delivery {
     struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
     uint64_t delivered, bytes;
     uint64_t looked; /* at so many who might have it */
+    size_t dirty;    /* connections that had something to send before */
     struct nats_account *account;
 };
 
@@ -46,6 +47,7 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     d.is_cut = d.answers = d.kept = false;
     d.shared = NULL;
     d.delivered = d.bytes = d.looked = 0;
+    d.dirty = a->dirty.count;
     d.account = account;
     return d;
 }

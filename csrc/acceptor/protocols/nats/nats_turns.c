@@ -10,11 +10,11 @@ bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct c
     return stalled(c, STALL_TURN);
 }
 
-/* One at least; who has to wait again stands behind the others. */
+/* One at least, unless what was handed out before is still to be sent; who has to wait again stands behind the others. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server) {
     struct connection_list *waiting = &server->publishers;
     size_t at = 0, count = waiting->count;
-    while (at < count && (at == 0 || a->handed < HANDED_PER_TURN)) {
+    while (at < count && (a->handed < HANDED_PER_TURN || (at == 0 && a->late.count == 0))) {
         struct connection *c = connection_find(a, waiting->items[at++]);
         if (c == NULL || c->stall != STALL_TURN) continue;
         c->stall = STALL_NONE;
