@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mq_shards.acceptor import engine
+from mq_shards.acceptor import engine, named_files
 from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
@@ -253,6 +253,7 @@ class AcceptorProcess:
                     self._engine.mesh_gone(message["acceptor"])
                     log.debug("acceptor %d is gone", message["acceptor"])
                 case "reload":
+                    named_files.keep_what_came(fds)
                     self._reload(message["settings"])
                 case "lame-duck":
                     self._send_clients_away()
@@ -296,9 +297,11 @@ def sooner(first_ns: int, second_ns: int) -> int:
 
 
 def main(control: Control) -> None:
-    start, (board_fd, wake_fd) = control.receive()
+    start, fds = control.receive()
     if start["do"] == "stop":
         return
-    process = AcceptorProcess(control, start, board_fd, wake_fd)
-    os.close(board_fd)
+    named_files.keep_what_came(fds[2:])
+    process = AcceptorProcess(control, start, *fds[:2])
+    for fd in (fds[0], *fds[2:]):
+        os.close(fd)
     process.run()

@@ -34,21 +34,25 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version = VERSIONS[settings["min-version"]]
     try:
-        for path in (cert, key):
-            named_files.check(path)
-        # No password: an empty one fails, where none would be asked for on the terminal.
-        context.load_cert_chain(cert, key, password="")
+        load_certificate(context, cert, key)
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"--listen: cert={cert}, key={key}" if own else f"tls.cert {cert}, tls.key {key}"
         raise ValueError(f"{files}: {_said(error)}") from None
     if settings["client-ca"]:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            named_files.check(settings["client-ca"])
-            context.load_verify_locations(cafile=settings["client-ca"])
+            with named_files.opened(settings["client-ca"]) as place:
+                context.load_verify_locations(cafile=place)
         except (ssl.SSLError, OSError) as error:
             raise ValueError(f"tls.client-ca {settings['client-ca']}: {_said(error)}") from None
     return context
+
+
+def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    """Raises OSError, ssl.SSLError or ValueError."""
+    with named_files.opened(cert) as cert_place, named_files.opened(key) as key_place:
+        # No password: an empty one fails, where none would be asked for on the terminal.
+        context.load_cert_chain(cert_place, key_place, password="")
 
 
 class SecureContexts:

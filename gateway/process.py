@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import Engine
@@ -305,6 +306,7 @@ class GatewayProcess:
                 case "reloaded":
                     self._reloads.heard(message["error"])
                 case "reload":
+                    named_files.keep_what_came(fds)
                     self._monitoring.reload(message["settings"]["nats"])
                     self._reload(message["settings"])
                 case "lame-duck" | "shared":  # the latter is what we have said ourselves
@@ -381,9 +383,11 @@ async def _run(control: Control, start: Message, engine: Engine, told: Told) -> 
 
 def main(control: Control, told: Told) -> None:
     """`told`: what the supervisor has said so far, its "start" first."""
-    start, (board_fd, wake_fd) = told.pop(0)
+    start, (board_fd, wake_fd, *files) = told.pop(0)
+    named_files.keep_what_came(files)
     engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
-    os.close(board_fd)
+    for fd in (board_fd, *files):
+        os.close(fd)
     asyncio.run(_run(control, start, engine, told))
     engine.close()
     control.send({"did": "stopped"})

@@ -19,8 +19,8 @@ from mq_shards.ringbuf.control import Control, Message
 Told: TypeAlias = list[tuple[Message, list[int]]]
 Serve: TypeAlias = Callable[[Control, Told], None]
 
-# What brings descriptors that no client writes to: a worker's rings, a file of users.
-NO_CLIENTS: Final = ("peer", "gone", "users")
+# What brings descriptors that no client writes to: a worker's rings, a file of users, what other files had in them.
+NO_CLIENTS: Final = ("peer", "gone", "users", "reload")
 AS_SAID_LAST: Final = ("reload", "users")
 
 

@@ -1,11 +1,11 @@
 """What was read from files for other processes, and is more than a control message holds: other servers'
-configuration files, for acceptors, and who may do what."""
+configuration files, for acceptors, who may do what, and certificates, keys and the like."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access.rights import Users
 from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor.child import Child
@@ -23,12 +23,20 @@ def tell_users(child: Child, users: Users | None) -> None:
         _send(child, {"do": "users"}, users.encode())
 
 
+def start(child: Child, message: Message, fds: Sequence[int], files: named_files.Files) -> None:
+    """Files are what it finds at their paths from the first, whatever became of them meanwhile."""
+    if not files:
+        child.send(message, fds)
+        return
+    with named_files.in_memory(named_files.encode(files)) as fd:
+        child.send(message, [*fds, fd])
+
+
+def reload(child: Child, message: Message, files: named_files.Files) -> None:
+    """There may be none any more."""
+    _send(child, message, named_files.encode(files))
+
+
 def _send(child: Child, message: Message, content: bytes) -> None:
-    fd = os.memfd_create("configuration", os.MFD_CLOEXEC)
-    try:
-        with open(fd, "wb", closefd=False) as file:
-            file.write(content)
-        os.lseek(fd, 0, os.SEEK_SET)
+    with named_files.in_memory(content) as fd:
         child.send(message, [fd])
-    finally:
-        os.close(fd)

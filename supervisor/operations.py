@@ -16,12 +16,12 @@ from typing import Final
 from mq_shards.acceptor.option_kinds import OptionsError, shown
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.secure_options import OPTIONS as SECURE_OPTIONS
+from mq_shards.supervisor import contents
 from mq_shards.supervisor.child import Child
-from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.listeners import Listener
 from mq_shards.supervisor.options.options import Options
 
-_REPLACED: Final = ("settings", "contents", "users", "warnings")  # by a reload
+_REPLACED: Final = ("settings", "contents", "files", "users", "warnings")  # by a reload
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ class Operator:
         self.reload_error = ""
         for acceptor in acceptors:
             if acceptor.role == "acceptor":
-                configure(acceptor, wanted.contents)
-            tell_users(acceptor, wanted.users)
-            acceptor.send({"do": "reload", "settings": wanted.settings})
+                contents.configure(acceptor, wanted.contents)
+            contents.tell_users(acceptor, wanted.users)
+            contents.reload(acceptor, {"do": "reload", "settings": wanted.settings}, wanted.files)
         say_changes(options, wanted)
         return wanted
 
@@ -109,7 +109,8 @@ def reload(options: Options, reread: Callable[[], Options] | None) -> Options:
         raise ReloadError(f"only a restart can change {', '.join(fixed)}")
     for warning in wanted.warnings:
         log.warning("%s", warning)
-    return replace(options, settings=wanted.settings, contents=wanted.contents, users=wanted.users)
+    new = {name: getattr(wanted, name) for name in _REPLACED if name != "warnings"}
+    return replace(options, **new)
 
 
 def _changed_beside_sections(options: Options, wanted: Options) -> list[str]:

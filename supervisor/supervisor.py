@@ -37,10 +37,9 @@ from mq_shards.gateway import services
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
-from mq_shards.supervisor import inherited, privileges, restarts, unix_sockets
+from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
-from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.kept import KeptSegments
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on, refuse
@@ -248,10 +247,10 @@ class Supervisor:
             start["data_dir"] = self._data_dir
             start["sync"] = self._options.sync
             start["again"] = bool(acceptor.deaths)
-        acceptor.send(start, [self._board_fd, acceptor.wake_fd])
+        contents.start(acceptor, start, [self._board_fd, acceptor.wake_fd], self._options.files)
         if acceptor.role == "acceptor":
-            configure(acceptor, self._options.contents)
-        tell_users(acceptor, self._options.users)
+            contents.configure(acceptor, self._options.contents)
+        contents.tell_users(acceptor, self._options.users)
         for worker in self._workers:
             if worker.alive:
                 self._rings.offer(acceptor, worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -22,7 +23,7 @@ from mq_shards.supervisor.options.options import parse
 from tests import servers
 from tests.nsq import certificates
 from tests.nsq.certificates import Certificates
-from tests.servers import Server, Shape, free_port, wait_until
+from tests.servers import Server, Shape, free_port, is_alive, wait_until
 
 HOST: Final = "127.0.0.1"
 SHAPE: Final = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
@@ -191,6 +192,39 @@ def test_one_certificate_is_enough_and_nobody_has_to_be_encrypted(tmp_path: Path
             nsq.sendall(b"PUB seen\n\0\0\0\5hello")
             assert heard(nsq, 10).endswith(b"OK")
         assert "Traceback" not in broker.server.said()
+
+
+def test_a_process_comes_back_though_its_files_are_gone_or_damaged(
+    everywhere: tuple[Everywhere, Certificates, Certificates], tmp_path: Path
+) -> None:
+    broker, one, own = everywhere
+    (tmp_path / "cert.pem").write_text(one.server.cert.read_text()[:100])  # half of it is written
+    for gone in ("key.pem", "own-key.pem"):
+        (tmp_path / gone).unlink()
+    for pid in [broker.server.pid_of(title) for title in ("mq-acceptor-0", "mq-acceptor-1", "mq-gateway")]:
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: not is_alive(pid), "it is gone")
+    kinds = (*SECURE, *OTHERS)
+    assert {kind: broker.shown(kind) == der(one) for kind in kinds} == dict.fromkeys(kinds, True)
+    assert broker.shown(OWN) == der(own)
+
+    broker.reload()
+    wait_until(lambda: "cannot reload, nothing is changed" in broker.server.said(), "it is said")
+    assert {kind: broker.shown(kind) == der(one) for kind in kinds} == dict.fromkeys(kinds, True)
+
+    # What is there again is shown, also by who starts later.
+    two = made_in(tmp_path / "two")
+    broker.show(two)
+    broker.show(own, "own-")
+    broker.reload()
+    for kind in kinds:
+        wait_until(lambda kind=kind: broker.shown(kind) == der(two), f"{kind} shows the new one")
+    (tmp_path / "cert.pem").unlink()
+    os.kill(broker.server.pid_of("mq-gateway"), signal.SIGKILL)
+    os.kill(broker.server.pid_of("mq-acceptor-0"), signal.SIGKILL)
+    for _ in range(4):  # of two acceptors
+        assert {kind: broker.shown(kind) == der(two) for kind in kinds} == dict.fromkeys(kinds, True)
+    assert "Traceback" not in broker.server.said()
 
 
 def test_a_protocol_may_have_one_of_its_own_or_none_or_demand_more(tmp_path: Path) -> None:

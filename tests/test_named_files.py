@@ -94,3 +94,38 @@ def test_nor_does_a_listener_of_its_own_certificate(tmp_path: Path) -> None:
     path = fifo(tmp_path / "fifo")
     with pytest.raises(OptionsError, match="not a file"):
         parse(["--listen", f"https://127.0.0.1:0?cert={path}&key={path}"])
+
+
+def test_what_is_kept_stands_for_what_is_on_the_disk(tmp_path: Path) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    file.write_bytes(b"before")
+    odd = os.fsdecode(bytes(tmp_path / "odd-") + b"\xff")
+    kept = {str(file): b"kept\n[]", odd: b"", str(other): bytes(range(256))}
+    assert named_files.decode(named_files.encode(kept)) == kept
+    with named_files.kept(kept):
+        named_files.check(other)
+        assert named_files.read(file) == kept[str(file)]
+        for path, content in kept.items():
+            with named_files.opened(path) as place:
+                assert Path(place).read_bytes() == content
+        with named_files.kept({}), pytest.raises(FileNotFoundError):
+            named_files.check(other)
+        with pytest.raises(FileNotFoundError), named_files.opened(tmp_path / "none"):
+            pass
+    assert named_files.read(file) == b"before"
+    with named_files.opened(file) as place:
+        assert place == str(file)
+    with pytest.raises(FileNotFoundError):
+        named_files.check(other)
+
+
+def test_what_comes_from_the_supervisor_takes_the_place_of_what_came_before(tmp_path: Path) -> None:
+    with named_files.kept({"/gone": b"1"}):
+        with named_files.in_memory(named_files.encode({"/new": b"2"})) as fd:
+            named_files.keep_what_came([fd])
+        assert named_files.read("/new") == b"2"
+        with pytest.raises(FileNotFoundError):
+            named_files.read("/gone")
+        named_files.keep_what_came([])
+        with pytest.raises(FileNotFoundError):
+            named_files.read("/new")

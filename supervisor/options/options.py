@@ -8,6 +8,7 @@ sections are in supervisor/options/sections.py.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from mq_shards.acceptor.access import users_file
 from mq_shards.acceptor.access.rights import Users
 from mq_shards.acceptor.access.users_file import NAME
 from mq_shards.acceptor.option_kinds import (
+    File,
     OptionsError,
     Setting,
     TextList,
@@ -168,6 +170,7 @@ class Options:
     )
     settings: Settings = field(default_factory=lambda: default_settings())
     contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
+    files: named_files.Files = field(default_factory=dict, repr=False)  # that options name, as they were looked at
     user: str = ""  # whom to become; "": as it is
     users: Users | None = None  # who may do what; None: everybody everything
     insecure: tuple[str, ...] = ()  # schemes whose listeners are open nevertheless
@@ -305,7 +308,15 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     for (section, name), (where, value) in sections.items():
         settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
     _offer_tls(settings, sections)
-    _check_protocols(settings)
+    listen = Options().listen
+    if "listen" in top:
+        listen = _listens(*top["listen"])
+    for config in own.values():
+        listen = _with_own(listen, [on_both(parse_listen(text)) for text in config.listen], "listen" in top)
+    files = _read_files(listen, settings)
+    with named_files.kept(files):
+        _check_secure(listen, settings)
+        _check_protocols(settings)
 
     def count(name: str, maximum: int) -> int | None:
         return None if name not in top else between(top[name][0], whole(*top[name]), 1, maximum)
@@ -313,15 +324,9 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     memory = flag(*top["memory"]) if "memory" in top else False
     if memory and "data-dir" in top:
         raise OptionsError(f"{top['data-dir'][0]} and {top['memory'][0]}: only one of them is possible")
-    listen = Options().listen
-    if "listen" in top:
-        listen = _listens(*top["listen"])
-    for config in own.values():
-        listen = _with_own(listen, [on_both(parse_listen(text)) for text in config.listen], "listen" in top)
     users, insecure = _users(top), _insecure(top)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
-    _check_secure(listen, settings)
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
@@ -332,6 +337,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         listen=listen,
         settings=settings,
         contents={protocol: config.content for protocol, config in own.items()},
+        files=files,
         user=str(path(*top["user"])) if "user" in top else "",
         users=users,
         insecure=insecure,
@@ -377,6 +383,18 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
     return (*(one for one in listen if one.protocol not in schemes), *own)
 
 
+def _read_files(listen: Sequence[Listen], settings: Settings) -> named_files.Files:
+    """That are there: who needs one that is not says so."""
+    paths = [one.cert for one in listen] + [one.key for one in listen]
+    for section, table in SECTIONS.items():
+        paths += [str(settings[section][name]) for name, kind in table.items() if isinstance(kind, File)]
+    found = {}
+    for path_ in filter(None, paths):
+        with contextlib.suppress(OSError):
+            found[path_] = named_files.read(path_)
+    return found
+
+
 def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
     shown = dict.fromkeys((one.cert, one.key) for one in listen if one.protocol in SECURE)
     if settings["tls"]["cert"] and settings["tls"]["key"]:
@@ -402,7 +420,6 @@ def _offer_tls(settings: Settings, said: Collection[tuple[str, str]]) -> None:
     cert, key = (str(settings["tls"][name]) for name in ("cert", "key"))
     if not cert or not key:
         return
-    _check_certificates(settings, [("", "")])  # so that a complaint names these options
     for name, protocol in PROTOCOLS.items():
         own = protocol.own_tls
         if own is None or (name, own.cert) in said or (name, own.key) in said:

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS, first_ns
+from mq_shards.acceptor.secure import load_certificate
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
@@ -96,8 +98,7 @@ def _complete(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str)
     _choose_ciphers(context, settings[f"{prefix}tls-cipher-suites"], prefix)
     cert, key = f"{prefix}tls-cert-file", f"{prefix}tls-key-file"
     try:
-        # No password: an empty one fails, where none would be asked for on the terminal.
-        context.load_cert_chain(settings[cert], settings[key], password="")
+        load_certificate(context, settings[cert], settings[key])
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"nats.{cert} {settings[cert]}, nats.{key} {settings[key]}"
         raise ValueError(f"{files}: {_said(error)}") from None
@@ -125,7 +126,8 @@ def _trust(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str, pu
         context.load_default_certs(purpose)
         return
     try:
-        context.load_verify_locations(cafile=path)
+        with named_files.opened(path) as place:
+            context.load_verify_locations(cafile=place)
     except (ssl.SSLError, OSError) as error:
         raise ValueError(f"nats.{option}: {path}: {_said(error)}") from None
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
+from mq_shards.acceptor.secure import load_certificate
 
 REQUIRE: Final = "require"
 REQUIRE_VERIFY: Final = "require-verify"
@@ -77,8 +78,7 @@ def server_context(settings: Settings) -> ssl.SSLContext:
     _set_min_version(context, settings)
     context.set_ciphers(_ciphers(settings))
     try:
-        # No password: an empty one fails, where none would be asked for on the terminal.
-        context.load_cert_chain(settings["tls-cert"], settings["tls-key"], password="")
+        load_certificate(context, settings["tls-cert"], settings["tls-key"])
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ValueError(_not_loaded(settings, error)) from None
     if settings["tls-client-auth-policy"] == REQUIRE_VERIFY:
@@ -106,8 +106,9 @@ def _unverifying_context(settings: Settings) -> object:
     context.set_min_proto_version(int(_min_version(settings)))
     context.set_cipher_list(_ciphers(settings).encode())
     try:
-        context.use_certificate_chain_file(settings["tls-cert"])
-        context.use_privatekey_file(settings["tls-key"])
+        with named_files.opened(settings["tls-cert"]) as cert, named_files.opened(settings["tls-key"]) as key:
+            context.use_certificate_chain_file(cert)
+            context.use_privatekey_file(key)
         context.check_privatekey()
     except (library.Error, OSError, ValueError) as error:
         raise ValueError(_not_loaded(settings, error)) from None
@@ -123,7 +124,8 @@ def _trust(context: ssl.SSLContext, settings: Settings, purpose: ssl.Purpose) ->
         context.load_default_certs(purpose)
         return
     try:
-        context.load_verify_locations(cafile=path)
+        with named_files.opened(path) as place:
+            context.load_verify_locations(cafile=place)
     except (ssl.SSLError, OSError) as error:
         raise ValueError(f"nsq.tls-root-ca-file: {path}: {_said(error)}") from None
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import (
     MAX_BODY,
@@ -395,13 +396,16 @@ def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
     import ssl  # most brokers have no certificate, and it takes long to load
 
+    from mq_shards.acceptor.secure import load_certificate
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        context.load_cert_chain(files[0], files[1], password="")
+        load_certificate(context, files[0], files[1])
         if files[2]:
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(files[2])
+            with named_files.opened(files[2]) as place:
+                context.load_verify_locations(place)
     except (OSError, ValueError) as error:
         raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {error}") from None
     return context
