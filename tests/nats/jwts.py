@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import json
 from collections.abc import Mapping
@@ -29,6 +30,9 @@ class Key:
     def __init__(self, kind: int, name: str) -> None:
         self._private = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(f"{kind} {name}".encode()).digest())
         self.public: Final = nats_nkeys.encode(kind, self._private.public_key().public_bytes_raw())
+        raw = bytes([18 << 3 | kind >> 5, (kind & 31) << 3]) + self._private.private_bytes_raw()
+        raw += binascii.crc_hqx(raw, 0).to_bytes(2, "little")
+        self.seed: Final = base64.b32encode(raw).decode().rstrip("=")
 
     def sign(self, data: bytes) -> bytes:
         return self._private.sign(data)

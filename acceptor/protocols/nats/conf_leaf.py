@@ -1,5 +1,5 @@
-"""The block "leafnodes" of nats-server's configuration file: servers that connect to one account of this one. That this
-one connects to others as a leaf node is not supported, which is one line of warning."""
+"""The block "leafnodes" of nats-server's configuration file: servers that connect to one account of this one.
+Those that this one connects to are in conf_remotes.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_remotes import take_compression, take_remotes
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_HOST,
     Conf,
@@ -24,7 +25,6 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
 SCHEME: Final = "nats-leaf"
-OFF: Final = ("off", "disabled", "not supported", "accept", False)
 
 
 def _take_port(conf: Conf, value: Value) -> None:
@@ -115,14 +115,6 @@ def _take_tls(conf: Conf, value: Value) -> None:
             raise value.error(f"leafnodes.tls has no {name.removeprefix('leaf-tls-').replace('-', '_')}")
 
 
-def _take_compression(conf: Conf, value: Value) -> None:
-    mode = value.content
-    if isinstance(mode, dict):
-        mode = next((item.content for key, item in value.block().items() if key.lower() == "mode"), "off")
-    if mode not in OFF:
-        conf.warn(value, "leafnodes.compression is not supported: what is said to leaf nodes is not compressed")
-
-
 LEAFNODES: Final[Mapping[str, Taker]] = {
     "listen": listen(SCHEME),
     "port": _take_port,
@@ -133,13 +125,11 @@ LEAFNODES: Final[Mapping[str, Taker]] = {
     "leafnode_advertise": option("leaf-advertise", Value.text),
     "advertise": option("leaf-advertise", Value.text),
     "no_advertise": option("leaf-no-advertise", Value.flag),
-    "compression": _take_compression,
+    "compression": take_compression("leafnodes"),
     "write_deadline": duration_option("leaf-write-deadline"),
-    "remotes": unsupported("leafnodes.remotes", "this server is no leaf node of others; they may be leaf nodes of it"),
-    **{
-        key: unsupported(f"leafnodes.{key}", "it is about remotes, which there are none of")
-        for key in ("reconnect", "reconnect_delay", "reconnect_interval", "dial_timeout")
-    },
+    "remotes": take_remotes,
+    **dict.fromkeys(("reconnect", "reconnect_delay", "reconnect_interval"), duration_option("leaf-reconnect")),
+    "dial_timeout": duration_option("leaf-dial-timeout"),
     **{
         key: unsupported(f"leafnodes.{key}", "leaf nodes of any version may come")
         for key in ("min_version", "minimum_version")
@@ -162,12 +152,20 @@ def finish_leaf(conf: Conf) -> None:
         conf.hosts.setdefault(SCHEME, DEFAULT_HOST)
     elif SCHEME in conf.hosts:
         del conf.hosts[SCHEME]
-    where = conf.leaf_authorization
-    if where is None or "operator" in conf.content:
+    leaf = conf.content.get("leaf", {})
+    local = [row.get("account") or GLOBAL_ACCOUNT for row in leaf.get("remotes", ())]
+    if "operator" in conf.content:
+        if conf.leaf_remotes is not None and not all(nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) for name in local):
+            raise conf.leaf_remotes.error("operator mode requires account nkeys in remotes")
         return
-    named = [user["account"] for user in conf.content.get("leaf", {}).get("users", ())]
+    named = [user["account"] for user in leaf.get("users", ())]
     named += [str(conf.options["leaf-account"][1])] if "leaf-account" in conf.options else []
+    _must_be_there(conf, conf.leaf_authorization, named, "authorization")
+    _must_be_there(conf, conf.leaf_remotes, local, "remote")
+
+
+def _must_be_there(conf: Conf, where: Value | None, accounts: list[str], what: str) -> None:
     there = {GLOBAL_ACCOUNT, conf.content["who"]["system_account"], *conf.accounts}
-    for name in named:
-        if name not in there:
-            raise where.error(f'cannot find local account "{name}" specified in leafnode authorization')
+    for name in accounts:
+        if where is not None and name not in there:
+            raise where.error(f'cannot find local account "{name}" specified in leafnode {what}')

@@ -44,6 +44,7 @@ class Conf:
     has_authorization: bool = False
     websocket: Value | None = None  # the block
     leaf_authorization: Value | None = None  # likewise, in leafnodes
+    leaf_remotes: Value | None = None  # and its array remotes
     resolver: Value | None = None  # of accounts
     file: str = ""  # the one that was named
 

@@ -49,8 +49,11 @@ class Wish:
     explicit: bool  # by the configuration
     account: str = ""  # it is to be for that one alone
     gossip_mode: int = 0
+    every_ns: int = CONNECT_NS  # between two attempts
+    answer_ns: int = ANSWER_NS
+    next_url: Callable[[], RouteUrl] | None = None  # where there are several: whose turn it is
     attempts: int = 0
-    delay_ns: int = CONNECT_NS
+    delay_ns: int = 0
     addresses: tuple[tuple[int, Any], ...] = ()
 
 
@@ -93,8 +96,8 @@ class Dialer:
 
     def again(self, wish: Wish) -> None:
         """Its connection has ended."""
-        wish.attempts, wish.delay_ns = 0, CONNECT_NS
-        self.dial(wish, random.randrange(JITTER_NS) + (CONNECT_NS if wish.explicit else 0))
+        wish.attempts, wish.delay_ns = 0, wish.every_ns
+        self.dial(wish, random.randrange(JITTER_NS) + (wish.every_ns if wish.explicit else 0))
 
     def opened(self, conn: int) -> Wish | None:
         """Of a connection that is being made."""
@@ -104,7 +107,7 @@ class Dialer:
         """The server has answered."""
         wish = self._connecting.pop(conn, None)
         if wish is not None:
-            wish.attempts, wish.delay_ns = 0, CONNECT_NS
+            wish.attempts, wish.delay_ns = 0, wish.every_ns
 
     def ended(self, conn: int) -> bool:
         """The connection is closed; whether that was an attempt that failed, which is seen to here."""
@@ -155,13 +158,16 @@ class Dialer:
         said("cannot connect to %s (attempt %d): %s", wish.url, wish.attempts, why)
         if not wish.explicit and wish.attempts > self._retries:
             return
-        self.dial(wish, wish.delay_ns)
+        delay_ns = wish.delay_ns or wish.every_ns
+        self.dial(wish, delay_ns)
         if self._backoff:
-            wish.delay_ns = min(2 * wish.delay_ns, MOST_DELAY_NS)
+            wish.delay_ns = min(2 * delay_ns, MOST_DELAY_NS)
 
     # --- names ------------------------------------------------------------------------------------------------------
 
     def _look_up(self, wish: Wish) -> None:
+        if wish.next_url is not None:
+            wish.url = wish.next_url()
         try:
             ipaddress.ip_address(wish.url.host)
         except ValueError:
@@ -219,7 +225,7 @@ class Dialer:
             return
         sock.detach()
         self._connecting[conn] = wish
-        heapq.heappush(self._due, (self._now_ns() + ANSWER_NS, next(self._numbers), wish, conn))
+        heapq.heappush(self._due, (self._now_ns() + wish.answer_ns, next(self._numbers), wish, conn))
 
 
 def is_ours(host: str) -> bool:

@@ -1,12 +1,12 @@
-"""The section nats's options about leaf nodes that connect to this server, as nats-server's block leafnodes has
-them."""
+"""The section nats's options about leaf nodes that connect to this server, and about hubs that it connects to, as
+nats-server's block leafnodes has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mq_shards.acceptor.option_kinds import MS, SECOND, YEAR, Duration, Flag, Kind, Number, Text
+from mq_shards.acceptor.option_kinds import MS, SECOND, YEAR, Duration, Flag, Kind, Number, Text, TextList
 from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
 )
@@ -16,6 +16,10 @@ from mq_shards.acceptor.protocols.nats import (
 
 PREFIX: Final = "leaf-"
 MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats.h
+ORIGIN_SHIFT: Final = 16  # of what "join" is given
+# What is asked of JetStream is asked where a leaf node's clients are: there may be another on the other side.
+JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
+RESERVED_CLUSTER: Final = "_"
 # Leaf nodes are encrypted where there is a certificate, all of them, and are few.
 NOT_THERE: Final[Mapping[str, Any]] = {"leaf-allow-non-tls": False, "leaf-tls-connection-rate-limit": 0}
 
@@ -24,6 +28,14 @@ TLS_OPTIONS: Final[Mapping[str, Kind]] = {
     for name, kind in nats_tls_options.OPTIONS.items()
     if f"{PREFIX}{name}" not in NOT_THERE and name not in ("tls-cert-file", "tls-handshake-first")
 }
+
+
+
+def _is_hub_url(text: str) -> bool:
+    from mq_shards.acceptor.protocols.nats.remotes import hub_url
+
+    return hub_url(text) is not None
+
 
 OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-user": Text("", "leaf nodes must say this user and password; none: they are users as clients are"),
@@ -38,12 +50,19 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-no-advertise": Flag(False, "leaf nodes are not told where else they can connect to"),
     "leaf-max-connections": Number(MOST, 1, MOST, "leaf nodes"),
     "leaf-write-deadline": Duration(0, 0, YEAR, "a leaf node that takes nothing is cut off; 0: as clients are"),
+    "leaf-remotes": TextList(
+        "hubs: servers that this one is a leaf node of", "nats-leaf://[USER[:PASSWORD]@]HOST[:PORT]", _is_hub_url
+    ),
+    "leaf-remote-account": Text("", "that is connected to those; empty: the global one"),
+    "leaf-remote-credentials": Text("", "a file that says who this server is to them: a JWT and its seed", "a path"),
+    "leaf-reconnect": Duration(SECOND, MS, YEAR, "until a hub that has gone is connected to again"),
+    "leaf-dial-timeout": Duration(SECOND, MS, YEAR, "for a hub to take a connection"),
     "leaf-tls-cert-file": nats_tls_options.OPTIONS["tls-cert-file"],
     "leaf-tls-handshake-first": Flag(False, "INFO is said inside only"),
     **TLS_OPTIONS,
 }  # fmt: skip
 
-SECRETS: Final = frozenset({"leaf-user", "leaf-password"})
+SECRETS: Final = frozenset({"leaf-user", "leaf-password", "leaf-remotes"})
 
 
 def tls_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,10 @@ One acceptor has all leaf nodes. What is accepted, refused and said is nats-serv
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +29,16 @@ from mq_shards.acceptor.protocols.nats.addresses import own_urls
 from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, Client, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
-from mq_shards.acceptor.protocols.nats.leaf_options import MOST, PREFIX, tls_settings
+from mq_shards.acceptor.protocols.nats.leaf_options import (
+    JETSTREAM,
+    MOST,
+    ORIGIN_SHIFT,
+    PREFIX,
+    RESERVED_CLUSTER,
+    tls_settings,
+)
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
+from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
@@ -45,10 +52,6 @@ CONNECT_FIELDS: Final = {
     "name": text, "cluster": text, "is_hub": flag, "headers": flag, "deny_pub": items(text, ""), "isolate": flag,
     "gateway": text, "remote_account": text, "lang": text,
 }  # fmt: skip
-# What is asked of JetStream is asked where a leaf node's clients are: there may be another on this side.
-JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
-RESERVED_CLUSTER: Final = "_"
-ORIGIN_SHIFT: Final = 16
 VIOLATION: Final = "Authorization Violation"
 
 log = logging.getLogger(__name__)
@@ -83,21 +86,21 @@ class Leaf:
 
 class Leaves:
     def __init__(
-        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats, host: str, port: int
+        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats, hub_accounts: Callable[[], list[str]],
+        host: str, port: int,
     ) -> None:  # fmt: skip
-        """`host` and `port`: where leaf nodes come to."""
+        """`host` and `port`: where leaf nodes come to. `hub_accounts`: of hubs, which count with them."""
+        self._hub_accounts = hub_accounts
         self._engine, self._settings, self._broker, self._nats = engine, settings, broker, nats
         self._bound = host, port
         self._server_id = server_id_of(broker.instance)
         self._leaves: dict[int, Leaf] = {}
-        self._loops: dict[str, str] = {}  # by account
         self._remarks = Remarks(log)
         self._expiries = Expiries()
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._users = LeafUsers(nats.logins, nats.passwords, self._greetings.tls)
         self._is_lame = False
         self._made = 0
-        nats.leaves = self
         nats.logins.meet_others(lambda conn: (self._greetings.tls(conn), False) if conn in self._leaves else None)
         self._set_options(settings)
         self._told_urls = self._urls()
@@ -124,8 +127,14 @@ class Leaves:
         self._look_around()
 
     @property
-    def upgrades(self) -> Upgrades:
+    def _upgrades(self) -> Upgrades:
         return self._greetings.upgrades
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
 
     @property
     def _cluster_name(self) -> str:
@@ -138,11 +147,11 @@ class Leaves:
             return 0
         due = min((leaf.auth_by_ns for leaf in self._leaves.values() if leaf.auth_by_ns), default=0)
         auth_ns = max(due - time.monotonic_ns(), 0) if due else FOREVER
-        waits = auth_ns, self.upgrades.wait_ns(), self._expiries.wait_ns(), self._remarks.wait_ns()
+        waits = auth_ns, self._upgrades.wait_ns(), self._expiries.wait_ns(), self._remarks.wait_ns()
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
-        self.upgrades.expire()
+        self._upgrades.expire()
         self._remarks.expire()
         if self._is_news():
             self._look_around()
@@ -292,7 +301,7 @@ class Leaves:
         engine, conn, admission = self._engine, leaf.conn, self._nats.admission
         admission.account(user.account)
         most = self._nats.logins.limits(user).leaf_nodes
-        there = sum(other.client.account == user.account for other in self._there())
+        there = len([name for name in (*self.accounts(), *self._hub_accounts()) if name == user.account])
         if most is not None and there >= most:
             raise LeafError("maximum account active connections exceeded")
         leaf.client.user = user
@@ -307,7 +316,7 @@ class Leaves:
             raise LeafError(VIOLATION) from None
         engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
         flags = HEADERS if leaf.said.get("headers") else 0
-        what = f"{self._loop_of(user.account)} {user.account}".encode(errors="surrogateescape")
+        what = f"{loop_of(self._server_id, user.account)} {user.account}".encode(errors="surrogateescape")
         try:
             joined = engine.call(conn, "join", flags | leaf.origin << ORIGIN_SHIFT, what)
         except ValueError:
@@ -346,26 +355,17 @@ class Leaves:
             raise LeafError("maximum connections exceeded")
         return free
 
-    def _loop_of(self, account: str) -> str:
-        """What all leaf nodes of an account are told, and none may say."""
-        if account not in self._loops:
-            digest = hashlib.sha256(f"{self._server_id} {account}".encode(errors="surrogateescape")).digest()
-            self._loops[account] = "$LDS." + base64.b32encode(digest).decode()[:22]
-        return self._loops[account]
-
     # --- what has changed -------------------------------------------------------------------------------------------
 
     def _is_news(self) -> bool:
-        return self._seen is not self._nats.cluster or self._nats.admission.has_reshared()
+        return self._seen is not self._nats.cluster
 
     def _look_around(self) -> None:
-        """Where else leaf nodes can go, and what accounts share."""
+        """Where else leaf nodes can go."""
         self._seen = self._nats.cluster
         if (urls := self._urls()) != self._told_urls:
             self._told_urls = urls
             self._tell_urls()
-        if reshared := self._nats.admission.reshared():
-            self._shares_changed(reshared)
 
     def look_again(self) -> None:
         """Users, or what they may, have changed: who may not come any more is sent away, and so is who may something
@@ -381,7 +381,7 @@ class Leaves:
         elif user != before:
             self._end(leaf, "")
 
-    def _shares_changed(self, accounts: set[str]) -> None:
+    def shares_changed(self, accounts: set[str]) -> None:
         """What is imported into these accounts, and mapped in them: leaf nodes hear of it when they come again."""
         for leaf in self._there():
             if leaf.client.account in accounts:
@@ -392,6 +392,13 @@ class Leaves:
         self._is_lame = True
 
     # --- figures ----------------------------------------------------------------------------------------------------
+
+    def clusters(self) -> set[tuple[str, str]]:
+        """Of all accounts, that leaf nodes are of."""
+        return {(leaf.client.account, leaf.said.get("cluster", "")) for leaf in self._there()}
+
+    def accounts(self) -> list[str]:
+        return [leaf.client.account for leaf in self._there()]
 
     def rows(self) -> list[dict[str, Any]]:
         """As /leafz shows them."""

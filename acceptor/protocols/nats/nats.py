@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
-    from mq_shards.acceptor.protocols.nats.leaves import Leaves
+    from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.websocket import Websockets
     from mq_shards.acceptor.protocols.nats.websocket_upgrade import Upgraded
@@ -139,7 +139,7 @@ class Nats(Guarding):
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
-        self.leaves: Leaves | None = None  # likewise
+        self.leaves: NatsLeaf | None = None  # likewise
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),

@@ -1,20 +1,26 @@
-"""Leaf nodes of NATS: servers that share one account with this one. Without a listener for them there is nothing here
-but a name.
+"""Leaf nodes of NATS: servers that share one account with this one, which come to it, or which it goes to, its hubs.
+Without a listener for them, and without hubs, there is nothing here but a name.
 
-What is rare about them is in leaves.py, which the acceptor that has them loads; docs/leaves.md tells all.
+What is rare about them is in leaves.py and hubs.py, which the acceptor that has them loads; docs/leaves.md tells all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocol import Protocol, Settings
 
 if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.hubs import Hubs
     from mq_shards.acceptor.protocols.nats.leaves import Leaves
+    from mq_shards.acceptor.protocols.nats.nats import Nats
+
+    Half: TypeAlias = Leaves | Hubs
+
+THE_FIRST: Final = 0  # acceptor has all of them, as it has routes
 
 
 class NatsLeaf(Protocol):
@@ -39,56 +45,128 @@ class NatsLeaf(Protocol):
         return bool(settings["topics"])
 
     _leaves: Leaves | None = None
-    _others: Mapping[str, Protocol] = {}
+    _hubs: Hubs | None = None
+    _nats: Nats | None = None
+    _is_serving = False
 
     def meet(self, others: Mapping[str, Protocol]) -> None:
-        self._others = others
+        from mq_shards.acceptor.protocols.nats.nats import Nats
+
+        found = others.get("nats")
+        self._nats = found if isinstance(found, Nats) else None
 
     def listening(self, host: str, port: int) -> None:
         if self._leaves is not None:
             return  # one address is told to leaf nodes
         from mq_shards.acceptor.protocols.nats.leaves import Leaves
-        from mq_shards.acceptor.protocols.nats.nats import Nats
 
-        nats = self._others["nats"]
-        assert isinstance(nats, Nats)
-        self._leaves = Leaves(self._engine, self._settings, self._broker, nats, host, port)
+        assert self._nats is not None
+        self._leaves = Leaves(
+            self._engine, self._settings, self._broker, self._nats, self._hub_accounts, host, port
+        )  # fmt: skip
+        self._nats.leaves = self
+
+    def serving(self) -> None:
+        self._is_serving = True
+        self._look_for_hubs()
+
+    def _look_for_hubs(self) -> None:
+        """The first time that there are to be some."""
+        nats = self._nats
+        if self._hubs is not None or nats is None or not self._is_serving or self._broker.acceptor != THE_FIRST:
+            return
+        if not self._settings["leaf-remotes"] and not nats.leaf_content.get("remotes"):
+            return
+        from mq_shards.acceptor.protocols.nats.hubs import Hubs
+
+        self._hubs = Hubs(self._engine, self._settings, self._broker, nats, self._clusters)
+        nats.leaves = self
+
+    def _clusters(self) -> set[tuple[str, str]]:
+        return self._leaves.clusters() if self._leaves is not None else set()
+
+    def _hub_accounts(self) -> list[str]:
+        return self._hubs.accounts() if self._hubs is not None else []
+
+    def _halves(self) -> list[Half]:
+        return [half for half in (self._leaves, self._hubs) if half is not None]
+
+    def _half_of(self, conn: int) -> Half | None:
+        return self._hubs if self._hubs is not None and self._hubs.has(conn) else self._leaves
+
+    # --- what the supervisor says -----------------------------------------------------------------------------------
 
     def reload(self, settings: Settings) -> None:
         self._settings = settings
-        if self._leaves is not None:
-            self._leaves.reload(settings)
+        for half in self._halves():
+            half.reload(settings)
+        self._look_for_hubs()
 
-    def users_changed(self) -> None:
+    def lame_duck(self) -> None:
+        for half in self._halves():
+            half.lame_duck()
+
+    def close(self) -> None:
+        if self._hubs is not None:
+            self._hubs.close()
+
+    # --- what is known of them --------------------------------------------------------------------------------------
+
+    @property
+    def own_urls(self) -> tuple[str, ...]:
+        """Where leaf nodes find this server."""
+        return self._leaves.own_urls if self._leaves is not None else ()
+
+    def look_again(self) -> None:
+        """Users, or what they may, have changed."""
         if self._leaves is not None:
             self._leaves.look_again()
 
-    def lame_duck(self) -> None:
-        if self._leaves is not None:
-            self._leaves.lame_duck()
+    def rows(self) -> list[dict[str, Any]]:
+        """As /leafz shows them."""
+        return [row for half in self._halves() for row in half.rows()]
+
+    def shown(self) -> dict[str, Any]:
+        """Of the block leafnodes, as /varz shows it."""
+        return {name: value for half in self._halves() for name, value in half.shown().items()}
+
+    # --- what the engine says ---------------------------------------------------------------------------------------
 
     def command(self, conn: int, command: bytes) -> None:
-        assert self._leaves is not None
-        self._leaves.command(conn, command)
+        half = self._half_of(conn)
+        assert half is not None
+        half.command(conn, command)
 
     def input(self, conn: int, data: bytes) -> None:
-        if self._leaves is not None:
-            self._leaves.upgrades.input(conn, data)
+        if (half := self._half_of(conn)) is not None:
+            half.input(conn, data)
 
     def output(self, conn: int, data: bytes) -> None:
-        if self._leaves is not None:
-            self._leaves.upgrades.output(conn, data)
+        if (half := self._half_of(conn)) is not None:
+            half.output(conn, data)
 
     def closed(self, conn: int) -> None:
-        if self._leaves is not None:
-            self._leaves.closed(conn)
+        if (half := self._half_of(conn)) is not None:
+            half.closed(conn)
+
+    def poked(self) -> None:
+        if self._hubs is not None:
+            self._hubs.poked()
 
     def wait_ns(self) -> int:
-        return self._leaves.wait_ns() if self._leaves is not None else FOREVER
+        if self._nats is not None and self._halves() and self._nats.admission.has_reshared():
+            return 0
+        waits = [wait for half in self._halves() if (wait := half.wait_ns()) != FOREVER]
+        return min(waits, default=FOREVER)
 
     def expire(self) -> None:
-        if self._leaves is not None:
-            self._leaves.expire()
+        for half in self._halves():
+            half.expire()
+        if self._nats is None or not self._halves() or not self._nats.admission.has_reshared():
+            return
+        accounts = self._nats.admission.reshared()
+        for half in self._halves():
+            half.shares_changed(accounts)
 
 
 PROTOCOL: Final = NatsLeaf

@@ -15,6 +15,7 @@ ACCOUNT: Final = 0  # A
 USER: Final = 20 << 3  # U
 SERVER: Final = 13 << 3  # N
 CURVE: Final = 23 << 3  # X: of what encrypts (xkeys.py)
+SEED: Final = 18 << 3  # S, and behind it of what
 KEY_BYTES: Final = 32
 
 
@@ -66,3 +67,31 @@ def signature_of(text: str) -> bytes | None:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
+
+
+def seed_of(text: str) -> tuple[int, bytes] | None:
+    """What a seed is of, and its key; None if it is none.
+
+    5 bits say that it is a seed, the next 8 of what.
+    """
+    if not text.isascii():
+        return None
+    try:
+        raw = base64.b32decode(text + "=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        return None
+    if len(raw) != 2 + KEY_BYTES + 2 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        return None
+    kind = (raw[0] & 7) << 5 | raw[1] >> 3
+    return (kind, raw[2:-2]) if raw[0] & 0xF8 == SEED else None
+
+
+def sign(seed: str, message: bytes) -> tuple[str, bytes]:
+    """The public key, as text, and the signature. Raises ValueError."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    found = seed_of(seed)
+    if found is None:
+        raise ValueError("this is not the seed of a key")
+    private = Ed25519PrivateKey.from_private_bytes(found[1])
+    return encode(found[0], private.public_key().public_bytes_raw()), private.sign(message)

@@ -26,7 +26,7 @@ INFO_FIELDS: Final = {
     "compression": text, "import": anything, "export": anything, "lnoc": flag, "lnocu": flag, "ln": flag,
     "route_pool_size": int64, "route_pool_idx": int64, "route_account": text, "route_acc_add_reqid": text,
     "gossip_mode": int64, "gateway": text, "leafnode_urls": URLS,
-    "jetstream": flag,
+    "jetstream": flag, "client_id": int64, "info_on_connect": flag, "connect_info": flag, "remote_account": text,
 }  # fmt: skip
 CONNECT_FIELDS: Final = {
     "echo": flag, "verbose": flag, "pedantic": flag, "user": text, "pass": text, "auth_token": text,

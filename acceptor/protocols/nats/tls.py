@@ -75,7 +75,8 @@ def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: boo
     Raises ValueError as terms() does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    _complete(context, settings, prefix)
+    _choose(context, settings, prefix)
+    _show(context, settings, prefix)
     if verify or (verify is None and (settings[f"{prefix}tls-verify"] or settings[f"{prefix}tls-verify-and-map"])):
         context.verify_mode = ssl.CERT_REQUIRED
         _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
@@ -88,14 +89,20 @@ def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) ->
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    _complete(context, settings, prefix)
+    _choose(context, settings, prefix)
+    # Who connects need not show one.
+    if settings[f"{prefix}tls-cert-file"]:
+        _show(context, settings, prefix)
     _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
     return context
 
 
-def _complete(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
+def _choose(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
     context.minimum_version = VERSIONS[settings[f"{prefix}tls-min-version"]]
     _choose_ciphers(context, settings[f"{prefix}tls-cipher-suites"], prefix)
+
+
+def _show(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
     cert, key = f"{prefix}tls-cert-file", f"{prefix}tls-key-file"
     try:
         load_certificate(context, settings[cert], settings[key])

@@ -77,13 +77,17 @@ enum nats_reason {
     NATS_TOO_LONG = 17,
 };
 
-/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server, and then leaf
- * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster. */
+/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server, then leaf
+ * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster. Behind them
+ * are hubs, whose leaf node this server is: their connections are like those of leaf nodes. */
 enum {
     NATS_ROUTES = 192,
     NATS_LEAVES = 1024,
-    NATS_LINKS = NATS_ROUTES + NATS_LEAVES,
+    NATS_HUBS = 64,
+    NATS_LINKS = NATS_ROUTES + NATS_LEAVES + NATS_HUBS,
+    NATS_ORIGINS = NATS_LEAVES + NATS_HUBS,
     NATS_FIRST_LEAF = BOARD_MAX_ACCEPTORS + NATS_ROUTES,
+    NATS_FIRST_HUB = NATS_FIRST_LEAF + NATS_LEAVES,
     NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_LINKS,
 };
 
@@ -91,14 +95,27 @@ static inline bool nats_is_route(uint32_t other) {
     return other >= BOARD_MAX_ACCEPTORS;
 }
 
+/* A leaf node, or a hub. */
 static inline bool nats_is_leaf(uint32_t other) {
     return other >= NATS_FIRST_LEAF;
 }
 
+static inline bool nats_is_hub(uint32_t other) {
+    return other >= NATS_FIRST_HUB;
+}
+
 /* Kinds of them, as bits. */
-enum nats_kind { NATS_ACCEPTORS = 1, NATS_SERVERS = 2, NATS_LEAF_NODES = 4, NATS_ANY_KIND = 7 };
+enum nats_kind {
+    NATS_ACCEPTORS = 1,
+    NATS_SERVERS = 2,
+    NATS_LEAF_NODES = 4,
+    NATS_HUB_SERVERS = 8,
+    NATS_OUTSIDE = NATS_LEAF_NODES | NATS_HUB_SERVERS, /* of the cluster */
+    NATS_ANY_KIND = 15,
+};
 
 static inline uint32_t nats_kind_of(uint32_t other) {
+    if (nats_is_hub(other)) return NATS_HUB_SERVERS;
     return nats_is_leaf(other) ? NATS_LEAF_NODES : nats_is_route(other) ? NATS_SERVERS : NATS_ACCEPTORS;
 }
 
@@ -175,7 +192,7 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or nobody */
     struct connection_list waiting; /* publishers, as long as it is full */
-    uint32_t origin;                /* of a leaf node, at the acceptor that has it: its cluster; 0: none is known */
+    uint32_t origin; /* of a leaf node or a hub, at the acceptor that has it: its cluster; 0: none is known */
     bool full;
 };
 
@@ -212,12 +229,12 @@ struct nats_server {
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_other others[NATS_OTHERS];
     struct nats_route_link links[NATS_LINKS]; /* by the number that each is among others, less that of the first */
-    uint32_t route_count;                     /* that this acceptor has, leaf nodes among them */
+    uint32_t route_count;                     /* that this acceptor has, leaf nodes and hubs among them */
     uint32_t leaf_count;                      /* of these */
-    uint32_t last_link, last_leaf;            /* that one was given */
-    uint64_t leaf_interest;                   /* what leaf nodes want, at whatever acceptor they are */
-    /* Of what leaf nodes want, how much each of their clusters does: scratch for what each is told. */
-    uint64_t origin_weights[NATS_LEAVES + 1], origin_stamps[NATS_LEAVES + 1], origin_stamp;
+    uint32_t last_link, last_leaf, last_hub;  /* that one was given */
+    uint64_t leaf_interest;                   /* what leaf nodes and hubs want, at whatever acceptor they are */
+    /* Of what those want, how much each of their clusters does: scratch for what each is told. */
+    uint64_t origin_weights[NATS_ORIGINS + 1], origin_stamps[NATS_ORIGINS + 1], origin_stamp;
     uint32_t max_interest;               /* of all servers together */
     uint64_t interest, interest_bytes;   /* of them, and its text; with what is to be forgotten */
     uint32_t full_route;                 /* that was given a message lately and is full; 0: none */
@@ -406,7 +423,8 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
                             const struct nats_message *message);
 /* Hands a message that came over a route out to all on this server, and to its leaf nodes: to those who stand alone, and to one
  * of each group named. What came from a leaf node, `from`, goes to routes too, and not back to its cluster; `kept`: it is kept
- * here, and so by no other server of the group that shares that. */
+ * here, and so by no other server of the group that shares that. What came from a hub goes to no route: the others have hubs of
+ * their own. */
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);

@@ -77,9 +77,9 @@ struct abroad {
     struct nats_chosen chosen;
 };
 
-/* A leaf node has a message for a group only where nobody else does. */
+/* A leaf node, or a hub, has a message for a group only where nobody else does. */
 static const struct nats_candidates anybody = {.kinds = NATS_ANY_KIND}, ours = {.kinds = NATS_ACCEPTORS | NATS_SERVERS},
-                                    leaves = {.kinds = NATS_LEAF_NODES};
+                                    outside = {.kinds = NATS_OUTSIDE};
 
 static struct nats_remote *remote_of(struct subject_entry *entry) {
     return (struct nats_remote *)(void *)entry;
@@ -124,7 +124,7 @@ static struct subject_entry *pick_among(struct nats_server *server, const struct
     return NULL;
 }
 
-/* Some have left, who weigh nothing any more, or are leaf nodes, who do if all others weigh nothing. */
+/* Some have left, who weigh nothing any more, or are outside of the cluster, who do if all others weigh nothing. */
 static bool are_to_be_looked_at(const struct nats_server *server) {
     return server->left.first != NULL || server->leaf_interest > 0;
 }
@@ -193,7 +193,7 @@ static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, const 
     if (!are_to_be_looked_at(d->server))
         entry = subject_name_pick(name, nats_random(d->server) % name->weight);
     else if ((entry = pick_among(d->server, name, ours)) == NULL)
-        entry = pick_among(d->server, name, leaves);
+        entry = pick_among(d->server, name, outside);
     choose(d, abroad, entry, text_of(name));
 }
 
@@ -394,9 +394,11 @@ struct subject_entry *nats_pick_other(struct nats_server *server, const struct n
     return found != NULL ? pick_among(server, found, among) : NULL;
 }
 
-/* To one member of a group, on this server or among those; or else to a leaf node. */
+/* To one member of a group, on this server or among those; or else to one outside of the cluster. */
 static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
-                          struct nats_candidates among) {
+                          struct nats_candidates all) {
+    struct nats_candidates among = all;
+    among.kinds &= ~(uint32_t)NATS_OUTSIDE;
     const struct subject_name *here = subject_groups_named(groups_here(d), name.at, name.bytes), *there = NULL;
     if (abroad->groups > 0) there = subject_groups_named(subjects_groups(d->account->remote), name.at, name.bytes);
     uint64_t weight_here = here != NULL ? here->weight : 0;
@@ -404,7 +406,7 @@ static void deliver_named(struct nats_delivery *d, struct text name, struct abro
     bool is_here =
         weight_here > 0 && (weight_there == 0 || nats_random(d->server) % (weight_here + weight_there) < weight_here);
     if (is_here && deliver_to_member(d, here->found, weight_here)) return;
-    if (weight_there == 0) among.kinds = NATS_LEAF_NODES;
+    if (weight_there == 0) among.kinds = all.kinds & NATS_OUTSIDE;
     bool may_be = weight_there > 0 || (there != NULL && d->server->leaf_interest > 0);
     if (may_be) choose(d, abroad, pick_among(d->server, there, among), name);
 }
@@ -422,15 +424,24 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
                                     count);
 }
 
+/* Who may have what came from one of the others. What a hub sends stays on this server, its leaf nodes and other hubs; a server
+ * of the cluster has hubs of its own, but an answer to a question from a hub comes back by that one. */
+static struct nats_candidates audience_of(const struct nats_server *server, uint32_t from, struct text subject) {
+    static const char REPLY[] = "_R_.";
+    if (nats_is_leaf(from)) {
+        uint32_t kinds = nats_is_hub(from) ? NATS_ANY_KIND & ~(uint32_t)NATS_SERVERS : NATS_ANY_KIND;
+        return (struct nats_candidates){.kinds = kinds, .origin = nats_link_of(server, from)->origin};
+    }
+    bool is_reply = subject.bytes >= sizeof REPLY - 1 && memcmp(subject.at, REPLY, sizeof REPLY - 1) == 0;
+    return (struct nats_candidates){.kinds = NATS_ACCEPTORS | (is_reply ? NATS_OUTSIDE : NATS_LEAF_NODES)};
+}
+
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
     bool is_leaf = nats_is_leaf(from);
-    const struct nats_candidates all = {.kinds = is_leaf ? NATS_ANY_KIND : NATS_ACCEPTORS | NATS_LEAF_NODES,
-                                        .origin = is_leaf ? nats_link_of(server, from)->origin : 0};
-    struct nats_candidates members = all;
-    members.kinds &= ~(uint32_t)NATS_LEAF_NODES;
+    const struct nats_candidates all = audience_of(server, from, message->subject);
     d.message = message;
     struct subject_pattern *const *patterns;
     struct abroad abroad;
@@ -447,7 +458,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
     if (count > 0) gather_named(&d, patterns, matching, groups, count, &abroad);
     for (size_t i = 0; i < count; i++)
-        if (!kept || !is_keepers_name(server, groups[i])) deliver_named(&d, groups[i], &abroad, members);
+        if (!kept || !is_keepers_name(server, groups[i])) deliver_named(&d, groups[i], &abroad, all);
     d.message = message;
     pass_on(&d, &abroad);
     nats_made(&d);

@@ -1,9 +1,10 @@
-/* Leaf nodes: servers of other clusters that are connected to one account here, and share it. Their connections are routes
- * (nats_route.h) but for what is here: what one may want and send, and who it is to the others.
+/* Leaf nodes: servers of other clusters that are connected to one account here, and share it; and hubs, to one account of which
+ * this server is connected. Their connections are routes (nats_route.h) but for what is here: what one may want and send, and
+ * who it is to the others.
  *
  * What a leaf node wants is told to all as if a client here did; what it sends goes to all who want that but for those of its
- * own cluster, its origin: they have it from each other. INFO, CONNECT and who may come are Python's
- * (acceptor/protocols/nats/leaves.py).
+ * own cluster, its origin: they have it from each other. What a hub sends and wants goes to no route. INFO, CONNECT and who may
+ * come are Python's (acceptor/protocols/nats/leaves.py, and hubs.py).
  */
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_route.h"
@@ -48,7 +49,8 @@ bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text su
     bool may = nats_may_subscribe(&server->permissions, r->permissions, subject, none);
     bool is_pattern = subject_has_wildcard(subject.at, subject.bytes);
     if (!may && !is_pattern) {
-        end_violation(a, c, "Subscription to ", subject);
+        /* A hub has said itself what this server may send it. */
+        if ((r->flags & ROUTE_HUB) == 0) end_violation(a, c, "Subscription to ", subject);
         return false;
     }
     /* Of a pattern it gets what it may have. */
@@ -61,7 +63,7 @@ bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text su
     struct nats_permissions *set = route_of(c)->publishing;
     bool may = set == NULL || begins_with(subject, "_R_.") || begins_with(subject, "$JS.ACK.") ||
                nats_may_publish(&server->permissions, set, subject);
-    if (!may) end_violation(a, c, "Publish to ", subject);
+    if (!may && (route_of(c)->flags & ROUTE_HUB) == 0) end_violation(a, c, "Publish to ", subject);
     return may;
 }
 
@@ -77,11 +79,12 @@ static void opened(struct acceptor *a, struct connection *c) {
 }
 
 /* By turns, as routes are. 0: there can be no more. */
-static uint32_t free_link(struct nats_server *server) {
-    for (uint32_t n = 0; n < NATS_LEAVES; n++) {
-        server->last_leaf = (server->last_leaf + 1) % NATS_LEAVES;
-        if (server->links[NATS_ROUTES + server->last_leaf].connection == NULL)
-            return NATS_FIRST_LEAF + server->last_leaf;
+static uint32_t free_link(struct nats_server *server, bool is_hub) {
+    uint32_t first = is_hub ? NATS_FIRST_HUB : NATS_FIRST_LEAF, most = is_hub ? NATS_HUBS : NATS_LEAVES;
+    uint32_t *last = is_hub ? &server->last_hub : &server->last_leaf;
+    for (uint32_t n = 0; n < most; n++) {
+        *last = (*last + 1) % most;
+        if (nats_link_of(server, first + *last)->connection == NULL) return first + *last;
     }
     return 0;
 }
@@ -93,13 +96,13 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     struct nats_route *r = route_of(c);
     const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
     uint64_t origin = k->value >> 16;
-    if (blank == NULL || origin == 0 || origin > NATS_LEAVES) return CALL_REFUSED;
+    if (blank == NULL || origin == 0 || origin > NATS_ORIGINS) return CALL_REFUSED;
     size_t loop_bytes = (size_t)(blank - k->bytes);
     if (loop_bytes > sizeof r->loop) return CALL_REFUSED;
     if (r->other != 0 || c->closed || c->closing) return CALL_CLOSED;
     r->account = nats_account_named(server, (struct text){blank + 1, k->bytes_count - loop_bytes - 1});
     if (r->account == 0) return CALL_REFUSED;
-    uint32_t other = free_link(server);
+    uint32_t other = free_link(server, (r->flags & ROUTE_HUB) != 0);
     if (other == 0) return CALL_REFUSED;
     memcpy(r->loop, k->bytes, loop_bytes);
     r->loop_bytes = (uint32_t)loop_bytes;
@@ -118,6 +121,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
+    if (strcmp(what, "solicited") == 0) r->flags |= ROUTE_HUB;
     if (strcmp(what, "publishing") != 0) return nats_route_call(a, c, what, k);
     nats_permissions_drop(r->publishing);
     r->publishing = nats_permissions_take(&route_server(a, c)->permissions, k->value);

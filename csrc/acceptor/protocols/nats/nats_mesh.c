@@ -496,7 +496,7 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
                                     .tried = m->tried,
                                     .stamp = stamp_those_who_have_it(server, patterns, count)};
     const struct subject_entry *e = nats_pick_other(server, account, patterns, count, name, among);
-    among.kinds = NATS_LEAF_NODES;
+    among.kinds = NATS_OUTSIDE;
     if (e == NULL && !from_route) e = nats_pick_other(server, account, patterns, count, name, among);
     if (e == NULL) return;
     struct nats_chosen chosen;

@@ -30,6 +30,7 @@ enum nats_route_flag {
     ROUTE_NEGOTIATES = 16,  /* nothing is said of our own accord yet: it may be about to be compressed */
     ROUTE_LEAF = 32,        /* it is a leaf node's */
     ROUTE_DENIED_SOME = 64, /* of what that one wants: each message is looked at */
+    ROUTE_HUB = 128,        /* it is a hub's, whose leaf node this server is; with ROUTE_LEAF */
 };
 
 enum nats_route_counter {
@@ -109,7 +110,7 @@ void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
 
 /* Whether something that a leaf node wants may be noted; else it is told why not, or ended. */
 bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject);
-/* Whether it may send a message; else it is ended. */
+/* Whether it may send a message; else it is ended, unless it is a hub: what that sends is nobody's then. */
 bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject);
 /* Whether it may have one, where that is to be looked at. */
 bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject);

@@ -1,6 +1,7 @@
 /* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
  * when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of leaf
- * nodes as if these were clients; a leaf node hears of all but those of its own cluster. */
+ * nodes as if these were clients; a leaf node hears of all but those of its own cluster; a hub hears of clients here and of leaf
+ * nodes: each server of a cluster has hubs of its own, and hubs do not hear of each other. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
@@ -56,11 +57,16 @@ static bool is_to_leaf(const struct connection *c) {
     return (route_of(c)->flags & ROUTE_LEAF) != 0;
 }
 
+static bool is_to_hub(const struct connection *c) {
+    return (route_of(c)->flags & ROUTE_HUB) != 0;
+}
+
 /* Whether what one of the others wants is told over a connection. */
 static bool is_told_over(const struct nats_server *server, const struct connection *c, const struct nats_remote *r) {
     uint32_t kind = nats_kind_of(r->other);
-    if (!is_to_leaf(c)) return kind != NATS_SERVERS;
-    return kind != NATS_LEAF_NODES ||
+    if (!is_to_leaf(c)) return (kind & (NATS_SERVERS | NATS_HUB_SERVERS)) == 0;
+    if (is_to_hub(c)) return (kind & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
+    return (kind & NATS_OUTSIDE) == 0 ||
            nats_link_of(server, r->other)->origin != nats_link_of(server, route_of(c)->other)->origin;
 }
 
@@ -86,14 +92,14 @@ static uint64_t weight_there(const struct nats_server *server, const struct nats
     return weight;
 }
 
-/* By all others, for all connections at once: of each cluster of leaf nodes it is in server->origin_weights. */
+/* By all others, for all connections at once: of each cluster of leaf nodes, or of hubs, it is in server->origin_weights. */
 struct weights {
-    uint64_t acceptors, servers, leaves;
+    uint64_t acceptors, servers, leaves, hubs;
 };
 
 static struct weights weigh_others(struct nats_server *server, const struct nats_account *account, struct text subject,
                                    struct text queue, const struct nats_remote *except) {
-    struct weights w = {0, 0, 0};
+    struct weights w = {0, 0, 0, 0};
     struct subject_entries *entries = entries_of(account, subject, queue);
     uint64_t stamp = ++server->origin_stamp;
     struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
@@ -107,7 +113,7 @@ static struct weights weigh_others(struct nats_server *server, const struct nats
             w.servers += weight;
         } else {
             uint32_t origin = nats_link_of(server, r->other)->origin;
-            w.leaves += weight;
+            *(nats_is_hub(r->other) ? &w.hubs : &w.leaves) += weight;
             if (server->origin_stamps[origin] != stamp) server->origin_weights[origin] = 0;
             server->origin_stamps[origin] = stamp;
             server->origin_weights[origin] += weight;
@@ -127,7 +133,7 @@ struct interest_change {
     uint64_t weight;  /* of who wants it otherwise, now */
     uint64_t here;    /* of clients and bindings, unless it is those */
     uint32_t by;      /* enum nats_kind; 0: somebody of this acceptor */
-    uint32_t origin;  /* of a leaf node; 0: not known any more */
+    uint32_t origin;  /* of a leaf node or a hub; 0: not known any more */
     struct weights w; /* of the others */
 };
 
@@ -141,7 +147,7 @@ static void tell_one(const struct interest_change *k, struct connection *c, uint
 }
 
 static void tell_servers(const struct interest_change *k) {
-    if (k->by == NATS_SERVERS) return;
+    if ((k->by & (NATS_SERVERS | NATS_HUB_SERVERS)) != 0) return;
     for (uint32_t n = 0; n < NATS_ROUTES; n++) {
         struct connection *c = k->server->links[n].connection;
         if (c != NULL && carries(k->server, c, k->account)) tell_one(k, c, k->here + k->w.acceptors + k->w.leaves);
@@ -150,12 +156,19 @@ static void tell_servers(const struct interest_change *k) {
 
 static void tell_leaves(const struct interest_change *k) {
     const struct nats_server *server = k->server;
-    uint64_t all = k->here + k->w.acceptors + k->w.servers + k->w.leaves;
-    if (server->leaf_count > 0) all += weight_shared(&server->accounts[k->account], k->subject, k->queue);
+    uint64_t for_hubs = k->here + k->w.acceptors + k->w.leaves;
+    if (server->leaf_count > 0) for_hubs += weight_shared(&server->accounts[k->account], k->subject, k->queue);
+    uint64_t all = for_hubs + k->w.servers + k->w.hubs;
+    /* A circle may go by way of a hub, or of a server that has one: by this it is found. */
+    bool is_for_hubs = (k->by & (NATS_SERVERS | NATS_HUB_SERVERS)) == 0 || nats_is_loop(k->subject);
     for (uint32_t n = NATS_ROUTES; server->leaf_count > 0 && n < NATS_LINKS; n++) {
         const struct nats_route_link *link = &server->links[n];
         if (link->connection == NULL || !carries(server, link->connection, k->account)) continue;
-        if (k->by == NATS_LEAF_NODES && k->origin == link->origin) continue;
+        if ((k->by & NATS_OUTSIDE) != 0 && k->origin == link->origin) continue;
+        if (is_to_hub(link->connection)) {
+            if (is_for_hubs) tell_one(k, link->connection, for_hubs);
+            continue;
+        }
         bool has = server->origin_stamps[link->origin] == server->origin_stamp;
         tell_one(k, link->connection, all - (has ? server->origin_weights[link->origin] : 0));
     }
@@ -184,7 +197,7 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
     if (g != NULL) k.queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     k.by = nats_kind_of(r->other);
     if (k.by == NATS_SERVERS && server->leaf_count == 0) return;
-    if (k.by == NATS_LEAF_NODES && !nats_has_left(server, r)) k.origin = nats_link_of(server, r->other)->origin;
+    if ((k.by & NATS_OUTSIDE) != 0 && !nats_has_left(server, r)) k.origin = nats_link_of(server, r->other)->origin;
     k.here = weight_here(&server->accounts[r->account], k.subject, k.queue) +
              weight_kept(server, r->account, k.subject, k.queue);
     tell_both(&k, r);

@@ -1,0 +1,215 @@
+"""What the block "leafnodes" of nats-server's configuration file says of hubs: its array remotes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
+from mq_shards.acceptor.protocols.nats.remotes import MOST, WEBSOCKETS, hub_url, read
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
+
+OFF: Final = ("off", "disabled", "not supported", "accept", False)
+PREFIX: Final = "tls-"
+RowTaker: TypeAlias = Callable[[dict[str, Any], Value], None]
+
+
+def take_compression(what: str) -> Taker:
+    def take(conf: Conf, value: Value) -> None:
+        mode = value.content
+        if isinstance(mode, dict):
+            mode = next((item.content for key, item in value.block().items() if key.lower() == "mode"), "off")
+        if mode not in OFF:
+            conf.warn(value, f"{what}.compression is not supported: what leaf nodes and hubs say is not compressed")
+
+    return take
+
+
+def _urls(row: dict[str, Any], value: Value) -> None:
+    texts = value.texts() if isinstance(value.content, list) else [value.text()]
+    for text in texts:
+        if text.partition(":")[0].lower() not in WEBSOCKETS and hub_url(text) is None:
+            raise value.error(f'"{text}" is not nats-leaf://HOST:PORT')
+    row["urls"] = texts
+
+
+def _credentials(row: dict[str, Any], value: Value) -> None:
+    row["credentials"] = str(Path(value.text()).expanduser())
+
+
+def _nkey(row: dict[str, Any], value: Value) -> None:
+    found = nats_nkeys.seed_of(value.text())
+    if found is None or found[0] != nats_nkeys.USER:
+        raise value.error("Remote leafnode nkey is not a valid seed")
+    row["nkey"] = value.text()
+
+
+def _subjects(name: str) -> RowTaker:
+    def take(row: dict[str, Any], value: Value) -> None:
+        row[name] = value.texts() if isinstance(value.content, list) else [value.text()]
+
+    return take
+
+
+def _flag(name: str) -> RowTaker:
+    def take(row: dict[str, Any], value: Value) -> None:
+        row[name] = value.flag()
+
+    return take
+
+
+def _duration(name: str) -> RowTaker:
+    def take(row: dict[str, Any], value: Value) -> None:
+        row[name] = max(value.duration_ns(), 0)
+
+    return take
+
+
+def _account(row: dict[str, Any], value: Value) -> None:
+    row["account"] = value.text()
+
+
+ROW: Final[Mapping[str, RowTaker]] = {
+    **dict.fromkeys(("url", "urls"), _urls),
+    **dict.fromkeys(("account", "local"), _account),
+    **dict.fromkeys(("creds", "credentials"), _credentials),
+    **dict.fromkeys(("nkey", "seed"), _nkey),
+    **dict.fromkeys(("deny_imports", "deny_import"), _subjects("deny_imports")),
+    **dict.fromkeys(("deny_exports", "deny_export"), _subjects("deny_exports")),
+    **dict.fromkeys(("no_randomize", "dont_randomize"), _flag("no_randomize")),
+    "ignore_discovered_servers": _flag("ignore_discovered_servers"),
+    "disabled": _flag("disabled"),
+    "hub": _flag("hub"),
+    "first_info_timeout": _duration("first_info_ns"),
+    "dial_timeout": _duration("dial_ns"),
+}
+_MIGRATION: Final = "there is no JetStream whose assets would move"
+OTHERS: Final[Mapping[str, Taker]] = {
+    "compression": take_compression("leafnodes.remotes"),
+    **{
+        key: unsupported(f"leafnodes.remotes.{key}", "hubs are not connected to by websockets")
+        for key in (
+            "ws_compress", "ws_compression", "websocket_compress", "websocket_compression", "ws_no_masking",
+            "websocket_no_masking",
+        )
+    },
+    **{
+        key: unsupported(f"leafnodes.remotes.{key}", _MIGRATION)
+        for key in ("jetstream_cluster_migrate", "js_cluster_migrate")
+    },
+    **{
+        key: unsupported(f"leafnodes.remotes.{key}", "leaf nodes hear what others want")
+        for key in ("isolate_leafnode_interest", "isolate", "request_isolation")
+    },
+}  # fmt: skip
+
+
+def _take_first(conf: Conf, value: Value) -> None:
+    conf.set("tls-handshake-first", value, "true" if value.content is True else "")
+
+
+def _take_timeout(conf: Conf, value: Value) -> None:
+    number = value.content
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    conf.set("tls-timeout", value, int(float(str(number)) * 1e9) if is_number else value.duration_ns())
+
+
+TLS: Final[Mapping[str, Taker]] = {
+    **tls_block(PREFIX, {"connection_rate_limit": "connections to hubs are few"}),
+    **dict.fromkeys(("handshake_first", "first", "immediate"), _take_first),
+    "timeout": _take_timeout,
+    "insecure": option("insecure", Value.flag),
+    "verify_and_map": unsupported("verify_and_map", "it is about connections that are accepted"),
+    "verify_cert_and_check_known_urls": only_of_routes,
+}
+
+
+def _take_tls(conf: Conf, row: dict[str, Any], value: Value) -> None:
+    said = Conf()
+    take_block(said, value.block(), TLS, " in leafnodes.remotes.tls")
+    conf.warnings += said.warnings
+    row["tls"] = {name: content for name, (_, content) in said.options.items() if name != "tls-verify"}
+
+
+def _row(conf: Conf, value: Value) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for key, item in value.block().items():
+        name = key.lower()
+        if name in ROW:
+            ROW[name](row, item)
+        elif name == "tls":
+            _take_tls(conf, row, item)
+        elif name == "proxy":
+            raise item.error("leafnodes.remotes.proxy is not supported")
+        elif name in OTHERS:
+            OTHERS[name](conf, item)
+        elif not item.referenced:
+            raise item.error(f'unknown key "{key}" in leafnodes.remotes')
+    if row.get("credentials") and row.get("nkey"):
+        raise value.error("Remote leafnode can not have both creds and nkey defined")
+    return row
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """As two of one name are complained of: without passwords."""
+    urls = [_without_password(text) for text in row["urls"]]
+    shown = " ".join(f'"{url}"' for url in urls)
+    more = f', credentials="{row["credentials"]}"' if row.get("credentials") else ""
+    more = ', nkey="[REDACTED]"' if row.get("nkey") else more
+    return f'urls=[{shown}], account="{row.get("account") or GLOBAL_ACCOUNT}"{more}'
+
+
+def _without_password(text: str) -> str:
+    scheme, there, rest = text.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}{there}{user.partition(':')[0]}:xxxxx@{host}" if ":" in user and at else text
+
+
+def _is_to_be(conf: Conf, row: Mapping[str, Any], value: Value) -> bool:
+    """What cannot be served is a line of warning, and is not connected to."""
+    if row.get("disabled") or not row.get("urls"):
+        return False
+    if row.get("hub"):
+        conf.warn(value, "leafnodes.remotes.hub is not supported: this server is the leaf node where it connects")
+        return False
+    kinds = {text.partition(":")[0].lower() in WEBSOCKETS for text in row["urls"]}
+    if len(kinds) > 1:
+        raise value.error("remote leaf node configuration cannot have a mix of websocket and non-websocket urls")
+    if True in kinds:
+        conf.warn(value, "leafnodes.remotes by websockets (ws, wss) is not supported: there is no connection to these")
+        return False
+    return True
+
+
+def take_remotes(conf: Conf, value: Value) -> None:
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for item in value.items():
+        row = _row(conf, item)
+        known = repr([row.get(name) for name in ("urls", "account", "credentials", "nkey")])
+        if known in seen:
+            raise item.error(f"duplicate remote {_name(row)}")
+        seen.add(known)
+        if _is_to_be(conf, row, item):
+            rows.append({name: found for name, found in row.items() if name not in ("disabled", "hub")})
+    if len(rows) > MOST:
+        raise value.error(f"there may be {MOST} remotes")
+    conf.content.setdefault("leaf", {})["remotes"] = rows
+    _check_encryption(value, rows)
+    conf.leaf_remotes = value
+
+
+def _check_encryption(value: Value, rows: list[dict[str, Any]]) -> None:
+    """Before anything starts: files that cannot be used are an error."""
+    nothing = {
+        "leaf-remotes": (), "leaf-remote-account": "", "leaf-remote-credentials": "", "leaf-dial-timeout": 0,
+    }  # fmt: skip
+    for remote in read(nothing, {"remotes": [row for row in rows if "tls" in row]}):
+        try:
+            remote.encryption()
+        except ValueError as error:
+            raise value.error(f"leafnodes.remotes: {error}") from None

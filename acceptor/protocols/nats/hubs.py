@@ -1,0 +1,438 @@
+"""Servers that this one is a leaf node of, its hubs: connections that are made, to one account each; docs/leaves.md
+tells the whole.
+
+nats_leaf.c, the C half, has what comes once a message or a subscription; it hands over:
+
+    (nothing)          the connection is being made
+    INFO {...}         who the hub is; then what account it is and what may pass; later what has changed
+    -ERR ...           what it does not like, or why it is about to close
+
+One acceptor has all of them. What is said is what nats-server says as a leaf node.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
+from mq_shards.acceptor.option_kinds import SECOND
+from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, Client, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish
+from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, ORIGIN_SHIFT, RESERVED_CLUSTER
+from mq_shards.acceptor.protocols.nats.leaf_options import MOST as MOST_LEAVES
+from mq_shards.acceptor.protocols.nats.loops import loop_of
+from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.remotes import MOST, HubTls, Remote, RemoteError, Servers, read
+from mq_shards.acceptor.protocols.nats.route_info import Info
+from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
+from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
+from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
+from mq_shards.acceptor.upgrade import Upgrades
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+
+ANSWER_NS: Final = 5 * SECOND  # for the hub to say what account it is, behind CONNECT
+DELAY_NS: Final = 30 * SECOND  # until one is tried again with which there is a circle
+# What a hub complains of that does not go by itself.
+LASTING: Final = ("Loop detected", "remote leafnode has same cluster name")
+FIRST_ID: Final = 1 << 32  # of those that monitoring shows, beside clients' and leaf nodes'
+
+log = logging.getLogger(__name__)
+
+
+class HubError(Exception):
+    """Why a connection is closed, as the hub is told; without a word if it is empty."""
+
+
+@dataclass(slots=True, eq=False)
+class HubWish(Wish):
+    servers: Servers | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Hub:
+    """A connection to one."""
+
+    conn: int
+    wish: HubWish
+    servers: Servers
+    client_id: int
+    info: Info | None = None  # the first that came
+    until_ns: int = 0  # its answer to CONNECT is to come; 0: it has, or nothing was said
+    is_joined: bool = False
+    is_ended: bool = False  # by us
+    origin: int = 0
+    delay_ns: int = 0  # beside the usual, until it is tried again
+
+    @property
+    def remote(self) -> Remote:
+        return self.servers.remote
+
+    @property
+    def name(self) -> str:
+        return "" if self.info is None else self.info.text("server_name") or self.info.server_id
+
+    @property
+    def cluster(self) -> str:
+        return "" if self.info is None else self.info.text("cluster")
+
+
+class Hubs:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        broker: Broker,
+        nats: Nats,
+        leaves: Callable[[], Collection[tuple[str, str]]],
+    ) -> None:
+        """`leaves`: the accounts of those that are leaf nodes of this server, and their clusters."""
+        self._engine, self._settings, self._nats, self._leaves = engine, settings, nats, leaves
+        self._acceptor = broker.acceptor
+        self._server_id = server_id_of(broker.instance)
+        self._hubs: dict[int, Hub] = {}
+        self._servers: dict[Remote, Servers] = {}  # of all that there are to be
+        self._encryptions: dict[Remote, HubTls] = {}
+        self._remarks = Remarks(log)
+        self._upgrades = Upgrades(engine, self._shaken, self._refused)
+        self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, lambda host, port: False)
+        self._dialer.set(0, backoff=False)
+        self._ids = itertools.count(FIRST_ID)
+        self._due: list[tuple[int, int]] = []  # answers to CONNECT: until when, and whose; soonest first
+        self.reload(settings)
+
+    def reload(self, settings: Settings) -> None:
+        """Raises ValueError: a file cannot be used, and all stays as it was."""
+        wanted = read(settings, self._nats.leaf_content)
+        encryptions = {remote: remote.encryption() for remote in wanted if remote.tls is not None}
+        self._settings, self._encryptions = settings, encryptions
+        before, self._servers = self._servers, {one: self._servers.get(one) or Servers(one) for one in wanted}
+        self._dialer.keep(lambda wish: isinstance(wish, HubWish) and self._is_wanted(wish.servers))
+        for hub in list(self._hubs.values()):
+            hub.wish.every_ns = settings["leaf-reconnect"]
+            if hub.remote not in self._servers:
+                self._end(hub, "")
+        for remote, servers in self._servers.items():
+            if remote not in before:
+                self._dialer.dial(self._wish(servers))
+
+    def _is_wanted(self, servers: Servers | None) -> bool:
+        return servers is not None and self._servers.get(servers.remote) is servers
+
+    def _wish(self, servers: Servers) -> HubWish:
+        remote = servers.remote
+        return HubWish(
+            remote.urls[0], explicit=True, every_ns=self._settings["leaf-reconnect"],
+            answer_ns=remote.dial_ns + remote.first_info_ns, next_url=servers.next_url, servers=servers,
+        )  # fmt: skip
+
+    def _adopt(self, fd: int) -> int:
+        return self._engine.adopt(fd, protocol_number("nats-leaf"))
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        answer_ns = max(self._due[0][0] - time.monotonic_ns(), 0) if self._due else FOREVER
+        waits = answer_ns, self._dialer.wait_ns(), self._upgrades.wait_ns(), self._remarks.wait_ns()
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        self._dialer.expire()
+        self._upgrades.expire()
+        self._remarks.expire()
+        now_ns = time.monotonic_ns()
+        while self._due and self._due[0][0] <= now_ns:
+            until_ns, conn = heapq.heappop(self._due)
+            hub = self._hubs.get(conn)
+            if hub is not None and hub.until_ns == until_ns and not hub.is_ended:
+                self._end(hub, "Stale Leaf Node Connection - Closing")
+
+    def poked(self) -> None:
+        self._dialer.poked()
+
+    def lame_duck(self) -> None:
+        """Who is there stays until the end; none is connected anew."""
+        self._dialer.close()
+
+    close = lame_duck
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def has(self, conn: int) -> bool:
+        return conn in self._hubs or self._dialer.opened(conn) is not None
+
+    def command(self, conn: int, command: bytes) -> None:
+        hub = self._hubs.get(conn)
+        if hub is None:
+            self._opened(conn)
+            return
+        word = command[:4].upper()
+        try:
+            if word == b"INFO" and not self._hear(hub, Info.read(command[len("INFO") :].strip(b" \t"))):
+                return
+            if word == b"-ERR":
+                self._complained(hub, command.decode(errors="replace"))
+        except (DecodeError, HubError) as error:
+            self._end(hub, str(error) if isinstance(error, HubError) else "")
+            return
+        self._engine.resume(conn)
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
+
+    def closed(self, conn: int) -> None:
+        self._upgrades.closed(conn)
+        for number in (conn, -conn):
+            self._nats.admission.gone(number)
+        hub, failed = self._hubs.pop(conn, None), self._dialer.ended(conn)
+        if hub is None:
+            return
+        if hub.is_joined:
+            self._remark(logging.INFO, hub, "the hub is gone")
+        if not failed and self._is_wanted(hub.servers):
+            hub.wish.attempts = 0
+            self._dialer.dial(hub.wish, hub.wish.every_ns + hub.delay_ns)
+
+    def _remark(self, level: int, hub: Hub, words: str) -> None:
+        name = f"{hub.name} ({hub.wish.url})" if hub.name else str(hub.wish.url)
+        self._remarks.say(level, str(hub.wish.url), f"{name}: {words}")
+
+    def _end(self, hub: Hub, words: str) -> None:
+        if words:
+            self._remark(logging.WARNING, hub, words)
+            self._engine.reply(hub.conn, f"-ERR '{words}'\r\n".encode())
+        hub.is_ended, hub.until_ns = True, 0
+        # What it has not said is not waited for: this is no attempt that failed.
+        self._dialer.forget(hub.conn)
+        self._engine.close_connection(hub.conn)
+
+    def _complained(self, hub: Hub, words: str) -> None:
+        self._remark(logging.WARNING, hub, f"said {words}")
+        if any(one in words for one in LASTING):
+            hub.delay_ns = DELAY_NS
+            self._remark(logging.WARNING, hub, "it is not tried again for 30 s")
+        if LASTING[0] in words:
+            raise HubError("")
+
+    # --- greeting ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        wish = self._dialer.opened(conn)
+        assert isinstance(wish, HubWish) and wish.servers is not None
+        hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._ids) << 6 | self._acceptor)
+        if not self._is_wanted(hub.servers):
+            self._end(hub, "")
+            return
+        self._engine.call(conn, "solicited")
+        # Nothing may come before CONNECT, which waits for INFO.
+        self._engine.call(conn, "negotiates", 1)
+        terms = self._encryptions.get(hub.remote)
+        if terms is not None and terms.is_first:
+            self._shake_hands(hub, terms)
+        else:
+            self._engine.resume(conn)
+
+    def _shake_hands(self, hub: Hub, terms: HubTls) -> None:
+        from mq_shards.acceptor.filters.tls import VerifyingTls
+
+        self._upgrades.begin(hub.conn)
+        tls = VerifyingTls(terms.context, server_hostname=hub.servers.host_of(hub.wish.url))
+        self._upgrades.shake_hands(hub.conn, tls, terms.timeout_ns, speaks_first=True)
+
+    def _shaken(self, conn: int) -> None:
+        hub = self._hubs[conn]
+        if not self._is_pinned(hub):
+            self._end(hub, "")
+            self._remark(logging.WARNING, hub, "the TLS handshake failed: certificate not pinned")
+            return
+        if hub.info is not None:
+            try:
+                self._say_who(hub, hub.info)
+            except HubError as error:
+                self._end(hub, str(error))
+                return
+        self._engine.resume(conn)
+
+    def _is_pinned(self, hub: Hub) -> bool:
+        terms = self._encryptions.get(hub.remote)
+        if terms is None or not terms.pinned:
+            return True
+        from mq_shards.acceptor.protocols.nats.tls import key_digest
+
+        tls: VerifyingTls | None = self._upgrades.tls(hub.conn)  # type: ignore[assignment]
+        certificate = tls.certificate if tls is not None else None
+        return certificate is not None and key_digest(certificate) in terms.pinned
+
+    def _refused(self, conn: int, alert: bytes, why: str) -> None:
+        hub = self._hubs[conn]
+        self._remark(logging.WARNING, hub, f"the TLS handshake failed: {why}")
+        self._engine.send(conn, alert)
+        self._end(hub, "")
+
+    # --- INFO -------------------------------------------------------------------------------------------------------
+
+    def _hear(self, hub: Hub, info: Info) -> bool:
+        """Whether it goes on at once. Raises HubError."""
+        if hub.info is None:
+            return self._hear_first(hub, info)
+        hub.servers.learn(info.urls("leafnode_urls"))
+        if not hub.is_joined and info.flag("connect_info"):
+            self._join(hub, info)
+        elif hub.is_joined and info.limits() != {"import": None, "export": None}:
+            self._permit(hub, info)
+        return not hub.is_ended
+
+    def _hear_first(self, hub: Hub, info: Info) -> bool:
+        self._dialer.heard(hub.conn)
+        hub.info = info
+        if info.number("client_id") == 0 or not ("leafnode_urls" in info.said or info.flag("info_on_connect")):
+            self._remark(logging.WARNING, hub, "attempted to connect to wrong port")
+            raise HubError("")
+        if " " in info.text("cluster"):
+            raise HubError("cluster name cannot contain spaces")
+        if info.text("cluster") == RESERVED_CLUSTER:
+            raise HubError("cluster name is reserved")
+        hub.servers.learn(info.urls("leafnode_urls"))
+        terms = self._encryptions.get(hub.remote)
+        if hub.conn in self._upgrades or (terms is None and not info.flag("tls_required")):
+            self._say_who(hub, info)
+            return True
+        if terms is None:
+            # The hub wants it, and nothing is said of how.
+            terms = self._encryptions[hub.remote] = hub.remote.encryption()
+        self._shake_hands(hub, terms)
+        return False
+
+    @property
+    def _cluster_name(self) -> str:
+        """A server of no cluster is one by itself."""
+        return str(self._nats.cluster.get("name", "")) or self._nats.identity.server_name
+
+    def _say_who(self, hub: Hub, info: Info) -> None:
+        remote, identity = hub.remote, self._nats.identity
+        try:
+            proofs = remote.proves(info.text("nonce"), hub.wish.url)
+        except RemoteError as error:
+            self._remark(logging.ERROR, hub, str(error))
+            raise HubError("") from None
+        said = {
+            "version": NATS_SERVER_VERSION, **proofs, "server_id": self._server_id, "name": identity.server_name,
+            "cluster": self._cluster_name, "headers": identity.headers and info.flag("headers"),
+            "deny_pub": list(remote.deny_imports), "compress_mode": "not supported", "remote_account": remote.account,
+            "protocol": 1,
+        }  # fmt: skip
+        line = json_line("CONNECT", {name: value for name, value in said.items() if value})
+        self._engine.reply(hub.conn, line)
+        self._engine.call(hub.conn, "negotiates", 0)
+        if not info.flag("info_on_connect"):
+            self._join(hub, info)
+            return
+        hub.until_ns = time.monotonic_ns() + ANSWER_NS
+        heapq.heappush(self._due, (hub.until_ns, hub.conn))
+
+    def _join(self, hub: Hub, info: Info) -> None:
+        hub.until_ns = 0
+        account = hub.remote.account
+        if hub.cluster and (account, hub.cluster) in self._leaves():
+            self._loop(hub)
+        most = self._nats.logins.limits(User(account=account)).leaf_nodes
+        there = sum(name == account for name, _ in self._leaves())
+        there += sum(other.is_joined and other.remote.account == account for other in self._hubs.values())
+        if most is not None and there >= most:
+            raise HubError("maximum account active connections exceeded")
+        hub.origin = self._origin_of(hub)
+        self._nats.admission.account(account)
+        self._permit(hub, info)
+        assert hub.info is not None
+        flags = HEADERS if self._nats.identity.headers and hub.info.flag("headers") else 0
+        what = f"{loop_of(self._server_id, account)} {account}".encode(errors="surrogateescape")
+        try:
+            joined = self._engine.call(hub.conn, "join", flags | hub.origin << ORIGIN_SHIFT, what)
+        except ValueError:
+            self._remark(logging.ERROR, hub, "there are as many hubs as there can be")
+            raise HubError("") from None
+        if not joined:
+            return
+        hub.is_joined = True
+        self._remark(logging.INFO, hub, f"this is its leaf node, for account {account}")
+
+    def _loop(self, hub: Hub) -> None:
+        """Its cluster is a leaf node of this server's."""
+        hub.delay_ns = DELAY_NS
+        account = f'"{hub.remote.account}"'
+        raise HubError(f"Loop detected for leafnode account={account}. Delaying attempt to reconnect for 30s")
+
+    def _permit(self, hub: Hub, info: Info) -> None:
+        """What may pass: as the hub says, and what this server denies besides."""
+        remote, admission = hub.remote, self._nats.admission
+        coming = _limits(info.values.get("import"), remote.deny_imports)
+        going = _limits(info.values.get("export"), remote.deny_exports)
+        try:
+            may_send = admission.hold(-hub.conn, Permissions(publish=coming))
+            may_pass = admission.hold(hub.conn, Permissions(publish=coming, subscribe=going))
+        except ValueError:
+            self._remark(logging.ERROR, hub, "the permissions that it says are not valid")
+            raise HubError("") from None
+        self._engine.call(hub.conn, "publishing", may_send)
+        self._engine.call(hub.conn, "permissions", may_pass)
+
+    def _origin_of(self, hub: Hub) -> int:
+        """A number that all connections to servers of one cluster have, and no leaf node."""
+        there = [other for other in self._hubs.values() if other.origin]
+        if same := next((other for other in there if hub.cluster and other.cluster == hub.cluster), None):
+            return same.origin
+        used = {other.origin for other in there}
+        free = next((number for number in range(MOST_LEAVES + 1, MOST_LEAVES + MOST + 1) if number not in used), None)
+        if free is None:
+            raise HubError("")
+        return free
+
+    # --- what has changed, and is seen ------------------------------------------------------------------------------
+
+    def shares_changed(self, accounts: set[str]) -> None:
+        """What is imported into these accounts, and mapped in them: hubs are told of it anew."""
+        for hub in list(self._hubs.values()):
+            if hub.is_joined and not hub.is_ended and hub.remote.account in accounts:
+                self._end(hub, "")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As /leafz shows them."""
+        return [self._row(hub) for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
+
+    def accounts(self) -> list[str]:
+        return [hub.remote.account for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
+
+    def _row(self, hub: Hub) -> dict[str, Any]:
+        parts = self._engine.call_for_list(hub.conn, "figures")
+        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        client = Client.of(hub.client_id, 0, self._engine.remote(hub.conn) or hub.servers.remote.urls[0].address)
+        return {
+            "id": hub.client_id, "rid": hub.conn, "name": hub.name, "is_spoke": True,
+            "account": hub.remote.account, "ip": client.host, "port": client.port,
+            **dict(zip(FIGURES, numbers, strict=False)),
+        }  # fmt: skip
+
+    def shown(self) -> dict[str, Any]:
+        """Of the options, as /varz shows them."""
+        return {"remotes": [remote.shown() for remote in self._servers]}
+
+
+def _limits(said: object, deny: tuple[str, ...]) -> Limits:
+    """Of INFO; what is not as it should be is nobody's."""
+    found: Mapping[str, Any] = said if isinstance(said, dict) else {}
+    lists = {name: value for name in ("allow", "deny") if isinstance(value := found.get(name), list)}
+    words = {name: tuple(word for word in value if isinstance(word, str)) for name, value in lists.items()}
+    allow = words.get("allow") or None
+    return Limits(allow=allow, deny=(*words.get("deny", ()), *deny, *JETSTREAM))
