@@ -36,15 +36,18 @@ def program(kind: str) -> str | None:
     return shutil.which(os.environ.get("NATS_SERVER_OLD_BIN", str(OLD)))
 
 
-def mixtures(*wanted: Sequence[str]) -> list[Any]:
-    """Parameters for a test; those with a server that cannot be had are skipped."""
+def mixtures(*wanted: Sequence[str], long: bool = False) -> list[Any]:
+    """Parameters for a test; those with a server that cannot be had are skipped. `long`: not played every time."""
     return [
         pytest.param(
             tuple(kinds),
             id="+".join(kinds),
-            marks=pytest.mark.skipif(
-                any(kind not in ACCEPTORS and program(kind) is None for kind in kinds), reason="no nats-server"
-            ),
+            marks=[
+                pytest.mark.skipif(
+                    any(kind not in ACCEPTORS and program(kind) is None for kind in kinds), reason="no nats-server"
+                ),
+                *([pytest.mark.long] if long else []),
+            ],
         )
         for kinds in wanted
     ]

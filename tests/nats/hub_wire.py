@@ -33,10 +33,12 @@ class HubWire(RouteWire):
     def greet(self, info: Mapping[str, Any]) -> None:
         self.send(line("INFO", {**INFO, **info}))
 
-    def hear_who(self) -> None:
+    def hear_who(self) -> bool:
+        """False: it has gone."""
         verb, _, rest = self.line().partition(b" ")
         assert verb in (b"CONNECT", b""), verb
         self.said_who = json.loads(rest) if rest else {}
+        return bool(rest)
 
     def tell(self, **connected: object) -> None:
         """It is known who it is; what it tells then is in `told`."""
@@ -81,10 +83,12 @@ class HubPort:
         return wire
 
     def comes(self, **info: object) -> HubWire:
-        wire = self.accept()
-        wire.greet(info)
-        wire.hear_who()
-        return wire
+        """Who had to wait too long for INFO has come again."""
+        while True:
+            wire = self.accept()
+            wire.greet(info)
+            if wire.hear_who():
+                return wire
 
     def joins(self, **connected: object) -> HubWire:
         """One that has said who it is, and is told what may pass."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ EITHER = [parameter for kind in (OURS, NEW_REAL) for parameter in mixtures((kind
 
 
 def remote(port: HubPort, more: str = "", who: str = "u:p@") -> str:
-    return f'{{ url: "nats-leaf://{who}127.0.0.1:{port.port}", account: A, compression: off {more} }}'
+    url = f"nats-leaf://{who}127.0.0.1:{port.port}"
+    return f'{{ url: "{url}", account: A, compression: off, first_info_timeout: "30s" {more} }}'
 
 
 @contextlib.contextmanager
@@ -64,118 +66,137 @@ def other_port() -> Iterator[HubPort]:
     found.close()
 
 
+@dataclass
+class Wired:
+    """A leaf node, and where its hubs are: two, and one that may not do all."""
+
+    member: Member
+    near: HubPort
+    other: HubPort
+    limited: HubPort
+
+    def client(self, said: bytes = b"") -> Wire:
+        return client(self.member, said)
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    ports = HubPort(), HubPort(), HubPort()
+    limits = ", deny_imports: in.no, deny_exports: [out.no]"
+    with leaf_of(request.param[0], remote(ports[0]), remote(ports[1]), remote(ports[2], limits)) as member:
+        yield Wired(member, *ports)
+    for port in ports:
+        port.close()
+
+
 def has_come(wire: Wire, wanted: bytes) -> None:
     wait_until(lambda: wanted in wire.heard.data or wire.barrier(), f"{wanted!r} comes")
 
 
-@pytest.mark.parametrize("kinds", EITHER)
-def test_it_says_who_it_is_and_what_is_wanted_here(kinds: Sequence[str], port: HubPort) -> None:
-    with leaf_of(kinds[0], remote(port)) as member:
-        wire = port.comes()
-        said = wire.said_who
-        assert set(said) - {"compress_mode"} == {
-            "version", "user", "pass", "server_id", "name", "cluster", "headers", "remote_account", "protocol",
-        }  # fmt: skip
-        assert (said["name"], said["cluster"], said["remote_account"]) == ("leafy", "leafy", "A")
-        assert (said["user"], said["pass"], said["headers"]) == ("u", "p", True)
-        wanting = client(member, b"SUB t.a 1\r\nSUB t.* g 2\r\nSUB t.* g 3\r\n")
-        wire.tell()
-        # What is mapped, and asked of another account, is wanted here too.
-        assert {b"LS+ t.a", b"LS+ t.* g 2", b"LS+ old.*", b"LS+ help.me"} <= set(wire.told)
-        assert wire.loop.startswith(b"$LDS.")
-        wanting.send(b"UNSUB 1\r\nUNSUB 2\r\n")
-        assert b"LS- t.a" in wire.hears(b"LS+ t.* g 1")
-        wanting.close()
-        wire.hears(b"LS- t.* g")
-        wire.close()
+def test_it_says_who_it_is_and_what_is_wanted_here(wired: Wired) -> None:
+    wanting = wired.client(b"SUB t.a 1\r\nSUB t.* g 2\r\nSUB t.* g 3\r\n")
+    wire = wired.near.comes()
+    said = wire.said_who
+    assert set(said) - {"compress_mode"} == {
+        "version", "user", "pass", "server_id", "name", "cluster", "headers", "remote_account", "protocol",
+    }  # fmt: skip
+    assert (said["name"], said["cluster"], said["remote_account"]) == ("leafy", "leafy", "A")
+    assert (said["user"], said["pass"], said["headers"]) == ("u", "p", True)
+    wire.tell()
+    # What is mapped, and asked of another account, is wanted here too.
+    assert {b"LS+ t.a", b"LS+ t.* g 2", b"LS+ old.*", b"LS+ help.me"} <= set(wire.told)
+    assert wire.loop.startswith(b"$LDS.")
+    wanting.send(b"UNSUB 1\r\nUNSUB 2\r\n")
+    assert b"LS- t.a" in wire.hears(b"LS+ t.* g 1")
+    wanting.close()
+    wire.hears(b"LS- t.* g")
+    wire.close()
 
 
-@pytest.mark.parametrize("kinds", KINDS)
-def test_messages_go_both_ways_once_each(kinds: Sequence[str], port: HubPort) -> None:
-    with leaf_of(kinds[0], remote(port)) as member:
-        wire = port.joins()
-        wire.send(b"LS+ m.a\r\nLS+ m.*\r\nLS+ m.a q 3\r\n")
-        wire.barrier()
-        clients = [client(member, b"SUB d.a 1\r\nSUB d.a q 2\r\n") for _ in range(4)]
-        for talker in clients:
+def test_messages_go_both_ways_once_each(wired: Wired) -> None:
+    wire = wired.near.joins()
+    wire.send(b"LS+ m.a\r\nLS+ m.*\r\nLS+ m.a q 3\r\n")
+    wire.barrier()
+    clients = [wired.client(b"SUB d.a 1\r\nSUB d.a q 2\r\n") for _ in range(4)]
+    for talker in clients:
 
-            def is_heard(talker: Wire = talker) -> bool:
-                talker.send(b"PUB m.b 1\r\np\r\n")
-                talker.barrier()
-                return b"p" in wire.barrier()
-
-            wait_until(is_heard, "it is wanted there")
-        size = b"%d %d" % (len(HEADERS), len(HEADERS) + 2)
-        for talker in clients:
-            talker.send(b"PUB m.a r 2\r\nhi\r\nHPUB m.b x %s\r\n%shu\r\n" % (size, HEADERS))
+        def is_heard(talker: Wire = talker) -> bool:
+            talker.send(b"PUB m.b 1\r\np\r\n")
             talker.barrier()
-            heard = [one for one in besides(wire.hears(b"hu")) if one not in (b"p", b"LMSG m.b 1")]
-            assert heard == [b"LMSG m.a + r q 2", b"hi", b"HMSG m.b x " + size, b"NATS/1.0", b"hu"]
-        wire.send(b"LMSG d.a 2\r\nhi\r\nLMSG d.a + r q 2\r\nho\r\nHMSG d.a %s\r\n%sha\r\n" % (size, HEADERS))
-        wire.barrier()
+            return b"p" in wire.barrier()
+
+        wait_until(is_heard, "it is wanted there")
+    size = b"%d %d" % (len(HEADERS), len(HEADERS) + 2)
+    for talker in clients:
+        talker.send(b"PUB m.a r 2\r\nhi\r\nHPUB m.b x %s\r\n%shu\r\n" % (size, HEADERS))
+        talker.barrier()
+        heard = [one for one in besides(wire.hears(b"hu")) if one not in (b"p", b"LMSG m.b 1")]
+        assert heard == [b"LMSG m.a + r q 2", b"hi", b"HMSG m.b x " + size, b"NATS/1.0", b"hu"]
+    wire.send(b"LMSG d.a 2\r\nhi\r\nLMSG d.a + r q 2\r\nho\r\nHMSG d.a %s\r\n%sha\r\n" % (size, HEADERS))
+    wire.barrier()
+    for each in clients:
+        has_come(each, b"MSG d.a 1 2\r\nhi\r\n")
+        has_come(each, b"MSG d.a 1 r 2\r\nho\r\n")
+        has_come(each, b"HMSG d.a 1 %s\r\n%sha\r\n" % (size, HEADERS))
+
+    def is_chosen() -> bool:
         for each in clients:
-            has_come(each, b"MSG d.a 1 2\r\nhi\r\n")
-            has_come(each, b"MSG d.a 1 r 2\r\nho\r\n")
-            has_come(each, b"HMSG d.a 1 %s\r\n%sha\r\n" % (size, HEADERS))
+            each.barrier()
+        return sum(each.heard.data.count(b"MSG d.a 2 r 2\r\nho\r\n") for each in clients) == 1
 
-        def is_chosen() -> bool:
-            for each in clients:
-                each.barrier()
-            return sum(each.heard.data.count(b"MSG d.a 2 r 2\r\nho\r\n") for each in clients) == 1
-
-        wait_until(is_chosen, "one member has what is for its group")
-        # No echo.
-        assert besides(wire.barrier()) == []
-        for each in (*clients, wire):
-            each.close()
+    wait_until(is_chosen, "one member has what is for its group")
+    # No echo.
+    assert besides(wire.barrier()) == []
+    for each in (*clients, wire):
+        each.close()
 
 
-@pytest.mark.parametrize("kinds", EITHER)
-def test_what_may_not_pass_does_not(kinds: Sequence[str], port: HubPort) -> None:
-    with leaf_of(kinds[0], remote(port, ", deny_imports: in.no, deny_exports: [out.no]")) as member:
-        wanting = client(member, b"SUB in.no 1\r\nSUB in.far 2\r\nSUB in.* 3\r\nSUB else 4\r\nSUB in.yes 5\r\n")
-        limits = {"allow": ["in.*"], "deny": ["in.far"]}
-        wire = port.comes()
-        assert wire.said_who["deny_pub"] == ["in.no"]
-        wire.tell(**{"import": limits, "export": {"allow": ["out.*", "end"], "deny": ["out.far"]}})
-        assert sorted(wire.told) == [b"LS+ in.*", b"LS+ in.yes"]
-        wire.send(b"LS+ out.*\r\nLS+ out.no\r\nLS+ far\r\nLS+ end\r\n")
-        wire.barrier()
-        said = b"PUB out.no 1\r\n0\r\nPUB out.far 1\r\n1\r\nPUB far 1\r\n2\r\nPUB out.a 1\r\n3\r\nPUB end 1\r\n4\r\n"
-        wanting.send(said)
-        wanting.barrier()
-        assert besides(wire.hears(b"4")) == [b"LMSG out.a 1", b"3", b"LMSG end 1", b"4"]
-        wire.send(b"LMSG in.no 1\r\n0\r\nLMSG in.far 1\r\n1\r\nLMSG else 1\r\n2\r\nLMSG in.yes 1\r\n3\r\n")
-        wire.barrier()
-        has_come(wanting, b"MSG in.yes 5 1\r\n3\r\n")
-        for hidden in (b"MSG in.no", b"MSG in.far", b"MSG else"):
-            assert hidden not in wanting.heard.data
-        assert not wire.closed
-        for each in (wanting, wire):
-            each.close()
+def test_what_may_not_pass_does_not(wired: Wired) -> None:
+    wanting = wired.client(b"SUB in.no 1\r\nSUB in.far 2\r\nSUB in.* 3\r\nSUB else 4\r\nSUB in.yes 5\r\n")
+    limits = {"allow": ["in.*"], "deny": ["in.far"]}
+    wire = wired.limited.comes()
+    assert wire.said_who["deny_pub"] == ["in.no"]
+    wire.tell(**{"import": limits, "export": {"allow": ["out.*", "end"], "deny": ["out.far"]}})
+    assert sorted(wire.told) == [b"LS+ in.*", b"LS+ in.yes"]
+    wire.send(b"LS+ out.*\r\nLS+ out.no\r\nLS+ far\r\nLS+ end\r\n")
+    wire.barrier()
+    said = b"PUB out.no 1\r\n0\r\nPUB out.far 1\r\n1\r\nPUB far 1\r\n2\r\nPUB out.a 1\r\n3\r\nPUB end 1\r\n4\r\n"
+    wanting.send(said)
+    wanting.barrier()
+    assert besides(wire.hears(b"4")) == [b"LMSG out.a 1", b"3", b"LMSG end 1", b"4"]
+    wire.send(b"LMSG in.no 1\r\n0\r\nLMSG in.far 1\r\n1\r\nLMSG else 1\r\n2\r\nLMSG in.yes 1\r\n3\r\n")
+    wire.barrier()
+    has_come(wanting, b"MSG in.yes 5 1\r\n3\r\n")
+    for hidden in (b"MSG in.no", b"MSG in.far", b"MSG else"):
+        assert hidden not in wanting.heard.data
+    assert not wire.closed
+    for each in (wanting, wire):
+        each.close()
 
 
-@pytest.mark.parametrize("kinds", EITHER)
-def test_hubs_do_not_hear_of_each_other_but_leaf_nodes_of_all(
-    kinds: Sequence[str], port: HubPort, other_port: HubPort
-) -> None:
-    with leaf_of(kinds[0], remote(port), remote(other_port)) as member:
-        one, other = port.joins(), other_port.joins()
-        leaf = LeafWire.joining(member.route_port)
-        one.send(b"LS+ x\r\nLS+ y\r\n")
-        one.barrier()
-        assert b"LS+ x" in leaf.hears(b"LS+ y")
-        leaf.wants(b"LS+ y\r\n")
-        # What a leaf node wants both are told.
-        for hub in (one, other):
-            assert b"LS+ x" not in hub.hears(b"LS+ y")
-        leaf.send(b"LMSG x 1\r\n1\r\n")
-        assert besides(one.hears(b"1")) == [b"LMSG x 1", b"1"]
-        one.send(b"LMSG y 1\r\n2\r\n")
-        assert besides(leaf.hears(b"2")) == [b"LMSG y 1", b"2"]
-        assert b"2" not in [*one.barrier(), *other.barrier()]
-        for wire in (one, other, leaf):
-            wire.close()
+def test_hubs_do_not_hear_of_each_other_but_leaf_nodes_of_all(wired: Wired) -> None:
+    one, other = wired.near.joins(), wired.other.joins()
+    leaf = LeafWire.joining(wired.member.route_port)
+    one.send(b"LS+ x\r\nLS+ y\r\n")
+    one.barrier()
+    assert b"LS+ x" in leaf.hears(b"LS+ y")
+    leaf.wants(b"LS+ y\r\n")
+    # What a leaf node wants both are told.
+    for hub in (one, other):
+        assert b"LS+ x" not in hub.hears(b"LS+ y")
+    leaf.send(b"LMSG x 1\r\n1\r\n")
+    assert besides(one.hears(b"1")) == [b"LMSG x 1", b"1"]
+    one.send(b"LMSG y 1\r\n2\r\n")
+    assert besides(leaf.hears(b"2")) == [b"LMSG y 1", b"2"]
+    assert b"2" not in [*one.barrier(), *other.barrier()]
+    # It is told of no interest, but what a hub sends goes to whoever wants it.
+    other.send(b"LS+ z\r\n")
+    other.barrier()
+    one.send(b"LMSG z 1\r\n3\r\n")
+    assert besides(other.hears(b"3")) == [b"LMSG z 1", b"3"]
+    assert b"LS+ z" not in one.barrier()
+    for wire in (one, other, leaf):
+        wire.close()
 
 
 @pytest.mark.parametrize("kinds", EITHER)
@@ -198,37 +219,35 @@ def test_a_circle_is_ended(kinds: Sequence[str], port: HubPort, other_port: HubP
             wire.close()
 
 
-@pytest.mark.parametrize("kinds", EITHER)
-def test_a_hub_that_goes_or_is_none_is_connected_to_again(kinds: Sequence[str], port: HubPort) -> None:
-    with leaf_of(kinds[0], remote(port)) as member:
-        first = port.joins()
-        first.send(b"LS+ x\r\n")
-        first.barrier()
-        first.close()
-        # A client's port is none of a hub.
-        wrong = port.accept()
-        wrong.greet({"info_on_connect": False, "leafnode_urls": None, "client_id": 0})
-        assert b"CONNECT" not in wrong.rest()
-        for name in ("two words", "_"):
-            bad = port.accept()
-            bad.greet({"cluster": name})
-            assert b"CONNECT" not in (said := bad.rest()) and b"-ERR 'cluster name " in said
-        refused = port.comes()
-        refused.send(b"-ERR 'Authorization Violation'\r\n")
-        refused.close()
-        again = port.joins()
-        talker = client(member)
-        talker.send(b"PUB x 1\r\n1\r\n")
-        talker.barrier()
-        # What the last one wanted is nobody's.
-        assert besides(again.barrier()) == []
-        again.send(b"LS+ x\r\n")
-        again.barrier()
-        talker.send(b"PUB x 1\r\n2\r\n")
-        talker.barrier()
-        assert besides(again.hears(b"2")) == [b"LMSG x 1", b"2"]
-        for wire in (talker, again):
-            wire.close()
+def test_a_hub_that_goes_or_is_none_is_connected_to_again(wired: Wired) -> None:
+    first = wired.near.joins()
+    first.send(b"LS+ x\r\n")
+    first.barrier()
+    first.close()
+    # A client's port is none of a hub.
+    wrong = wired.near.accept()
+    wrong.greet({"info_on_connect": False, "leafnode_urls": None, "client_id": 0})
+    assert b"CONNECT" not in wrong.rest()
+    for name in ("two words", "_"):
+        bad = wired.near.accept()
+        bad.greet({"cluster": name})
+        assert b"CONNECT" not in (said := bad.rest()) and b"-ERR 'cluster name " in said
+    refused = wired.near.comes()
+    refused.send(b"-ERR 'Authorization Violation'\r\n")
+    refused.close()
+    again = wired.near.joins()
+    talker = wired.client()
+    talker.send(b"PUB x 1\r\n1\r\n")
+    talker.barrier()
+    # What the last one wanted is nobody's.
+    assert besides(again.barrier()) == []
+    again.send(b"LS+ x\r\n")
+    again.barrier()
+    talker.send(b"PUB x 1\r\n2\r\n")
+    talker.barrier()
+    assert besides(again.hears(b"2")) == [b"LMSG x 1", b"2"]
+    for wire in (talker, again):
+        wire.close()
 
 
 @pytest.mark.parametrize("kinds", EITHER)

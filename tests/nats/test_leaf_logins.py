@@ -96,7 +96,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certifica
 
 
 @pytest.mark.parametrize("first", ["false", "true"])
-@pytest.mark.parametrize("kinds", mixtures((OURS, NEW_REAL)))
+@pytest.mark.parametrize("kinds", mixtures((OURS, NEW_REAL), (NEW_REAL, OURS)))
 def test_a_leaf_node_that_encrypts_is_one(kinds: tuple[str, str], first: str, certificates: Certificates) -> None:
     pair, mine = certificates.server, certificates.client
     said = f'cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{certificates.authority}", verify: true'

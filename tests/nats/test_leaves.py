@@ -1,4 +1,4 @@
-"""Real servers as leaf nodes of ours: what is published on one side reaches the other, once, in its order."""
+"""Hubs and leaf nodes, real ones and ours: what is published on one side reaches the other, once, in its order."""
 
 from __future__ import annotations
 
@@ -78,9 +78,13 @@ def joined(*clients: Wire) -> None:
         wire.asked = 0
 
 
-@pytest.fixture(params=mixtures((OURS, NEW_REAL, OLD_REAL), (OURS_3, NEW_REAL, OLD_REAL)), scope="module")
+MIXTURES = mixtures((OURS_3, NEW_REAL, OLD_REAL), (NEW_REAL, OURS_3, OURS))
+MORE = mixtures((OURS, NEW_REAL, OURS_3), (OLD_REAL, OURS, NEW_REAL), long=True)
+
+
+@pytest.fixture(params=[*MIXTURES, *MORE], scope="module")
 def three(request: pytest.FixtureRequest) -> Iterator[list[Member]]:
-    """A hub of ours, and two leaf nodes."""
+    """A hub, and two leaf nodes."""
     kind, *leaves = request.param
     with contextlib.ExitStack() as stack:
         hub = stack.enter_context(configured(kind, HUB % {"http": free_port()}))
@@ -263,7 +267,9 @@ def test_what_a_leaf_node_may_is_told_it_and_kept_to(kinds: tuple[str]) -> None:
         wire.close()
 
 
-@pytest.mark.parametrize("kinds", mixtures((OURS, NEW_REAL), (OURS_3, NEW_REAL), (NEW_REAL, OURS_3)))
+@pytest.mark.parametrize(
+    "kinds", [*mixtures((OURS_3, NEW_REAL), (NEW_REAL, OURS_3)), *mixtures((OURS, NEW_REAL), long=True)]
+)
 def test_members_of_a_cluster_hear_of_leaf_nodes_and_leaf_nodes_of_them(kinds: tuple[str, str]) -> None:
     with contextlib.ExitStack() as stack:
         port = free_port()
