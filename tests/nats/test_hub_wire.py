@@ -16,7 +16,7 @@ from tests.nats.hub_wire import NONCE, HubPort
 from tests.nats.jwts import Key
 from tests.nats.leaf_wire import LeafWire, besides
 from tests.nats.operators import A
-from tests.nats.test_leaf_wire import client
+from tests.nats.test_leaf_wire import client, is_heard
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 
@@ -119,13 +119,7 @@ def test_messages_go_both_ways_once_each(wired: Wired) -> None:
     wire.barrier()
     clients = [wired.client(b"SUB d.a 1\r\nSUB d.a q 2\r\n") for _ in range(4)]
     for talker in clients:
-
-        def is_heard(talker: Wire = talker) -> bool:
-            talker.send(b"PUB m.b 1\r\np\r\n")
-            talker.barrier()
-            return b"p" in wire.barrier()
-
-        wait_until(is_heard, "it is wanted there")
+        wait_until(lambda t=talker: is_heard(t, b"PUB m.b 1\r\np\r\n", wire, b"p"), "it is wanted there")
     size = b"%d %d" % (len(HEADERS), len(HEADERS) + 2)
     for talker in clients:
         talker.send(b"PUB m.a r 2\r\nhi\r\nHPUB m.b x %s\r\n%shu\r\n" % (size, HEADERS))
@@ -159,7 +153,7 @@ def test_what_may_not_pass_does_not(wired: Wired) -> None:
     wire.tell(**{"import": limits, "export": {"allow": ["out.*", "end"], "deny": ["out.far"]}})
     assert sorted(wire.told) == [b"LS+ in.*", b"LS+ in.yes"]
     wire.send(b"LS+ out.*\r\nLS+ out.no\r\nLS+ far\r\nLS+ end\r\n")
-    wire.barrier()
+    wait_until(lambda: is_heard(wanting, b"PUB end 5\r\nprobe\r\n", wire, b"probe"), "it is wanted there")
     said = b"PUB out.no 1\r\n0\r\nPUB out.far 1\r\n1\r\nPUB far 1\r\n2\r\nPUB out.a 1\r\n3\r\nPUB end 1\r\n4\r\n"
     wanting.send(said)
     wanting.barrier()
@@ -242,7 +236,7 @@ def test_a_hub_that_goes_or_is_none_is_connected_to_again(wired: Wired) -> None:
     # What the last one wanted is nobody's.
     assert besides(again.barrier()) == []
     again.send(b"LS+ x\r\n")
-    again.barrier()
+    wait_until(lambda: is_heard(talker, b"PUB x 5\r\nprobe\r\n", again, b"probe"), "it is wanted there")
     talker.send(b"PUB x 1\r\n2\r\n")
     talker.barrier()
     assert besides(again.hears(b"2")) == [b"LMSG x 1", b"2"]

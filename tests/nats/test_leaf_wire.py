@@ -8,7 +8,7 @@ import pytest
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, configured, mixtures
 from tests.nats.leaf_wire import LeafWire, besides
-from tests.nats.route_wire import line
+from tests.nats.route_wire import RouteWire, line
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 
@@ -157,7 +157,7 @@ def test_messages_come_once_with_the_groups_that_are_to_choose(hub: Member) -> N
     wire.close()
 
 
-def is_heard(talker: Wire, said: bytes, wire: LeafWire, wanted: bytes) -> bool:
+def is_heard(talker: Wire, said: bytes, wire: RouteWire, wanted: bytes) -> bool:
     talker.send(said)
     talker.barrier()
     return wanted in wire.barrier()
