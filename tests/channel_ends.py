@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mq_shards.csrc._core import ffi, lib
@@ -18,8 +19,9 @@ FIRST, LAST = 1, 2
 WHOLE_BODY = DATA_BYTES // 4 - 8 - HEADER_BYTES
 
 
-def header(number: int, body_bytes: int) -> Any:  # noqa: ANN401
-    return ffi.new("struct message *", {"kind": 32, "id": number, "pri": 7, "body_bytes": body_bytes})
+def header(number: int, body_bytes: int, conn: int = 0, kind: int = 32) -> Any:  # noqa: ANN401
+    fields = {"kind": kind, "conn": conn, "id": number, "pri": 7, "body_bytes": body_bytes}
+    return ffi.new("struct message *", fields)
 
 
 def raw_message(number: int, body: bytes, body_bytes: int | None = None) -> bytes:
@@ -32,9 +34,23 @@ class End:
 
     channel: Any
     wake_fd: int
+    given_back: list[int] = field(default_factory=list)  # of what was lent
+    lent: list[Any] = field(default_factory=list)
 
-    def send(self, number: int, body: bytes = b"") -> None:
-        lib.channel_send(self.channel, header(number, len(body)), body, len(body))
+    def send(self, number: int, body: bytes = b"", conn: int = 0, kind: int = 32) -> None:
+        lib.channel_send(self.channel, header(number, len(body), conn, kind), body, len(body))
+
+    def lend(self, number: int, body: bytes, conn: int = 0) -> None:
+        memory = mmap.mmap(-1, len(body))
+        memory[:] = body
+        at = ffi.from_buffer("uint8_t[]", memory)
+        give_back = ffi.callback("void(void *, void *, size_t)", lambda *_: self.given_back.append(number))
+        lent = ffi.new("struct lent *", {"at": at, "bytes": len(body), "give_back": give_back})
+        self.lent.append((memory, at, give_back))
+        assert lib.channel_lend(self.channel, header(number, len(body), conn), at, len(body), lent)
+
+    def move(self) -> None:
+        lib.channel_move(self.channel)
 
     def send_in_place(self, number: int, body: bytes = b"") -> bool:
         message = lib.channel_reserve(self.channel, len(body))

@@ -316,3 +316,55 @@ def test_opening_and_closing_leaves_no_descriptor_and_no_mapping() -> None:
             end.send(1, bytes(100_000))
             end.close()
     assert count() == before
+
+
+# --- What is lent ----------------------------------------------------------------------------------------------------
+
+LENT = bytes(range(256)) * 32  # twice the ring
+CLOSE = 2  # csrc/ringbuf/message.h
+
+
+def test_what_is_lent_is_overtaken_but_by_its_own_connection_and_by_what_follows_a_close(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    sender.lend(1, LENT, conn=1)
+    sender.send(2, conn=2)
+    sender.send(3, conn=1)
+    sender.send(4, conn=3, kind=CLOSE)
+    sender.send(5, conn=2)
+    came = []
+    for _ in range(20):
+        sender.publish()
+        came += receiver.receive_all()
+    assert [number for number, _ in came] == [2, 1, 3, 4, 5]
+    assert dict(came)[1] == LENT
+    assert sender.given_back == [1]
+    sender.send(6, conn=1)
+    sender.publish()
+    assert receiver.receive_all() == [(6, b"")]
+
+
+def test_what_is_lent_goes_back_with_its_channel() -> None:
+    sender, receiver = connect()
+    sender.lend(1, LENT)
+    sender.publish()
+    sender.close()
+    assert sender.given_back == [1]
+    receiver.close()
+
+
+def test_who_may_not_let_out_anything_yet_moves_what_was_lent_and_sleeps(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    sender.lend(1, LENT)
+    moves = 0
+    while not sender.may_sleep():
+        assert moves < len(LENT) // 512
+        sender.move()
+        moves += 1
+    assert moves > 0
+    sender.awake()
+    assert receiver.receive() is None, "it is not to be seen before it is published"
+    came = []
+    for _ in range(20):
+        sender.publish()
+        came += receiver.receive_all()
+    assert came == [(1, LENT)]

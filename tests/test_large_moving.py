@@ -9,7 +9,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import Channels
-from tests.test_worker import OK, PEEK_ID, PUBLISH, SHARDS, Answer
+from tests.test_worker import OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 
 MIB = 1 << 20
 LARGE = 9 * MIB
@@ -92,3 +92,63 @@ def test_so_many_are_lent_at_once_and_no_more(bench: Channels) -> None:
         bench.raw(PEEK_ID, 10 + conn, id=large)
     bench.pass_turn()
     assert lib.channel_counters(bench.channels[0]).out_bytes >= (LENT_MOST - 2) * 32
+
+
+HELD_MOST = 64 * MIB
+
+
+def taken_in(bench: Channels) -> int:
+    """Of what was sent, what the worker has and is not in its log."""
+    counters = lib.channel_counters(bench.channels[0])
+    return bench.sent - int(counters.out_bytes + counters.overflow_bytes) - int(lib.worker_appended(bench.worker, 0))
+
+
+class Publisher(Channels):
+    """Counts what it sends."""
+
+    sent = 0
+
+    def publish(self, conn: int, body_bytes: int) -> int:
+        topic, id = self.topic("t"), self.next_id
+        self.next_id += SHARDS
+        self.sent += body_bytes
+        return self.raw(PUBLISH, conn, topic=topic, id=id, pri=1024, body=bytes(body_bytes))
+
+
+@pytest.fixture()
+def publisher() -> Iterator[Publisher]:
+    p = Publisher(ring_bytes=1 << 22)
+    yield p
+    p.dispose()
+
+
+@pytest.mark.parametrize("one_connection", [False, True], ids=["many connections", "one connection"])
+def test_what_stands_in_line_has_a_limit_over_all_and_comes_in_when_there_is_room(
+    publisher: Publisher, one_connection: bool
+) -> None:
+    slots = [publisher.publish(1, LARGE)]
+    for n in range(14):
+        slots.append(publisher.publish(1 if one_connection else 2 + n, LARGE - (n % 2) * 2 * MIB))
+    answers: list[Answer] = []
+    most = 0
+    for _ in range(1000):
+        publisher.pass_turn()
+        most = max(most, taken_in(publisher))
+        answers += receive(publisher)
+        if len(answers) == len(slots):
+            break
+    assert sorted((a.slot, a.status) for a in answers) == [(slot, OK) for slot in slots]
+    # One more has been put together when it is looked at; and some of it lies in the ring.
+    assert 4 * LARGE < most <= HELD_MOST + LARGE + publisher.ring_bytes
+
+
+def test_who_waits_for_long_keeps_nobody_elses_large_bodies_waiting(publisher: Publisher) -> None:
+    """An acceptor sends none behind a reserve that waits; should one do so, no ring stands still for that."""
+    publisher.raw(WATCH, 1, topic=publisher.topic("elsewhere"))
+    reserve = publisher.raw(RESERVE, 1, delay=1 << 62)
+    for _ in range(HELD_MOST // LARGE + 1):
+        publisher.publish(1, LARGE)
+    slots = [publisher.publish(2, LARGE), publisher.publish(3, LARGE)]
+    answers = until(publisher, 2)
+    assert [(a.slot, a.status) for a in answers] == [(slot, OK) for slot in slots]
+    assert reserve not in [a.slot for a in answers]

@@ -137,6 +137,7 @@ void acceptor_free(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
         if (a->links[w].channel != NULL) channel_close(a->links[w].channel);
         free(a->links[w].stalled.items);
+        free(a->links[w].larges.items);
     }
     if (a->board != NULL) munmap(a->board, sizeof(struct board));
     if (a->epoll_fd >= 0) close(a->epoll_fd);

@@ -20,6 +20,14 @@
 /* Names that nobody uses, watches or has subscribed to, but that were published to lately, stay bound. */
 #define MAX_IDLE_TOPICS 1024u
 
+/* A body of so many bytes is not copied at once, but as the ring takes it, and as the socket does. */
+#define LENT_BYTES ((size_t)1 << 20)
+
+/* Of bodies that are large to a worker, which writes them one after the other, it is asked to take so many bytes at once, or one body; of
+ * a connection one. The others wait where they were received, and keep nobody else waiting. */
+#define LARGE_BODY_BYTES  ((size_t)8 << 20)
+#define LARGE_ASKED_BYTES ((size_t)32 << 20)
+
 /* What one connection may read in one turn, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
 /* ... and be received from again in it, if its codec wants that, until there is so much more output to be sent. */

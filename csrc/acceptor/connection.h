@@ -114,6 +114,8 @@ struct connection {
     bool muted : 1;       /* its last word is in the output: replies that come are not said */
     bool known : 1;       /* Python has had a command of it, and is told when it is closed */
     bool timed : 1;       /* in the heap of timers */
+    bool parsing : 1;     /* its codec has what is in `in`, ... */
+    bool in_lent : 1;     /* ... which by now belongs to a channel: see socket_lend */
     uint8_t listener : 4; /* by which it came; see acceptor_listener */
 
     const struct codec *codec;
@@ -133,6 +135,9 @@ struct connection {
     uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
     uint8_t reserve_worker;
     size_t kept_bytes; /* of replies whose turn has not come */
+
+    uint32_t large_bytes; /* of a large body that a worker has been asked to take, and has not answered; 0: none */
+    uint32_t large_slot;
 
     uint64_t left_bytes;   /* that its socket has taken, ever */
     uint32_t moved_bytes;  /* received and sent, modulo 2^32; */

@@ -46,6 +46,8 @@ struct connection_list {
 struct worker_link {
     struct channel *channel;        /* NULL: it is gone */
     struct connection_list stalled; /* connections that wait for it */
+    struct connection_list larges;  /* ... and those that bring a large body, until it has written others */
+    size_t large_bytes;             /* of these: see LARGE_ASKED_BYTES */
     uint64_t publishes_at;          /* where its channel has the PUBLISHes that were sent last; see publishes.c */
     bool backlogged;
 };
@@ -96,7 +98,8 @@ struct acceptor {
     void *codec_states[BOARD_PROTOCOLS]; /* by protocol - 1 */
 
     struct worker_link links[BOARD_MAX_WORKERS];
-    uint64_t published_to; /* workers that have unpublished requests */
+    struct channel *hearing; /* what is said comes by this one; NULL: nothing is */
+    uint64_t published_to;   /* workers that have unpublished requests */
     struct mesh_link mesh[BOARD_MAX_ACCEPTORS];
     uint64_t mesh_there; /* acceptors that there are links to */
     bool bridges;        /* what is published to some topics is told to other acceptors too */
@@ -145,6 +148,8 @@ struct acceptor {
     size_t max_buffered_bytes;       /* of all connections */
     struct connection_list roomless; /* that wait for room, longest first */
     uint32_t overdraft;              /* the connection that may go beyond it; 0: none */
+    const void *overdraft_lent;      /* what that had received, and goes to a worker yet */
+    bool room_is_back;               /* since it was looked who waits for it */
     uint64_t next_sweep_ns;
 
     uint32_t max_connections;
@@ -410,6 +415,9 @@ uint64_t mesh_full(struct acceptor *a);
 /* Live subscribers have been told of what was published before; else the connection stalls until they have. */
 bool bridge_may_publish(struct acceptor *a, struct connection *c);
 
+/* A worker can take a large body now; else the connection stalls until it can. */
+bool may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes);
+
 /* A worker can be asked. A reserve may wait for long, and what is asked of the worker it waits at waits behind it; but
  * nothing may overtake it at another. */
 static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t worker) {
@@ -423,6 +431,11 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
     return true;
 }
 
+/* A worker can be asked to take a body of so many bytes. */
+static inline bool may_bring(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes) {
+    return may_ask(a, c, worker) && (body_bytes < LARGE_BODY_BYTES || may_bring_large(a, c, worker, body_bytes));
+}
+
 /* --- for codecs, to do it ----------------------------------------------------------------------------------------- */
 
 /* Sends, unless the worker is gone. */
@@ -432,6 +445,14 @@ static inline void peer_send(struct acceptor *a, uint32_t worker, const struct m
     channel_send(link->channel, message, body, message->body_bytes);
     a->published_to |= bit_of(worker);
 }
+
+/* A body that lies in what has been received on a connection, and is being parsed, need not be copied at once: all of that memory goes
+ * to whoever copies it later. False: it lies elsewhere. */
+bool socket_lend(struct acceptor *a, struct connection *c, const void *body, size_t body_bytes, struct lent *lent);
+/* It has gone. */
+void socket_lent(struct acceptor *a, struct connection *c);
+/* Sends bytes; a large body of a message that is being heard is not copied. False: memory is short, and the connection is closed. */
+bool socket_say(struct acceptor *a, struct connection *c, const void *bytes, size_t count);
 
 /* A message about a connection that has no reply. */
 static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t kind, uint32_t topic,

@@ -1,7 +1,10 @@
+#define _GNU_SOURCE
 #include "acceptor/output.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "acceptor/bounds.h"
 
@@ -10,6 +13,7 @@ struct stretch {
     struct stretch *next;
     struct buffer buffer;
     struct shared_bytes *shared; /* NULL: not */
+    void *allocated;             /* what they lie in, of the heap; NULL: not */
 };
 
 #define STRETCH_INLINE_BYTES (CELL_BYTES - sizeof(struct stretch))
@@ -42,10 +46,14 @@ static struct stretch *stretch_new(struct blocks *blocks) {
 }
 
 static void stretch_free(struct blocks *blocks, struct stretch *stretch) {
-    if (stretch->shared != NULL)
+    if (stretch->allocated != NULL) {
+        blocks->taken_bytes -= stretch->buffer.capacity;
+        free(stretch->allocated);
+    } else if (stretch->shared != NULL) {
         shared_drop(blocks, stretch->shared);
-    else if (stretch->buffer.bytes != inline_bytes(stretch))
+    } else if (stretch->buffer.bytes != inline_bytes(stretch)) {
         buffer_release(blocks, &stretch->buffer);
+    }
     bytes_give(blocks, stretch, CELL_BYTES);
 }
 
@@ -113,6 +121,27 @@ bool output_share(struct blocks *blocks, struct output *output, struct shared_by
     return true;
 }
 
+bool output_take(struct blocks *blocks, struct output *output, void *allocated, const uint8_t *bytes, size_t count) {
+    if (!seal(blocks, output)) return false;
+    struct stretch *stretch = stretch_new(blocks);
+    if (stretch == NULL) return false;
+    stretch->buffer = (struct buffer){.bytes = (uint8_t *)(uintptr_t)bytes, .end = count, .capacity = count};
+    stretch->allocated = allocated;
+    blocks->taken_bytes += count;
+    chain(output, stretch);
+    return true;
+}
+
+/* Of what was allocated elsewhere the whole pages that have been passed now. */
+static void forget_pages(const struct buffer *buffer, size_t passed) {
+    const uintptr_t page = PAGE_BYTES;
+    uintptr_t begin = ((uintptr_t)buffer->bytes + page - 1) & ~(page - 1);
+    uintptr_t before = ((uintptr_t)buffer_front(buffer) - passed) & ~(page - 1);
+    uintptr_t end = (uintptr_t)buffer_front(buffer) & ~(page - 1);
+    if (begin < before) begin = before;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 const uint8_t *output_front(const struct output *output, size_t *bytes) {
     const struct buffer *front = output->first != NULL ? &output->first->buffer : &output->last;
     *bytes = buffer_bytes(front);
@@ -148,6 +177,7 @@ void output_consume(struct blocks *blocks, struct output *output, size_t bytes) 
         first->buffer.begin += passed;
         output->chained -= passed;
         bytes -= passed;
+        if (first->allocated != NULL) forget_pages(&first->buffer, passed);
         if (passed < here) return;
         output->first = first->next;
         stretch_free(blocks, first);

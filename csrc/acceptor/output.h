@@ -56,6 +56,10 @@ void output_release(struct blocks *blocks, struct output *output);
 /* With one reference, the caller's; NULL when memory is short. */
 struct shared_bytes *shared_new(struct blocks *blocks, size_t bytes);
 void shared_drop(struct blocks *blocks, struct shared_bytes *shared);
+/* What was allocated elsewhere and is the output's from now on, to be given to free(), comes behind what was written: `count` bytes at
+ * `bytes`, which lie in it. It counts as taken; pages that have left go back to the kernel before all has. False, and it is the caller's:
+ * memory is short. */
+bool output_take(struct blocks *blocks, struct output *output, void *allocated, const uint8_t *bytes, size_t count);
 /* What stands in it from `from` on comes behind what was written; false when memory is short. */
 bool output_share(struct blocks *blocks, struct output *output, struct shared_bytes *shared, size_t from);
 

@@ -121,7 +121,8 @@ static void sweep(struct acceptor *a, bool begins) {
 }
 
 void room_look(struct acceptor *a) {
-    if (a->overdraft != 0 && is_settled(a)) a->overdraft = 0;
+    a->room_is_back = false;
+    if (a->overdraft != 0 && a->overdraft_lent == NULL && is_settled(a)) a->overdraft = 0;
     if (a->roomless.count > 0 && (a->overdraft == 0 || has_room(a, 0))) let_go_on(a);
     if (room_is_wanted(a) && a->now_ns >= a->next_sweep_ns) {
         bool begins = a->now_ns - a->next_sweep_ns >= (uint64_t)CROWDED_SWEEPS * SWEEP_NS;

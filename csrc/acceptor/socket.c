@@ -225,9 +225,39 @@ static void parse_kept(struct acceptor *a, struct connection *c) {
         compression_go_on(a, c);
         return;
     }
-    if (buffer_bytes(&c->in) == 0) return;
-    size_t used = c->codec->parse(a, c, buffer_front(&c->in), buffer_bytes(&c->in));
-    if (!c->closed) buffer_consume(&a->blocks, &c->in, used);
+    const uint8_t *front = buffer_front(&c->in);
+    size_t bytes = buffer_bytes(&c->in);
+    if (bytes == 0) return;
+    c->parsing = true;
+    size_t used = c->codec->parse(a, c, front, bytes);
+    c->parsing = false;
+    if (c->in_lent) {
+        /* It is there until the requests of this turn leave. */
+        c->in_lent = false;
+        c->in = (struct buffer){0};
+        if (!c->closed && used < bytes) keep_input(a, c, front + used, bytes - used);
+    } else if (!c->closed) {
+        buffer_consume(&a->blocks, &c->in, used);
+    }
+}
+
+static void take_back(void *owner, void *at, size_t bytes) {
+    struct acceptor *a = owner;
+    bytes_give(&a->blocks, at, bytes);
+    a->room_is_back = true;
+    if (at == a->overdraft_lent) a->overdraft_lent = NULL;
+}
+
+bool socket_lend(struct acceptor *a, struct connection *c, const void *body, size_t body_bytes, struct lent *lent) {
+    uintptr_t at = (uintptr_t)body - (uintptr_t)c->in.bytes;
+    if (!c->parsing || c->in_lent || at >= c->in.end || body_bytes > c->in.end - at) return false;
+    *lent = (struct lent){c->in.bytes, c->in.capacity, take_back, a};
+    return true;
+}
+
+void socket_lent(struct acceptor *a, struct connection *c) {
+    c->in_lent = true;
+    if (c->number == a->overdraft) a->overdraft_lent = c->in.bytes;
 }
 
 /* The client has closed its side: it may send no more, but what it has sent counts, and it may still listen. What waits

@@ -237,6 +237,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
     bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
     is_left |= !is_all_sent(a); /* what is sent in the next turn */
+    is_left |= a->room_is_back && room_is_wanted(a);
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
     if (timeout_ms != 0) {

@@ -7,6 +7,16 @@
 #include "acceptor/bridge.h"
 #include "acceptor/packed.h"
 
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+static void wake_listed(struct acceptor *a, struct connection_list *waiting) {
+    for (size_t i = 0; i < waiting->count; i++) {
+        struct connection *c = connection_find(a, waiting->items[i]);
+        if (c != NULL && c->stall == STALL_WORKER) socket_wake(a, c);
+    }
+    waiting->count = 0;
+}
+
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
 static void address(struct connection *c, uint32_t worker, struct message *request, uint32_t body_bytes,
@@ -21,6 +31,41 @@ static void send_request(struct acceptor *a, struct connection *c, uint32_t work
                          const void *body, uint32_t body_bytes, uint32_t slot) {
     address(c, worker, request, body_bytes, slot);
     peer_send(a, worker, request, body);
+}
+
+/* A large body is copied as there is room in the ring. */
+static bool lend(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                 const void *body) {
+    struct channel *channel = a->links[worker].channel;
+    struct lent lent;
+    if (channel == NULL || !socket_lend(a, c, body, request->body_bytes, &lent)) return false;
+    if (!channel_lend(channel, request, body, request->body_bytes, &lent)) return false;
+    socket_lent(a, c);
+    a->published_to |= bit_of(worker);
+    return true;
+}
+
+bool may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes) {
+    struct worker_link *link = &a->links[worker];
+    if (c->large_bytes > 0) return stalled(c, STALL_IDLE);
+    if (link->large_bytes == 0 || link->large_bytes + body_bytes <= LARGE_ASKED_BYTES) return true;
+    connection_list_add(&link->larges, c->number);
+    return stalled_by(a, c, STALL_WORKER, WAITS_WORKER);
+}
+
+static void bring_large(struct acceptor *a, struct connection *c, uint32_t worker, uint32_t body_bytes, uint32_t slot) {
+    a->links[worker].large_bytes += body_bytes;
+    c->large_bytes = body_bytes;
+    c->large_slot = slot;
+}
+
+/* What was asked in a slot is answered, or nobody wants to know any more. */
+static void no_large(struct acceptor *a, struct connection *c, uint32_t worker, uint32_t slot) {
+    if (c->large_bytes == 0 || c->large_slot != slot) return;
+    struct worker_link *link = &a->links[worker];
+    link->large_bytes -= c->large_bytes;
+    c->large_bytes = 0;
+    wake_listed(a, &link->larges);
 }
 
 static uint32_t last_slot(const struct connection *c) {
@@ -41,7 +86,8 @@ void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct 
     const bool publishes = request->kind == MSG_PUBLISH;
     if (!publishes || !publishes_send(a, worker, request, body)) {
         if (publishes) request->flags |= MSG_JOINED;
-        peer_send(a, worker, request, body);
+        if (body_bytes >= LARGE_BODY_BYTES && c->large_bytes == 0) bring_large(a, c, worker, body_bytes, request->slot);
+        if (body_bytes < LENT_BYTES || !lend(a, c, worker, request, body)) peer_send(a, worker, request, body);
     }
     if (request->kind == MSG_PUBLISH || request->kind == MSG_PUBLISH_MANY) bridge_asked(a, c, slot, request, body);
 }
@@ -124,6 +170,7 @@ void slots_forget(struct acceptor *a, struct connection *c) {
     for (uint32_t i = 0; i < c->slot_count; i++) {
         struct slot *slot = connection_slot(c, c->head_slot + i);
         if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
+        no_large(a, c, slot->worker, c->head_slot + i);
         if (slot->unsent) forget_unsent(a, c, slot);
     }
 }
@@ -177,6 +224,7 @@ static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, c
     /* A worker says what was asked of it, once; what else comes is not for us to understand. */
     if (slot->answered || slot->worker != worker || slot->kind != reply->kind) return;
     slot->answered = true;
+    no_large(a, c, worker, reply->slot);
     if (reply->kind == MSG_RESERVE)
         settle_reserve(a, c);
     else
@@ -212,6 +260,27 @@ void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply)
         c->codec->pushed(a, c, worker, reply);
 }
 
+static bool say_heard(struct acceptor *a, struct connection *c, struct message *heard, size_t body_bytes) {
+    if (output_take(&a->blocks, &c->out, heard, (const uint8_t *)(heard + 1), body_bytes)) {
+        socket_dirty(a, c);
+        return true;
+    }
+    free(heard);
+    engine_oom(a, c);
+    return false;
+}
+
+bool socket_say(struct acceptor *a, struct connection *c, const void *bytes, size_t count) {
+    struct message *heard = (struct message *)((uintptr_t)bytes - sizeof(struct message));
+    if (count >= LENT_BYTES && a->hearing != NULL && channel_take(a->hearing, heard))
+        return say_heard(a, c, heard, count);
+    uint8_t *room = socket_room(a, c, count);
+    if (room == NULL) return false;
+    if (count > 0) memcpy(room, bytes, count);
+    socket_written(a, c, room + count);
+    return true;
+}
+
 static bool is_joined(const struct message *reply) {
     return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;
 }
@@ -233,6 +302,7 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
     const struct message *reply;
     bool any = false;
     uint32_t left = limit;
+    a->hearing = channel;
     while (left > 0 && (reply = channel_receive(channel)) != NULL) {
         uint32_t said = 1;
         if ((reply->flags & MSG_PACKED) != 0)
@@ -244,6 +314,7 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
         left -= said < left ? said : left;
         any = true;
     }
+    a->hearing = NULL;
     a->unheard |= !channel_drained(channel);
     return any;
 }
@@ -267,20 +338,13 @@ bool peers_hear(struct acceptor *a) {
 
 /* --- backlogs ----------------------------------------------------------------------------------------------------- */
 
-static void wake_stalled(struct acceptor *a, struct worker_link *link) {
-    for (size_t i = 0; i < link->stalled.count; i++) {
-        struct connection *c = connection_find(a, link->stalled.items[i]);
-        if (c != NULL && c->stall == STALL_WORKER) socket_wake(a, c);
-    }
-    link->stalled.count = 0;
-}
-
 void peers_look(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
         struct worker_link *link = &a->links[w];
         if (link->channel == NULL) continue;
         link->backlogged = channel_backlogged(link->channel);
-        if (!link->backlogged && link->stalled.count > 0) wake_stalled(a, link);
+        if (!link->backlogged && link->stalled.count > 0) wake_listed(a, &link->stalled);
+        if (channel_lends(link->channel)) a->published_to |= bit_of(w);
     }
 }
 
@@ -345,7 +409,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) ask_again(a, a->table[i], worker);
     peers_publish(a);
-    if (!link->backlogged) wake_stalled(a, link);
+    if (!link->backlogged) wake_listed(a, &link->stalled);
     wake_self(a);
     return 0;
 }
@@ -353,8 +417,9 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
 /* What a barrier's slot has as its value when the worker that died had not come to it. */
 enum { UNTAKEN = 1 };
 
-static void fail_slot(struct acceptor *a, struct slot *slot) {
+static void fail_slot(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {
     slot->answered = true;
+    no_large(a, c, slot->worker, number);
     slot->status = STATUS_FAILED;
     a->expected--;
 }
@@ -366,7 +431,7 @@ static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
         struct slot *slot = connection_slot(c, c->head_slot + i);
         bool concerns = slot->kind >= MSG_PUBLISH && slot->worker == worker;
         if (!concerns || slot->answered || slot->unsent || slot->kind == MSG_RESERVE) continue;
-        fail_slot(a, slot);
+        fail_slot(a, c, slot, c->head_slot + i);
         if (!slot->python) continue;
         struct message answer = {
             .kind = slot->kind, .status = STATUS_FAILED, .conn = c->number, .slot = c->head_slot + i};
@@ -396,7 +461,7 @@ static void end_barriers(struct acceptor *a, uint32_t worker, struct channel *ch
         struct connection *c = a->table[i];
         for (uint32_t n = 0; c != NULL && n < c->slot_count; n++) {
             struct slot *slot = barrier_of(c, c->head_slot + n, worker);
-            if (slot != NULL && slot->value != UNTAKEN) fail_slot(a, slot);
+            if (slot != NULL && slot->value != UNTAKEN) fail_slot(a, c, slot, c->head_slot + n);
         }
     }
 }
@@ -419,7 +484,7 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
                                   .id = message->id,
                                   .refused = message->kind};
         struct slot *barrier = message->kind == MSG_BARRIER ? barrier_of(c, message->slot, worker) : NULL;
-        if (barrier != NULL) fail_slot(a, barrier);
+        if (barrier != NULL) fail_slot(a, c, barrier, message->slot);
         if (is_told && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
     }
 }

@@ -510,16 +510,24 @@ static bool publish_to(struct channel *channel, uint64_t tail) {
     return publish_allowed(channel);
 }
 
+bool channel_lends(const struct channel *channel) {
+    return channel->lane.first != NULL;
+}
+
+void channel_move(struct channel *channel) {
+    if (channel->lane.first != NULL) drain_lane(channel);
+}
+
 /* Nothing that has moved is left to be let out: the next time may be long after the last piece. */
 bool channel_publish(struct channel *channel) {
-    if (channel->lane.first != NULL) drain_lane(channel);
+    channel_move(channel);
     return publish_to(channel, channel_tail(channel));
 }
 
 bool channel_publish_to(struct channel *channel, uint64_t tail) {
     bool published = publish_to(channel, tail);
     /* It is seen with what is let out next. */
-    if (channel->lane.first != NULL) drain_lane(channel);
+    channel_move(channel);
     return published;
 }
 

@@ -88,6 +88,10 @@ bool channel_unseen(const struct channel *channel, uint64_t place);
  * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
+/* Moves some of what was lent into the ring, as these do too, where nothing may be seen yet. */
+void channel_move(struct channel *channel);
+/* Whether something that was lent, or waits behind it, is yet to be moved: that is done as channel_publish is called. */
+bool channel_lends(const struct channel *channel);
 
 /* The next message, or NULL when there is none now: one in many fragments is put together over several calls, of which the next is
  * for the next turn. Frees the one before it (locally). */

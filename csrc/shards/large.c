@@ -69,12 +69,21 @@ void large_forget(struct worker *w, struct shard *s, uint64_t id) {
     w->larges_left = true;
 }
 
+bool large_waits(const struct worker *w, uint32_t client, const struct message *m) {
+    bool is_full = w->held_bytes > 0 && w->held_bytes + held_bytes(m) > HELD_MOST_BYTES;
+    if (!is_full || held_bytes(m) == 0 || !(w->unfinished || w->larges_left)) return false;
+    const struct client *c = client_at(&w->clients, client);
+    /* Behind what waits for long it stands whoever is before it: others are not to wait as long as that. */
+    return !c->waiting && (m->body_bytes >= LARGE_BYTES || c->unfinished || c->parked.head != c->parked.tail);
+}
+
 void large_leave(struct worker *w, uint32_t client) {
     struct parked_request *first = parked_first(&client_at(&w->clients, client)->parked);
     if (!first || !first->apart || !first->topic) return;
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, first->topic));
     if (!s->large_id || s->large_id != first->message.id) return;
     s->large_left = parked_take_message(first);
+    w->held_bytes += held_bytes(s->large_left);
     s->large_left_topic = first->topic;
     first->topic = 0; /* it is held on */
     w->larges_left = true;
@@ -98,6 +107,7 @@ void large_send(struct channel *channel, const struct shard *s, const struct mes
 static bool goes_on(struct worker *w, struct shard *s) {
     if (!s->large_left) return log_large_clear(s->log);
     if (publish(w, 0, s->large_left_topic, s->large_left) != DONE) return true;
+    w->held_bytes -= held_bytes(s->large_left);
     free(s->large_left);
     s->large_left = NULL;
     opened_let_go(w, s->large_left_topic);

@@ -99,12 +99,14 @@ static void park(struct worker *w, uint32_t acceptor, uint32_t client, const str
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
     bool apart = m->body_bytes >= LARGE_BYTES && channel_take(w->peers[acceptor].channel, m);
+    w->held_bytes += held_bytes(m);
     if (!parked_put(parked, topic, m, apart)) worker_die("out of memory");
     if (topic) opened_hold(w, topic);
 }
 
 __attribute__((always_inline)) static inline void drop_parked(struct worker *w, struct parked *parked) {
     uint32_t topic = parked_first(parked)->topic;
+    w->held_bytes -= held_bytes(&parked_first(parked)->message);
     parked_drop_first(parked);
     if (topic) opened_let_go(w, topic);
 }
@@ -256,6 +258,7 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
     if (m->kind <= MSG_GONE && done_at_once(w, acceptor, m)) return true;
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
     if (!client) worker_die("more connections than a worker can hold"); /* acceptors' limits make this impossible */
+    if (m->body_bytes > HELD_SMALL_BYTES && large_waits(w, client, m)) return false;
     const struct client *c = client_at(&w->clients, client);
     /* A RETURN does not stand in line behind a waiting RESERVE either. */
     if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && m->kind != MSG_RETURN) {

@@ -24,6 +24,13 @@ enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_resul
 
 /* --- large.c --- */
 
+/* What a message counts as that stands in line, and its body with it. */
+static inline uint64_t held_bytes(const struct message *m) {
+    return m->body_bytes > HELD_SMALL_BYTES ? m->body_bytes : 0;
+}
+/* There is no room for it to stand in line; there will be, for some of those who do go on with each turn. */
+bool large_waits(const struct worker *w, uint32_t client, const struct message *m);
+
 /* Writes some of a message that is published; MORE until all of its body is in the log. Then what is to be appended at once is what
  * shard_end_large says. */
 enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,

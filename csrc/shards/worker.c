@@ -468,9 +468,13 @@ static void publish_all(struct worker *w) {
 /* With SYNC_ALWAYS a round covers what was appended, and so the replies that were sent, before it began. */
 static void let_out_synced(struct worker *w) {
     if (w->sync_ticket) {
-        if (!round_over(w)) return;
-        durations_synced(&w->durations, w->count, w->now_ns);
         const struct peer *p;
+        if (!round_over(w)) {
+            /* What is lent need not wait for that, only who is to see it: else there would be something to do all the time. */
+            for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_move(p->channel);
+            return;
+        }
+        durations_synced(&w->durations, w->count, w->now_ns);
         for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_publish_to(p->channel, p->round_tail);
     }
     if (start_round(w)) return;

@@ -69,6 +69,10 @@ struct lost {
 /* A message of so many bytes is written to the log in pieces, and stays where it was put together until then. */
 enum { LARGE_BYTES = 8 << 20, LARGE_PIECE_BYTES = 1 << 20 };
 
+/* Bodies that stand in line are counted, those of all clients together, but for small ones; with so many of them what comes next waits
+ * in its ring. */
+enum { HELD_SMALL_BYTES = 4 << 10, HELD_MOST_BYTES = 64 << 20 };
+
 enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
 
 /* Why worker_run came back. */
@@ -144,6 +148,7 @@ struct worker {
     struct handover *handovers;
     struct keeping *keepings;
     struct release *releases, *releases_last;
+    uint64_t held_bytes;  /* of bodies that stand in line: see HELD_MOST_BYTES */
     bool larges_left;     /* some shard has a large message whose client has gone, or takes one away */
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */

@@ -264,6 +264,15 @@ struct channel_counters {
 struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);
 void channel_close(struct channel *channel);
 void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
+struct lent {
+    uint8_t *at;
+    size_t bytes;
+    void (*give_back)(void *owner, void *at, size_t bytes);
+    void *owner;
+};
+bool channel_lend(struct channel *channel, const struct message *header, const void *body, size_t body_bytes,
+                  const struct lent *lent);
+void channel_move(struct channel *channel);
 struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 struct message *channel_last(struct channel *channel, uint64_t place);

@@ -456,7 +456,7 @@ static size_t take_body(struct acceptor *a, struct connection *c, const uint8_t 
         REPLY(a, c, "DRAINING\r\n");
     } else {
         if (b->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
-        if (!may_ask(a, c, to->worker)) return 0;
+        if (!may_bring(a, c, to->worker, b->put_bytes)) return 0;
         publish(a, c, to, data);
     }
     b->phase = PHASE_LINE;
@@ -501,15 +501,8 @@ static const char *failure_text(uint8_t status) {
     }
 }
 
-static void answer_bytes(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
-    uint8_t *room = socket_room(a, c, bytes);
-    if (room == NULL) return;
-    memcpy(room, text, bytes);
-    socket_written(a, c, room + bytes);
-}
-
 static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
-    answer_bytes(a, c, text, strlen(text));
+    (void)socket_say(a, c, text, strlen(text));
 }
 
 static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t id) {
@@ -523,7 +516,8 @@ static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t i
 
 static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t id, const uint8_t *body,
                             uint32_t body_bytes) {
-    uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + body_bytes);
+    size_t here = body_bytes < LENT_BYTES ? body_bytes : 0;
+    uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + here);
     if (room == NULL) return;
     memcpy(room, "RESERVED ", 9);
     uint8_t *end = decimal_put(room + 9, id);
@@ -531,6 +525,11 @@ static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t i
     end = decimal_put(end, body_bytes);
     memcpy(end, "\r\n", CRLF_BYTES);
     end += CRLF_BYTES;
+    if (here < body_bytes) {
+        socket_written(a, c, end);
+        if (socket_say(a, c, body, body_bytes)) answer_text(a, c, "\r\n");
+        return;
+    }
     if (body_bytes > 0) memcpy(end, body, body_bytes);
     end += body_bytes;
     memcpy(end, "\r\n", CRLF_BYTES);
@@ -541,7 +540,7 @@ void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, ui
                       uint64_t id, const uint8_t *body, uint32_t body_bytes) {
     if (kind == MSG_BARRIER) {
         /* A worker that has died is told again when it is back. */
-        answer_bytes(a, c, body, body_bytes);
+        (void)socket_say(a, c, body, body_bytes);
         return;
     }
     if (status != STATUS_OK) {

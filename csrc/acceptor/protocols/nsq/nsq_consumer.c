@@ -39,7 +39,8 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
         socket_flush(a, c);
         if (c->closed) return;
     }
-    uint8_t *room = socket_room(a, c, FRAME_HEAD_BYTES + bytes);
+    bool is_large = message->body_bytes >= LENT_BYTES;
+    uint8_t *room = socket_room(a, c, FRAME_HEAD_BYTES + (is_large ? MESSAGE_HEAD_BYTES : bytes));
     if (room == NULL) return;
     uint32_t attempts = message->pri < UINT16_MAX ? message->pri : UINT16_MAX;
     uint8_t *end = put_frame_head(room, FRAME_MESSAGE, bytes);
@@ -47,8 +48,13 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
     *end++ = (uint8_t)(attempts >> 8);
     *end++ = (uint8_t)attempts;
     end = nsq_put_id(end, message->id);
-    if (message->body_bytes > 0) memcpy(end, message + 1, message->body_bytes);
-    socket_written(a, c, end + message->body_bytes);
+    if (is_large) {
+        socket_written(a, c, end);
+        if (!socket_say(a, c, message + 1, message->body_bytes)) return;
+    } else {
+        if (message->body_bytes > 0) memcpy(end, message + 1, message->body_bytes);
+        socket_written(a, c, end + message->body_bytes);
+    }
     nsq_of(c)->delivered_bytes += sizeof *message + message->body_bytes;
 }
 

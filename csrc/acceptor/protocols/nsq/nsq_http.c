@@ -313,9 +313,9 @@ static bool may_publish(struct acceptor *a, struct connection *c, const struct n
     return false;
 }
 
-/* The topic's binding, when its worker can be asked: else NULL, and *which is what to answer; ANSWER_OK: nothing yet. */
+/* The topic's binding, when its worker can be asked to take so much: else NULL, and *which is what to answer; ANSWER_OK: nothing yet. */
 static const struct binding *topic_of(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
-                                      uint32_t *number, enum answer *which) {
+                                      size_t body_bytes, uint32_t *number, enum answer *which) {
     *which = ANSWER_OK;
     if (!may_publish(a, c, r)) return NULL;
     if (draining(a)) {
@@ -328,14 +328,14 @@ static const struct binding *topic_of(struct acceptor *a, struct connection *c, 
         return NULL;
     }
     const struct binding *to = binding_at(&a->bindings, *number);
-    return may_ask(a, c, to->worker) ? to : NULL;
+    return may_bring(a, c, to->worker, body_bytes) ? to : NULL;
 }
 
 static size_t publish_one(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                           const struct body *body, uint64_t delay_ns) {
     enum answer which;
     uint32_t number;
-    const struct binding *to = topic_of(a, c, r, &number, &which);
+    const struct binding *to = topic_of(a, c, r, body->text.bytes, &number, &which);
     if (to == NULL) return which == ANSWER_OK ? 0 : refuse(a, c, r, body, which);
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE,
@@ -397,7 +397,7 @@ static size_t publish_many(struct acceptor *a, struct connection *c, const struc
                            const struct body *body, struct nsq_http_many many) {
     enum answer which;
     uint32_t number;
-    const struct binding *to = topic_of(a, c, r, &number, &which);
+    const struct binding *to = topic_of(a, c, r, many.bytes, &number, &which);
     if (to == NULL) return which == ANSWER_OK ? 0 : refuse(a, c, r, body, which);
     uint64_t says = says_of(r, body->cut || !r->head.keeps_alive);
     if (many.count == 0) {

@@ -60,7 +60,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
     const struct binding *to = topic_of(a, nsq_of(c), topic);
     if (to == NULL) return nsq_fatal_with(a, c, k, "E_%s_FAILED %s failed too many topics", name, name);
     if (draining(a)) return nsq_fatal_with(a, c, k, "E_%s_FAILED %s failed exiting", name, name);
-    if (!nsq_may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
+    if (!nsq_may_settle(a, c) || !may_bring(a, c, to->worker, (size_t)size)) return 0;
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE,
                               .topic = nsq_of(c)->topic,
@@ -163,7 +163,7 @@ size_t nsq_mpub(struct acceptor *a, struct connection *c, struct command *k) {
     const struct binding *to = topic_of(a, n, topic);
     if (to == NULL) return nsq_fatal(a, c, k, "E_MPUB_FAILED MPUB failed too many topics");
     if (draining(a)) return nsq_fatal(a, c, k, "E_MPUB_FAILED MPUB failed exiting");
-    if (!nsq_may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
+    if (!nsq_may_settle(a, c) || !may_bring(a, c, to->worker, used)) return 0;
     struct message request = {.kind = MSG_PUBLISH_MANY,
                               .topic = n->topic,
                               .id = ids_take(a, to, count),
