@@ -14,12 +14,13 @@ from mq_shards.shards.manifest import Manifest
 
 
 class Found(NamedTuple):
-    """A file that has the name of a segment. `begun_ns` None: no header says when; 0: it is all zeros, or nothing."""
+    """A file that has the name of a segment. `begun_ns` None: no header says when; 0: there is none."""
 
     begun_ns: int | None
     number: int = 0  # what its header says: which segment it is (0: it cannot be read),
     why_foreign: str = ""  # and why it is none of this shard's
     bytes: int = 0
+    is_written: bool = False  # zeros are where its header should be, and something is behind them
 
 
 @dataclass(slots=True)
@@ -72,11 +73,15 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
     newest = max(listed, default=0)
     for number, file in sorted(files.items()):
         if file.begun_ns == 0:
-            if not listed.get(number):
+            # That the newest has come to have a header is listed when there is the next.
+            if listed.get(number) or (file.is_written and (number in listed or is_unlisted)):
+                if file.bytes:
+                    stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
+                    right[number] = listed.get(number, 0)
+            elif file.is_written:
+                wrong.append(number)
+            else:
                 stock.remove.append(number)  # it waited for its first record
-            elif file.bytes:
-                stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
-                right[number] = listed[number]
         elif not file.number and not file.why_foreign:
             if number in listed:  # the log tells of the damage, and of what is whole after it
                 right[number] = listed[number]

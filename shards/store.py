@@ -318,7 +318,7 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         return Found(None, bytes=status.st_size)
     content = os.pread(fd, SEGMENT_HEADER.size, 0)
     if len(content) < SEGMENT_HEADER.size or not any(content):
-        return Found(0, bytes=status.st_size)
+        return Found(0, bytes=status.st_size, is_written=not waits(fd, is_last=True))
     if not is_header(content):
         return Found(None, bytes=status.st_size)
     header = decode_header(content)

@@ -255,6 +255,40 @@ def test_zeros_where_a_header_was_do_not_make_a_segment_new(shard: Path) -> None
     assert said == ["0000000004.log has lost its header; what is whole after it is served"]
 
 
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "without a manifest"])
+@pytest.mark.parametrize("only", [True, False], ids=["the only one", "the newest"])
+def test_zeros_over_the_header_of_one_that_is_not_listed_as_begun_do_not_remove_it(
+    data: DataDirectory, only: bool, listed: bool
+) -> None:
+    """As a sector that was lost, in the segment that was written to last."""
+    store = data.shard(3)
+    if not only:
+        write(store, 1)
+    newest = 1 if only else 2
+    write_records(store.create(newest), newest, [b"lost", b"kept" * 200], shard=3, shards=SHARDS, now=time.time_ns())
+    store.close()
+    if not listed:
+        (store.path / "manifest.json").unlink()
+    with log(store.path, newest).open("r+b") as file:
+        file.write(bytes(64))
+    before = log(store.path, newest).read_bytes()
+    for _ in range(2):
+        segments, said = recover(store.path)
+        assert segments == list(range(1, newest + 1))
+        assert said[-1] == f"{newest:010d}.log has lost its header; what is whole after it is served"
+        assert log(store.path, newest).read_bytes() == before
+    with pytest.raises(StoreError, match="has lost its header"):
+        recover(store.path, refuse=True)
+
+
+def test_what_is_written_and_has_neither_a_header_nor_a_place_is_put_aside(shard: Path) -> None:
+    log(shard, 9).write_bytes(bytes(64) + b"something")
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4]
+    assert said == ["0000000009.log is put aside: it is no segment, and none of that number is known"]
+    assert (shard / "0000000009.odd").read_bytes().endswith(b"something")
+
+
 def test_a_directory_of_a_version_without_manifests_is_taken_over(shard: Path) -> None:
     data = shard.parent
     for path in data.glob("shard-*/manifest.json"):
