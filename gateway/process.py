@@ -256,6 +256,7 @@ class GatewayProcess:
             self._monitoring_http.server.close(FINISH_S),
             self._pipeline_http.close(FINISH_S),
         )
+        await self._pipeline_http.end_threads()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

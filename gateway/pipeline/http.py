@@ -125,6 +125,9 @@ class PipelineHttp:
         """Accepts no more, and waits that long for the requests that are being served."""
         await self._writers.close()
         await self.server.close(patience_s)
+
+    async def end_threads(self) -> None:
+        """When nobody asks any more: of what readers have not read, /stats of NSQ's asks too."""
         for threads in self._threads:
             await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
 
