@@ -66,6 +66,9 @@ class AcceptorProcess:
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
         self._more = False  # upcalls are left
+        self._due_ns = FOREVER  # when the first timer of all is, if they are `timed`
+        self._timed = False
+        self._touched = True  # something was done that may have to be followed up when the engine has run
 
     def run(self) -> None:
         """Serves until told to stop. EOFError when the supervisor is gone."""
@@ -95,21 +98,14 @@ class AcceptorProcess:
 
     def _turns(self, max_wait_ns: int) -> None:
         """A run of the engine, and of what it leaves to Python so much that others do not wait long for theirs."""
-        if self._more:
-            max_wait_ns = 0
-        max_wait_ns = sooner(max_wait_ns, self._calls.wait_ns())
-        max_wait_ns = sooner(max_wait_ns, self._access.timers.wait_ns())
-        for protocol in self._protocols.values():
-            max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
-        for secure in self._secure.values():
-            max_wait_ns = sooner(max_wait_ns, secure.upgrades.wait_ns())
-        self._engine.run(max_wait_ns)
-        self._calls.expire()
-        self._access.timers.expire()
-        for protocol in self._protocols.values():
-            guarded(protocol, protocol.expire)
-        for secure in self._secure.values():
-            secure.upgrades.expire()
+        if not self._timed:
+            wait_ns, self._timed = self._timers_wait_ns(), True
+            self._due_ns = FOREVER if wait_ns == FOREVER else time.monotonic_ns() + wait_ns
+        if self._due_ns != FOREVER:
+            max_wait_ns = sooner(max_wait_ns, max(self._due_ns - time.monotonic_ns(), 0))
+        self._engine.run(0 if self._more else max_wait_ns)
+        if self._touched or (self._due_ns != FOREVER and time.monotonic_ns() >= self._due_ns):
+            self._expire()
         until_ns = time.monotonic_ns() + TURN_NS
         self._more = False
         for upcall in self._engine.upcalls():
@@ -118,7 +114,29 @@ class AcceptorProcess:
                 self._more = True  # perhaps
                 break
 
+    def _timers_wait_ns(self) -> int:
+        """Until _expire() has something to do."""
+        wait_ns = sooner(self._calls.wait_ns(), self._access.timers.wait_ns())
+        for protocol in self._protocols.values():
+            wait_ns = sooner(wait_ns, protocol.wait_ns())
+        for secure in self._secure.values():
+            wait_ns = sooner(wait_ns, secure.upgrades.wait_ns())
+        return wait_ns
+
+    def _expire(self) -> None:
+        self._timed = self._touched = False
+        self._calls.expire()
+        self._access.timers.expire()
+        for protocol in self._protocols.values():
+            guarded(protocol, protocol.expire)
+        for secure in self._secure.values():
+            secure.upgrades.expire()
+
     def _handle(self, upcall: Upcall) -> None:
+        if upcall.kind in (engine.INPUT, engine.OUTPUT) and (secure := self._secure.get(upcall.protocol)) is not None:
+            self._pass(upcall, secure)
+            return
+        self._timed, self._touched = False, True
         if upcall.kind == engine.BROKEN:
             # What came over the ring cannot have been written by a worker of ours. New rings come with a new process.
             raise RuntimeError(f"the ring from worker {upcall.conn} is broken")
@@ -149,7 +167,6 @@ class AcceptorProcess:
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""
         protocol = self._protocols[upcall.protocol]
-        secure = self._secure.get(upcall.protocol)
         try:
             if upcall.answer is not None:
                 protocol.answer(upcall.conn, upcall.answer)
@@ -159,18 +176,30 @@ class AcceptorProcess:
                 if upcall.line:
                     protocol.last_words(upcall.conn, upcall.line)
                 protocol.closed(upcall.conn)
-                if secure is not None:
+                if (secure := self._secure.get(upcall.protocol)) is not None:
                     secure.upgrades.closed(upcall.conn)
             elif upcall.kind == engine.INPUT:
-                (secure or protocol).input(upcall.conn, upcall.line)
+                protocol.input(upcall.conn, upcall.line)
             elif upcall.kind == engine.CLOSING:
                 protocol.closing(upcall.conn, upcall.line)
             elif upcall.kind == engine.OUTPUT:
-                (secure.upgrades if secure is not None else protocol).output(upcall.conn, upcall.line)
+                protocol.output(upcall.conn, upcall.line)
         except Exception:
             what = upcall.answer or upcall.line[:LOGGED_BYTES]
             log.exception("cannot handle %r of connection %#x", what, upcall.conn)
             protocol.failed(upcall.conn)
+
+    def _pass(self, upcall: Upcall, secure: SecureConnections) -> None:
+        """Of a connection that was encrypted from the first byte. While its bytes pass, and no more, no timer of
+        anything changes: to look at all of them would take longer than to encrypt."""
+        try:
+            passes = secure.input if upcall.kind == engine.INPUT else secure.upgrades.output
+            if passes(upcall.conn, upcall.line):
+                return
+        except Exception:
+            log.exception("cannot pass %d bytes of connection %#x", len(upcall.line), upcall.conn)
+            self._protocols[upcall.protocol].failed(upcall.conn)
+        self._timed, self._touched = False, True
 
     def _published(self, asked: Asked) -> None:
         """Through the gateway: a topic's name, and bodies, each behind its size."""

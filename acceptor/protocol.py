@@ -218,4 +218,5 @@ class Protocol(ABC):
         return FOREVER
 
     def expire(self) -> None:
-        """Called after each run of the engine, before its upcalls are looked at."""
+        """When that is over; and after a run of the engine before which anything but bytes of encrypted connections
+        was handled. Before the upcalls of that run are."""

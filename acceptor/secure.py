@@ -102,11 +102,12 @@ class SecureConnections:
         self._contexts.of(cert, key)
         self._shown[listener] = cert, key
 
-    def input(self, conn: int, data: bytes) -> None:
+    def input(self, conn: int, data: bytes) -> bool:
+        """See Upgrades.input()."""
         if conn not in self.upgrades:
             self.upgrades.adopt(conn)
             self.upgrades.shake_hands(conn, VerifyingTls(self._contexts.of(*self._shown[self._engine.listener(conn)])))
-        self.upgrades.input(conn, data)
+        return self.upgrades.input(conn, data)
 
     def certificate_names(self, conn: int) -> tuple[str, ...]:
         """Of a client's certificate; none where none was wanted."""

@@ -117,24 +117,29 @@ class Upgrades:
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
-    def input(self, conn: int, data: bytes) -> None:
+    def input(self, conn: int, data: bytes) -> bool:
+        """Whether bytes have passed to the codec and that was all: nothing is to be done later."""
         upgrade = self._upgrades.get(conn)
         if upgrade is None:
-            return
+            return False
         if conn in self._handshakes:
             assert upgrade.tls is not None
             self._go_on(conn, upgrade, upgrade.tls, data)
         elif upgrade.chain is not None:
             upgrade.hung_up = upgrade.hung_up or (self._hears_out and not data and not upgrade.chain.pending)
-            self._pass_input(conn, upgrade, upgrade.chain, data)
+            return self._pass_input(conn, upgrade, upgrade.chain, data)
+        return False
 
-    def output(self, conn: int, data: bytes) -> None:
+    def output(self, conn: int, data: bytes) -> bool:
+        """Likewise, to the socket."""
         upgrade = self._upgrades.get(conn)
         # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
         if upgrade is not None and upgrade.chain is not None:
             self._engine.send(conn, upgrade.chain.encode(data))
-            if upgrade.relay is not None:
-                upgrade.relay.left(len(data))
+            if upgrade.relay is None:
+                return True
+            upgrade.relay.left(len(data))
+        return False
 
     def closed(self, conn: int) -> None:
         self._upgrades.pop(conn, None)
@@ -191,22 +196,25 @@ class Upgrades:
         del self._handshakes[conn]
         self._refused(conn, alert, why)
 
-    def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes = b"") -> None:
+    def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes = b"") -> bool:
+        """As input() says."""
         try:
             plain = chain.decode(data)
         except FilterError as error:
             log.info("%s: %s", self._engine.remote(conn), error)
             plain = None
         # An alert, or what TLS has to say of its own accord.
-        if upgrade.tls is not None:
-            self._engine.send(conn, upgrade.tls.outgoing())
+        if upgrade.tls is not None and (alert := upgrade.tls.outgoing()):
+            self._engine.send(conn, alert)
         if plain is None:
             upgrade.chain = None
             self._engine.close_connection(conn)
-            return
+            return False
         if upgrade.relay is not None:
             upgrade.relay.received(plain, more=chain.pending, ended=upgrade.hung_up or chain.ended)
-            return
+            return False
         self._engine.feed(conn, plain, more=chain.pending)
         if chain.ended:
             self._ending.append(conn)
+            return False
+        return not upgrade.hung_up

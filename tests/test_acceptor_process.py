@@ -37,7 +37,7 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     loop._engine = cast(Any, engine)
     loop._protocols = {}
     loop._secure = {}
-    loop._more = False
+    loop._more, loop._timed, loop._touched = False, False, True
     loop._calls = Calls(Watched(), time.monotonic_ns)
     loop._access = Access(lambda: None, lambda conn: 0, cast(Any, None))
 

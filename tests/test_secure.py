@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,3 +169,20 @@ def test_clients_show_certificates_where_they_have_to(tmp_path: Path) -> None:
 def test_without_a_certificate_that_can_be_used_nothing_starts(sets: list[str]) -> None:
     with pytest.raises(OptionsError, match=r"tls\."):
         parse(["--listen", "https://127.0.0.1:1", *(word for one in sets for word in ("--set", one))])
+
+
+def test_who_is_busy_keeps_nobody_elses_time_from_running(tmp_path: Path) -> None:
+    port = free_port()
+    pair = [f"--set=nats.tls-{name}-file={tmp_path / name}.pem" for name in ("cert", "key")]
+    with secure(tmp_path, f"--listen=nats://{HOST}:{port}", "--set=nats.tls-timeout=300ms", *pair) as one:
+        connection = http.client.HTTPSConnection("localhost", one.nsq_https, timeout=60, context=one.made.context())
+        with socket.create_connection((HOST, port)) as silent:
+            silent.setblocking(False)
+            until, ended = time.monotonic() + 60, False
+            while not ended and time.monotonic() < until:
+                connection.request("POST", "/pub?topic=busy", b"hello")
+                assert connection.getresponse().read() == b"OK"
+                with contextlib.suppress(BlockingIOError):  # it is told of TLS first, and takes no part
+                    ended = silent.recv(1 << 16) == b""
+            assert ended
+        connection.close()

@@ -51,6 +51,8 @@ class Chain:
 
     def decode(self, data: bytes) -> bytes:
         """A piece, as of a filter; `data` must be b"" while `pending`. Raises FilterError."""
+        if len(self._filters) == 1:
+            return self._filters[0].decode(data)
         assert not (data and self.pending)
         # The topmost that has something left goes on; those above it have nothing.
         first = max((at for at, filter in enumerate(self._filters) if filter.pending), default=0)

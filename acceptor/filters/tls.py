@@ -101,7 +101,8 @@ class VerifyingTls:
         made = 0
         self._pending = False
         try:
-            while not self._ended and not self._pending:
+            # What would raise SSLWantReadError is not asked for: to raise it costs as much as to read a small record.
+            while not self._ended and not self._pending and (self._in.pending or not parts):
                 parts.append(self._object.read(READ_BYTES))
                 self._ended = not parts[-1]
                 made += len(parts[-1])

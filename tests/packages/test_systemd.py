@@ -17,8 +17,10 @@ pytestmark = [
 ]
 
 # `ask PORT COMMAND WHAT-COMES`; `is PROPERTY VALUE` of the unit, and `says TEXT` of its journal, wait; `no COMMAND`
-# fails where the command does not. (A shell takes line ends from the end of what a command says: hence the point.)
+# fails where the command does not. Whatever fails, the journal of the unit is shown. (A shell takes line ends from the
+# end of what a command says: hence the point.)
 WORDS: Final = r"""
+trap '[ $? = 0 ] || journalctl -u mq-shards --no-pager -q -n 60' EXIT
 ask() { /usr/bin/python3 /given/ask.py "$1" "$(printf "$2\r\n.")" "$3"; }
 put() { ask "$1" "put 0 0 60 ${#2}\r\n$2" INSERTED; }
 of() { systemctl show -P "$1" mq-shards; }
