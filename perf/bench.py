@@ -1,4 +1,4 @@
-"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd, nats-server, Pulsar. See docs/benchmarks.md."""
+"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd, nats-server, Pulsar. See docs/measuring.md."""
 
 from __future__ import annotations
 
