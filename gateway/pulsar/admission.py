@@ -46,7 +46,7 @@ class Admission:
         self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy that producers feel; kept by upkeep.py
 
     async def check(self, name: TopicName, asked: Json, policies: Json, *, has_schema: bool) -> None:
-        """`asked` and `policies` as docs/pulsar-admin.md has them. Raises RefusedError."""
+        """`asked` and `policies` as docs/pulsar-catalog.md has them. Raises RefusedError."""
         if asked["action"] == "consume":
             await self._check_consumer(name, asked, policies)
         else:

@@ -15,7 +15,7 @@ MAX_TOPICS_ASKED: Final = 1000  # in one question
 
 @dataclass(slots=True)
 class Connected:
-    """To one topic, as docs/pulsar-admin.md has them."""
+    """To one topic, as docs/pulsar-catalog.md has them."""
 
     producers: list[dict[str, Any]] = field(default_factory=list)
     consumers: list[dict[str, Any]] = field(default_factory=list)

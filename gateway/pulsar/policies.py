@@ -49,7 +49,7 @@ def shown(policies: Json) -> Json:
 
 
 def told(policies: Json) -> Json:
-    """What acceptors need of them, whether anybody set them or not (docs/pulsar-admin.md)."""
+    """What acceptors need of them, whether anybody set them or not (docs/pulsar-catalog.md)."""
 
     def number(name: str, default: int = 0) -> int:
         found = policies.get(name)

@@ -1,4 +1,4 @@
-"""What acceptors ask of the catalog, over calls: docs/pulsar-admin.md has the list, with fields."""
+"""What acceptors ask of the catalog, over calls: docs/pulsar-catalog.md has the list, with fields."""
 
 from __future__ import annotations
 

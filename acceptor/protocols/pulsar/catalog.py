@@ -1,4 +1,4 @@
-"""The catalog as an acceptor sees it: docs/pulsar-admin.md has what is asked of the gateway, which keeps it.
+"""The catalog as an acceptor sees it: docs/pulsar-catalog.md has what is asked of the gateway, which keeps it.
 
 A gateway that is down stops what creates, not traffic: a topic that a worker has is served, with the policies that were
 told last.
