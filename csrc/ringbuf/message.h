@@ -86,7 +86,8 @@ enum message_kind {
                          -> OK + incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
     MSG_CATALOG,      /* with_consumers: 1: so; body: topic name (none: all) -> OK + body: see struct topic_figures */
     MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
-    MSG_UNSUBSCRIBE,  /* consumer_number: it is a consumer no more, what it had is delivered again -> OK | NOT_FOUND */
+    MSG_UNSUBSCRIBE,  /* consumer_number: it is a consumer no more, what it had is delivered again -> OK | NOT_FOUND;
+                         with MSG_DISMISS -> nothing, but it is DISMISSED, if it is one */
     MSG_SEEK, /* topic, start: enum start, seq: its number; body: a channel's name; with MSG_DISMISS all its consumers
                          are dismissed. The channel has from there on all that is retained, once, and nothing before; with
                          MSG_UPTO what is before is finished, and nothing else changes ->
@@ -268,7 +269,7 @@ struct pending_figures {
     uint32_t whole, parts;
     uint64_t bits[16];
 };
-/* In a SEEK's: see there. */
+/* In a SEEK's and an UNSUBSCRIBE's: see there. */
 #define MSG_DISMISS 2048u
 /* In a DELIVER's and the flags of a reply with a message: before the headers stands a struct packed_run. It is that many
  * messages: those that are in the packed one, from `first` on. `id` is that of the first. */
@@ -313,7 +314,7 @@ enum start {
 };
 
 /* Why a consumer is DISMISSED. */
-enum dismissed { DISMISSED_DELETED = 0, DISMISSED_MOVED };
+enum dismissed { DISMISSED_DELETED = 0, DISMISSED_MOVED, DISMISSED_CLOSED };
 
 /* A POSITION: where a topic begins and ends, and a subscription of it stands. */
 struct position {

@@ -139,6 +139,13 @@ void consumers_gone(struct worker *w, uint32_t client) {
 
 void consumer_close(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer_number);
+    if (m->flags & MSG_DISMISS) {
+        if (!consumer) return;
+        uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+        consumer_dismiss(w, consumer, DISMISSED_CLOSED);
+        subscription_idle(w, subscription);
+        return;
+    }
     if (consumer) leave(w, consumer);
     request_done(w, client, m, consumer ? STATUS_OK : STATUS_NOT_FOUND);
 }

@@ -17,6 +17,8 @@ import pytest
 
 from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.test_consuming import EARLIEST, EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, place, publish
+from tests.pulsar.wire import Wire
 from tests.servers import wait_until
 
 P = "persistent/public/default"
@@ -170,6 +172,33 @@ def test_a_topic_in_use_says_by_whom_and_goes_only_by_force(
     producer.close()
     ask(server, "DELETE", f"{P}/{topic}")
     assert play(server.http, ("GET", f"{P}/{topic}/stats"))["status"] == 404
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+def test_what_consumers_have_not_acknowledged_comes_again_when_their_topic_is_unloaded(
+    server: PulsarServer, wire: Wire, topic: str, kind: int
+) -> None:
+    """The same ids, other ids, and on other connections; as often as that is done."""
+    publish(wire, topic, 6)
+    with Wire(server.port) as other:
+        sides = (wire, wire, other.connect(), wire)
+        for count, side in enumerate(sides, start=1):
+            side.subscribe(topic, kind=kind, consumer=count // 2, initialPosition=EARLIEST)
+            side.flow(1000, consumer=count // 2)
+            had = side.messages(6, consumer=count // 2)
+            assert [(one.body.message_id.entryId, one.body.redelivery_count) for one in had] == [
+                (i, 0) for i in range(6)
+            ]
+            ask(server, "PUT", f"{P}/{topic}/unload")
+            assert side.expect("close_consumer").consumer_id == count // 2
+            side.quiet()
+            assert ask(server, "GET", f"{P}/{topic}/stats")["subscriptions"]["s"]["consumers"] == []
+    wire.subscribe(topic, kind=kind, consumer=9)
+    wire.flow(1000, consumer=9)
+    for one in wire.messages(6, consumer=9):
+        wire.ack(place(one), consumer=9)
+    wire.quiet()
+    assert ask(server, "GET", f"{P}/{topic}/stats")["subscriptions"]["s"]["msgBacklog"] == 0
 
 
 def test_a_terminated_topic_says_so(server: PulsarServer, client: pulsar.Client, topic: str) -> None:

@@ -351,7 +351,8 @@ static void limit_unacked(struct acceptor *a, struct connection *c, const struct
  * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
  * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
  * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
- * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
+ * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": its worker is told that it is to be none: what it
+ * had is there for others when its client hears that.
  * "limit-consumer": bytes: its rates, so many struct pulsar_rate.
  * "count-consumer": its messages, bytes, permits (which may be negative), entries, redelivered, acknowledgements; when it last gave
  * permits, was sent a message and acknowledged one (ms); enum pulsar_active; for how many ns it has been other numbers, and
@@ -380,7 +381,9 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         pulsar_consumer_end(a, c, consumer);
     } else if (strcmp(what, "lose-consumer") == 0) {
         if (consumer == NULL) return CALL_CLOSED;
-        pulsar_consumer_lose(a, c, consumer);
+        struct message message = {
+            .kind = MSG_UNSUBSCRIBE, .flags = MSG_DISMISS, .conn = c->number, .consumer_number = consumer->number};
+        peer_send(a, consumer->worker, &message, NULL);
     } else if (strcmp(what, "count-consumer") == 0) {
         const struct pulsar_consumer none = {0}, *from = consumer != NULL ? consumer : &none;
         const struct pulsar_counts *now = from->counts, *then = now + 2;
