@@ -1,4 +1,4 @@
-"""What the gateway asks an acceptor of its Pulsar clients, and wants done with them: docs/pulsar-catalog.md lists it."""
+"""What the gateway asks an acceptor of its Pulsar clients, and wants done: docs/pulsar-catalog.md lists it."""
 
 from __future__ import annotations
 
