@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 MINUTE: Final = timedelta(minutes=1)
+WINDOW: Final = timedelta(days=31)  # looked at; a clock that was set back once may have dated a message 1970
 LEAST_MINUTES: Final = 10  # of a topic, to say what is usual
 TIMES_USUAL: Final = 3.0
 MADS: Final = 8.0
@@ -55,9 +56,9 @@ def found(minutes: Sequence[Row], backlog: Sequence[Row], until: datetime) -> li
 
 
 def _counts(rows: Sequence[Row], until: datetime) -> list[tuple[datetime, int]]:
-    """Each whole minute from the topic's first to the end of the report, those without messages too."""
-    by_minute = {row["minute"]: int(row["messages"]) for row in rows}
-    counts, minute = [], rows[0]["minute"]
+    """Each whole minute from the topic's first in the window to the end of the report, those without messages too."""
+    by_minute = {row["minute"]: int(row["messages"]) for row in rows if row["minute"] > until - WINDOW}
+    counts, minute = [], min(by_minute, default=until)
     while minute + MINUTE <= until:
         counts.append((minute, by_minute.get(minute, 0)))
         minute += MINUTE

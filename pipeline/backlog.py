@@ -6,6 +6,7 @@ A message waits once for each who is to have it; so backlogs of different reader
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from mq_shards.pipeline.client import Address, BrokerError, Client
 
 TIMEOUT_S: Final = 10.0
 REPLY_BYTES: Final = 64 << 20
+# What beanstalkd's clients may call a tube. Another name, of Pulsar's or NATS's, could be more than one command.
+_TUBE: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]*")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def of_tubes(beanstalk: Address, topics: Iterable[str]) -> Iterator[Backlog]:
             socket.create_connection((beanstalk.host, beanstalk.port), timeout=TIMEOUT_S) as connection,
             connection.makefile("rwb") as stream,
         ):
-            for topic in topics:
+            for topic in filter(_TUBE.fullmatch, topics):
                 stream.write(f"stats-tube {topic}\r\n".encode())
                 stream.flush()
                 status, _, size = stream.readline().decode().strip().partition(" ")

@@ -16,7 +16,7 @@ import orjson
 from mq_shards.pipeline import identity
 from mq_shards.pipeline.checkpoint import Checkpoint, Position
 from mq_shards.pipeline.offsets import Offset
-from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, AtTime, Bound, OptionError, ReadOptions
+from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, AtTime, Bound, OptionError, ReadOptions, names_of
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def _names(options: argparse.Namespace) -> frozenset[str] | None:
-    return None if options.topics is None else frozenset(name.strip() for name in options.topics.split(","))
+    return None if options.topics is None else frozenset(names_of("--topics", options.topics))
 
 
 def _bound(options: argparse.Namespace) -> Bound | None:

@@ -223,10 +223,15 @@ def _selection(given: Mapping[str, str]) -> Selection:
             return Selection(pattern=re.compile(value))
         except re.error as error:
             raise OptionError(f"{name}: {error}") from None
+    return Selection(names=names_of(name, value))
+
+
+def names_of(name: str, value: str) -> tuple[str, ...]:
+    """Topics, as `a,b` or, since a name may have a comma in it, as a list in JSON. Raises OptionError."""
     topics = _list(name, value) if value.lstrip().startswith("[") else [topic.strip() for topic in value.split(",")]
     if not topics or not all(topics):
         raise OptionError(f"{name}: {value!r} names no topic")
-    return Selection(names=tuple(dict.fromkeys(topics)))
+    return tuple(dict.fromkeys(topics))
 
 
 def _assigned(value: str) -> Selection:

@@ -22,7 +22,7 @@ from typing import Final
 import orjson
 from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.client import Client
-from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.options import OptionError, names_of
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.write_options import WriteOptions
@@ -157,7 +157,7 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
     if "batch_index" not in found.columns:  # of an archive that is older than batches, the newer files may have it
         found = spark.read.option("mergeSchema", True).parquet(options.archive)
     if options.topics:
-        found = found.where(sf.col("topic").isin([topic.strip() for topic in options.topics.split(",")]))
+        found = found.where(sf.col("topic").isin([*names_of("--topics", options.topics)]))
     if options.topic_pattern:
         found = found.where(sf.col("topic").rlike(f"^(?:{options.topic_pattern})$"))
     if since is not None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -25,7 +26,7 @@ from mq_shards.pipeline import anomalies, plots, rates, telemetry
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
 from mq_shards.pipeline.client import Address, Client, Topic
 from mq_shards.pipeline.events import Fields, decoded
-from mq_shards.pipeline.options import OptionError, connection_of
+from mq_shards.pipeline.options import OptionError, connection_of, names_of
 from mq_shards.pipeline.report_page import page
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 def topics_of(brokers: Iterable[Address], options: argparse.Namespace) -> list[Topic]:
     """Raises OptionError if there is none."""
-    names = set(options.topics.split(",")) if options.topics else None
+    names = names_of("--topics", options.topics) if options.topics else None
     pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
     found = []
     for broker in brokers:
@@ -158,7 +159,8 @@ def _messages(
 ) -> DataFrame:
     source = {**connection, "failOnDataLoss": "false"}
     # Those that are there now: one that appears meanwhile would be in one table and not in another.
-    source["topics"] = ",".join(sorted({topic.topic for topic in topics}))
+    # As JSON: a name may have a comma in it.
+    source["topics"] = orjson.dumps(sorted({topic.topic for topic in topics})).decode()
     if options.since is not None:
         source["startingTimestamp"] = str(int(options.since.timestamp() * 1000))
         source["startingOffsetsByTimestampStrategy"] = "latest"

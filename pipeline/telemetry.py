@@ -9,13 +9,14 @@ import argparse
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.lag import Lag
 from mq_shards.pipeline.lineage import Dataset, Lineage
+from mq_shards.pipeline.options import OptionError, names_of
 from mq_shards.pipeline.project import Project, ProjectError
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
@@ -147,8 +148,10 @@ def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tupl
     """What a job reads and what it makes, as far as it has been told."""
     said = vars(options)
     known = _known(said, connection)
-    names = [name.strip() for name in known.get("topics", "").split(",") if name.strip()]
-    names = names or [known.get("topicPattern") or "*"]
+    names: Sequence[str] = [known.get("topicPattern") or "*"]
+    if known.get("topics"):
+        with contextlib.suppress(OptionError):  # which the job says
+            names = names_of("topics", known["topics"])
     if said.get("to_topic"):
         names = [said["to_topic"]]
     topics = [Dataset(f"mqshards://{known['brokers']}", (said.get("prefix") or "") + name) for name in names]

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mq_shards.pipeline.options import OptionError, ReadOptions, literal_prefix
+from mq_shards.pipeline.options import OptionError, ReadOptions, literal_prefix, names_of
 from mq_shards.pipeline.write_options import WriteOptions
 
 
@@ -31,6 +31,14 @@ def test_an_unknown_option_is_refused_with_the_nearest(name: str, meant: str) ->
 
 def test_names_count_without_case(caplog: pytest.LogCaptureFixture) -> None:
     assert ReadOptions.parse({"TOPIC": "t", "minpartitions": "3"}, streaming=False).min_partitions == 3
+
+
+def test_a_list_of_topics_may_be_json_since_names_may_have_commas() -> None:
+    assert names_of("topics", "a, b,a") == ("a", "b")
+    assert names_of("topics", ' ["a,b", " c"]') == ("a,b", " c")
+    for wrong in ("", "a,,b", "[]", '["a", 1]', '["a"', '[""]'):
+        with pytest.raises(OptionError, match="topics"):
+            names_of("topics", wrong)
 
 
 def test_what_a_batch_does_without_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,6 +50,15 @@ def test_silence_is_named_but_not_the_minute_that_is_not_over() -> None:
     ]
 
 
+def test_a_message_of_a_clock_that_was_set_back_costs_no_minutes_of_decades() -> None:
+    """Each minute since 1970 would be some 30 million."""
+    old = [{**minutes("orders", [7])[0], "minute": datetime(1970, 1, 1, tzinfo=UTC)}]
+    counted = anomalies._counts(old + minutes("orders", [50] * 20), T0 + timedelta(minutes=20))
+    assert [count for _, count in counted] == [50] * 20
+    assert anomalies._counts(old, T0) == []
+    assert texts(old + minutes("orders", [50] * 20), 40) == texts(minutes("orders", [50] * 20), 40)
+
+
 def test_late_events_are_named() -> None:
     rows = minutes("clicks", [10] * 12, [40.0] * 6 + [250_000.0] + [40.0] * 5)
     assert texts(rows, 12) == [

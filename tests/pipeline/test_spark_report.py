@@ -68,6 +68,8 @@ def test_a_report_has_what_was_published_and_what_waits(broker: Broker, tmp_path
     broker.publish("orders", early)
     put_jobs(broker.running.port, "other", [b"x" * 10] * 30)
     broker.publish("left-out", [b"x"])
+    strange = "a,b\r\nquit"  # as Pulsar's clients may call one: beanstalkd is not asked for it
+    assert list(of_tubes(Address("127.0.0.1", broker.running.port), [strange, "a b"])) == []
     wait_until(lambda: broker.topic("orders").get("records") == 100, "the first are there", 10)
     # A time is a whole number of milliseconds, and those before are older.
     since_ms = now_ms() + 2

@@ -162,6 +162,7 @@ def test_inputs_and_outputs_are_what_the_job_reads_and_makes(tmp_path: Path) -> 
         both = telemetry.datasets(argparse.Namespace(**said), CONNECTION)
         return [[(one.namespace, one.name) for one in side] for side in both]
 
+    assert of(job="report", to="/r", topics='["a,b"]')[0] == [("mqshards://a:4180", "a,b")]
     archived = Dataset("file", "/a")
     replayed = of(job="replay", archive="/a", topics="x, y", prefix="new.")
     assert replayed == [[(archived.namespace, "/a")], [("mqshards://a:4180", "new.x"), ("mqshards://a:4180", "new.y")]]
