@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +96,10 @@ class HubPort:
         wire = self.comes()
         wire.tell(**connected)
         return wire
+
+    def is_alone(self, seconds: float) -> bool:
+        """Nobody else comes for so long."""
+        return not select.select([self._socket], [], [], seconds)[0]
 
     def close(self) -> None:
         self._socket.close()

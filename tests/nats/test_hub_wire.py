@@ -257,6 +257,20 @@ def test_other_servers_of_the_hub_are_tried_when_one_has_gone(
         second.close()
 
 
+@pytest.mark.parametrize("kinds", mixtures((OURS,)))
+def test_a_hub_that_says_nothing_is_tried_again_one_connection_at_a_time(kinds: Sequence[str], port: HubPort) -> None:
+    with leaf_of(kinds[0], remote(port, ', dial_timeout: "20ms"').replace('"30s"', '"20ms"')):
+        for _ in range(5):
+            assert b"CONNECT" not in port.accept().rest()
+        wire = port.accept()
+        wire.greet({})
+        while not wire.hear_who():  # too late
+            wire = port.accept()
+            wire.greet({})
+        assert port.is_alone(0.3)
+        wire.close()
+
+
 @pytest.mark.parametrize("kinds", EITHER)
 def test_it_signs_with_its_key(kinds: Sequence[str], port: HubPort, tmp_path: Path) -> None:
     key, (other, jwt) = Key(nats_nkeys.USER, "leaf"), A.user("leaf")

@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
@@ -174,6 +175,36 @@ def is_there(hub: Member) -> bool:
 def ended(wire: Wire) -> bool:
     wire.barrier()
     return wire.heard.closed
+
+
+def test_strangers_keep_no_leaf_node_out() -> None:
+    text = 'leafnodes { listen: "127.0.0.1:$ROUTE_PORT", authorization { timeout: 60 } }'
+    with configured(OURS, LISTEN + text) as hub:
+        strangers = [LeafWire(hub.route_port) for _ in range(300)]
+        found = LeafWire.joining(hub.route_port, "")
+        assert found.loop and not found.closed
+        # Of so many the oldest have ended.
+        assert strangers[0].rest() == b"-ERR 'maximum connections exceeded'\r\n"
+        for wire in (*strangers, found):
+            wire.close()
+
+
+def test_there_are_as_many_leaf_nodes_as_there_may_be(tmp_path: Path) -> None:
+    text = f'{LISTEN}leafnodes {{ listen: "127.0.0.1:$ROUTE_PORT" }}'
+    hub = Member(OURS, tmp_path, conf=text, options=("--set", "nats.leaf-max-connections=1"))
+    hub.start()
+    try:
+        hub.wait()
+        stranger, found = LeafWire(hub.route_port), LeafWire.joining(hub.route_port, "", name="one", cluster="one")
+        other = LeafWire(hub.route_port)
+        other.connect()
+        assert other.rest() == b"-ERR 'maximum connections exceeded'\r\n"
+        again = LeafWire.joining(hub.route_port, "", name="one", cluster="one")
+        assert again.loop and not again.closed
+        for wire in (stranger, found, again):
+            wire.close()
+    finally:
+        hub.stop()
 
 
 def test_what_is_no_connect_is_nobody() -> None:

@@ -124,6 +124,9 @@ class Dialer:
         wanted = url.host, url.port, account
         return any((wish.url.host, wish.url.port, wish.account) == wanted for wish in self._under_way())
 
+    def is_under_way(self, wish: Wish) -> bool:
+        return any(one is wish for one in self._under_way())
+
     def _under_way(self) -> list[Wish]:
         waiting = [wish for _, _, wish, conn in self._due if not conn]
         return [*waiting, *self._looked_up, *self._connecting.values()]

@@ -108,11 +108,26 @@ class Hubs:
         self._dialer.set(0, backoff=False)
         self._ids = itertools.count(FIRST_ID)
         self._due: list[tuple[int, int]] = []  # answers to CONNECT: until when, and whose; soonest first
-        self.reload(settings)
+        self._set(settings, [remote for remote in self._wanted(settings) if self._can_be_used(remote)])
+
+    def _wanted(self, settings: Settings) -> list[Remote]:
+        return read(settings, self._nats.leaf_content)
+
+    def _can_be_used(self, remote: Remote) -> bool:
+        """At a start a file that cannot be used costs the connection to that hub, and nothing else."""
+        try:
+            if remote.tls is not None:
+                remote.encryption()
+        except ValueError as error:
+            log.error("%s: there is no connection to this hub: %s", remote.urls[0], error)
+            return False
+        return True
 
     def reload(self, settings: Settings) -> None:
         """Raises ValueError: a file cannot be used, and all stays as it was."""
-        wanted = read(settings, self._nats.leaf_content)
+        self._set(settings, self._wanted(settings))
+
+    def _set(self, settings: Settings, wanted: list[Remote]) -> None:
         encryptions = {remote: remote.encryption() for remote in wanted if remote.tls is not None}
         self._settings, self._encryptions = settings, encryptions
         before, self._servers = self._servers, {one: self._servers.get(one) or Servers(one) for one in wanted}
@@ -196,12 +211,14 @@ class Hubs:
         self._upgrades.closed(conn)
         for number in (conn, -conn):
             self._nats.admission.gone(number)
-        hub, failed = self._hubs.pop(conn, None), self._dialer.ended(conn)
+        self._dialer.ended(conn)
+        hub = self._hubs.pop(conn, None)
         if hub is None:
             return
         if hub.is_joined:
             self._remark(logging.INFO, hub, "the hub is gone")
-        if not failed and self._is_wanted(hub.servers):
+        # One that did not answer in time the dialer tries again by itself.
+        if self._is_wanted(hub.servers) and not self._dialer.is_under_way(hub.wish):
             hub.wish.attempts = 0
             self._dialer.dial(hub.wish, hub.wish.every_ns + hub.delay_ns)
 

@@ -53,6 +53,7 @@ CONNECT_FIELDS: Final = {
     "gateway": text, "remote_account": text, "lang": text,
 }  # fmt: skip
 VIOLATION: Final = "Authorization Violation"
+MOST_STRANGERS: Final = 256  # who have not said who they are, or are being looked at
 
 log = logging.getLogger(__name__)
 
@@ -216,12 +217,14 @@ class Leaves:
         client.is_leaf = True
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
-        if len(self._leaves) > self._settings["leaf-max-connections"]:
-            self._end(leaf, "maximum connections exceeded")
-        elif self._is_lame:
+        if self._is_lame:
             self._end(leaf, "")
-        else:
-            self._greetings.opened(conn)
+            return
+        # Strangers keep nobody out: who has waited longest makes room.
+        strangers = [other for other in self._leaves.values() if not other.is_joined and not other.is_ended]
+        if len(strangers) > MOST_STRANGERS:
+            self._end(strangers[0], "maximum connections exceeded")
+        self._greetings.opened(conn)
 
     def _greeted(self, conn: int) -> None:
         self._leaves[conn].auth_by_ns = time.monotonic_ns() + self._settings["leaf-auth-timeout"]
@@ -299,12 +302,16 @@ class Leaves:
 
     def _join(self, leaf: Leaf, user: User) -> None:
         engine, conn, admission = self._engine, leaf.conn, self._nats.admission
+        leaf.client.user = user
+        # One that takes its own place is none more.
+        others = [other for other in self._there() if not leaf.is_same(other)]
+        if len(others) >= self._settings["leaf-max-connections"]:
+            raise LeafError("maximum connections exceeded")
         admission.account(user.account)
         most = self._nats.logins.limits(user).leaf_nodes
         there = len([name for name in (*self.accounts(), *self._hub_accounts()) if name == user.account])
         if most is not None and there >= most:
             raise LeafError("maximum account active connections exceeded")
-        leaf.client.user = user
         self._replace(leaf)
         leaf.origin = self._origin_of(leaf)
         permissions = user.permissions or Permissions()

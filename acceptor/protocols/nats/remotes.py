@@ -14,9 +14,9 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import SECOND, is_host
 from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
@@ -197,7 +197,7 @@ def _frozen(value: object) -> object:
 
 def _read_credentials(path: str) -> tuple[str, str]:
     try:
-        found = CREDENTIALS.findall(Path(path).read_bytes())
+        found = CREDENTIALS.findall(named_files.read(path))
     except OSError as error:
         raise RemoteError(f"{path}: {error.strerror}") from None
     if len(found) < 2:
