@@ -531,8 +531,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
         usage=USAGE,
-        description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
-        "processes own the queues and their logs, and a supervisor keeps them all running.",
+        description="A message broker for clients of beanstalkd, NSQ, NATS and Pulsar: acceptor processes own the\n"
+        "connections, worker processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

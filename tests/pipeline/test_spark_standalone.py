@@ -29,7 +29,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment as docs/pipeline.md has it for a cluster: PySpark itself comes with the workers' Spark."""
+    """Of an environment as docs/pipeline-clusters.md has it: PySpark itself comes with the workers' Spark."""
     subprocess.run(["make", "-s", "wheel-spark"], cwd=ROOT, check=True, timeout=900)
     (wheel,) = (path for path in (ROOT / "dist").glob("pyspark_mqshards-*.whl") if "none-any" not in path.name)
     venv = tmp_path_factory.mktemp("executors") / "venv"
