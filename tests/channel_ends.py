@@ -52,15 +52,17 @@ class End:
     def move(self) -> None:
         lib.channel_move(self.channel)
 
-    def send_in_place(self, number: int, body: bytes = b"") -> bool:
+    def send_in_place(self, number: int, body: bytes = b"") -> Any:  # noqa: ANN401
+        """The struct growing of it; None: it was not sent."""
+        place = self.tail()
         message = lib.channel_reserve(self.channel, len(body))
         if message == ffi.NULL:
-            return False
+            return None
         assert int(ffi.cast("uintptr_t", message)) % 8 == 0
         message[0] = header(number, len(body))[0]
         ffi.memmove(message + 1, body, len(body))
         lib.channel_sent(self.channel)
-        return True
+        return ffi.new("struct growing *", lib.channel_growing(self.channel, place, message))
 
     def receive(self) -> tuple[int, bytes] | None:
         message = lib.channel_receive(self.channel)

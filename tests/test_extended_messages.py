@@ -1,9 +1,10 @@
-"""A message that nobody has seen yet is made longer where it lies (channel_extend of csrc/ringbuf/channel.h)."""
+"""A message that nobody has seen yet is made longer where it lies (channel_grow of csrc/ringbuf/channel.h)."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -19,10 +20,10 @@ def pair() -> Iterator[tuple[End, End]]:
         end.close()
 
 
-def extend(end: End, place: int, more: bytes) -> bool:
-    if lib.channel_last(end.channel, place) == ffi.NULL:
+def extend(end: End, growing: Any, more: bytes) -> bool:  # noqa: ANN401
+    if not lib.channel_grows(end.channel, growing):
         return False
-    room = lib.channel_extend(end.channel, place, len(more))
+    room = lib.channel_grow(end.channel, growing, len(more))
     if room == ffi.NULL:
         return False
     ffi.memmove(room, more, len(more))
@@ -31,8 +32,7 @@ def extend(end: End, place: int, more: bytes) -> bool:
 
 def test_it_is_received_as_one(pair: tuple[End, End]) -> None:
     sender, receiver = pair
-    place = sender.tail()
-    assert sender.send_in_place(1, b"12345678")
+    place = sender.send_in_place(1, b"12345678")
     assert extend(sender, place, b"abcdefgh") and extend(sender, place, b"ABCDEFGHijklmnop")
     sender.send(2, b"next")
     sender.publish()
@@ -41,20 +41,17 @@ def test_it_is_received_as_one(pair: tuple[End, End]) -> None:
 
 def test_only_what_was_sent_last_is(pair: tuple[End, End]) -> None:
     sender, receiver = pair
-    place = sender.tail()
-    assert lib.channel_last(sender.channel, place) == ffi.NULL, "there is nothing yet"
-    sender.send_in_place(1, b"12345678")
+    assert not extend(sender, ffi.new("struct growing *"), b"abcdefgh"), "there is nothing yet"
+    place = sender.send_in_place(1, b"12345678")
     sender.send(2)
     assert not extend(sender, place, b"abcdefgh")
-    assert not extend(sender, place + 8, b"abcdefgh"), "that is no message's place"
     sender.publish()
     assert receiver.receive_all() == [(1, b"12345678"), (2, b"")]
 
 
 def test_what_may_have_been_seen_stays_as_it_is(pair: tuple[End, End]) -> None:
     sender, receiver = pair
-    place = sender.tail()
-    sender.send_in_place(1, b"12345678")
+    place = sender.send_in_place(1, b"12345678")
     sender.publish()
     assert not extend(sender, place, b"abcdefgh")
     assert receiver.receive_all() == [(1, b"12345678")]
@@ -66,7 +63,8 @@ def test_what_waits_for_room_is_not_extended(pair: tuple[End, End]) -> None:
         sender.send(1, bytes(800))
     place = sender.tail()
     sender.send(2, b"12345678")
-    assert not extend(sender, place, b"abcdefgh")
+    waits = ffi.new("struct growing *", lib.channel_growing(sender.channel, place, ffi.NULL))
+    assert not extend(sender, waits, b"abcdefgh")
     sender.publish()
     came = receiver.receive_all()
     while sender.backlogged() or came[-1][0] != 2:
@@ -77,8 +75,7 @@ def test_what_waits_for_room_is_not_extended(pair: tuple[End, End]) -> None:
 
 def test_it_becomes_no_larger_than_a_record_may_be(pair: tuple[End, End]) -> None:
     sender, receiver = pair
-    place = sender.tail()
-    sender.send_in_place(1, b"12345678")
+    place = sender.send_in_place(1, b"12345678")
     most, bytes_there = DATA_BYTES // 4 - RECORD_BYTES - HEADER_BYTES, 8
     while extend(sender, place, b"abcdefgh"):
         bytes_there += 8
@@ -92,8 +89,7 @@ def test_it_takes_no_room_that_there_is_not(pair: tuple[End, End]) -> None:
     record = RECORD_BYTES + HEADER_BYTES + 704
     for number in range(DATA_BYTES // record):
         assert sender.send_in_place(number, bytes(704))
-    place, left = sender.tail(), DATA_BYTES % record
-    assert sender.send_in_place(9, bytes(left - RECORD_BYTES - HEADER_BYTES - 8))
+    place = sender.send_in_place(9, bytes(DATA_BYTES % record - RECORD_BYTES - HEADER_BYTES - 8))
     assert not extend(sender, place, bytes(16))
     assert extend(sender, place, b"the last")
     assert not extend(sender, place, bytes(8))
@@ -106,7 +102,7 @@ def test_over_the_end_of_the_ring_and_at_random(pair: tuple[End, End]) -> None:
     rng = random.Random(7)
     sent: list[tuple[int, bytes]] = []
     came: list[tuple[int, bytes]] = []
-    place: int | None = None
+    place: Any = None
     for number in range(20_000):
         what = rng.randrange(8)
         if what < 4 and place is not None:
@@ -114,11 +110,10 @@ def test_over_the_end_of_the_ring_and_at_random(pair: tuple[End, End]) -> None:
             if extend(sender, place, more):
                 sent[-1] = (sent[-1][0], sent[-1][1] + more)
         elif what < 6:
-            tail, body = sender.tail(), rng.randbytes(8 * rng.randrange(40))
-            in_place = sender.send_in_place(number, body)
-            if not in_place:
+            body = rng.randbytes(8 * rng.randrange(40))
+            place = sender.send_in_place(number, body)
+            if place is None:
                 sender.send(number, body)
-            place = tail if in_place else None
             sent.append((number, body))
         elif what == 6:
             sender.publish()

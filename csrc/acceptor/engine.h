@@ -35,6 +35,7 @@
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/message.h"
+#include "ringbuf/request_each.h"
 
 /* Numbers of connections, each looked up when its turn comes: it may be closed by then. */
 struct connection_list {
@@ -48,7 +49,9 @@ struct worker_link {
     struct connection_list stalled; /* connections that wait for it */
     struct connection_list larges;  /* ... and those that bring a large body, until it has written others */
     size_t large_bytes;             /* of these: see LARGE_ASKED_BYTES */
-    uint64_t publishes_at;          /* where its channel has the PUBLISHes that were sent last; see publishes.c */
+    struct growing publishes;       /* those that were sent last; see publishes.c */
+    struct growing requests;        /* the same of others, of ...; see requests.c */
+    uint32_t requests_conn;         /* ... this connection */
     bool backlogged;
 };
 
@@ -438,12 +441,18 @@ static inline bool may_bring(struct acceptor *a, struct connection *c, uint32_t 
 
 /* --- for codecs, to do it ----------------------------------------------------------------------------------------- */
 
+/* Sends a request of a kind that may go together with others; see requests.c. */
+void requests_send(struct worker_link *link, const struct message *request);
+
 /* Sends, unless the worker is gone. */
 static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
     struct worker_link *link = &a->links[worker];
     if (link->channel == NULL) return;
-    channel_send(link->channel, message, body, message->body_bytes);
     a->published_to |= bit_of(worker);
+    if (request_each_has(message->kind) && message->body_bytes == 0)
+        requests_send(link, message);
+    else
+        channel_send(link->channel, message, body, message->body_bytes);
 }
 
 /* A body that lies in what has been received on a connection, and is being parsed, need not be copied at once: all of that memory goes

@@ -13,21 +13,20 @@ static bool is_plain(const struct message *m) {
 }
 
 static bool follows(const struct message *first, const struct message *m) {
-    return first->kind == MSG_PUBLISH_EACH && first->conn == m->conn && first->slot + first->several == m->slot &&
-           first->topic == m->topic && first->pri == m->pri && first->flags == m->flags && first->ttr_ns == m->ttr_ns &&
-           first->several < EACH_MOST;
+    return first->conn == m->conn && first->slot + first->several == m->slot && first->topic == m->topic &&
+           first->pri == m->pri && first->flags == m->flags && first->ttr_ns == m->ttr_ns && first->several < EACH_MOST;
 }
 
 static uint8_t *room_behind(struct worker_link *link, const struct message *m, size_t bytes) {
-    struct message *first = channel_last(link->channel, link->publishes_at);
-    if (first == NULL || !follows(first, m)) return NULL;
-    uint8_t *room = channel_extend(link->channel, link->publishes_at, bytes);
-    if (room != NULL) first->several++;
+    struct growing *growing = &link->publishes;
+    if (!channel_grows(link->channel, growing) || !follows(growing->message, m)) return NULL;
+    uint8_t *room = channel_grow(link->channel, growing, bytes);
+    if (room != NULL) growing->message->several++;
     return room;
 }
 
 static uint8_t *room_for_first(struct worker_link *link, const struct message *m, size_t bytes) {
-    link->publishes_at = channel_tail(link->channel);
+    uint64_t place = channel_tail(link->channel);
     struct message *first = channel_reserve(link->channel, bytes);
     if (first == NULL) return NULL;
     *first = *m;
@@ -35,6 +34,7 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     first->several = 1;
     first->body_bytes = (uint32_t)bytes;
     channel_sent(link->channel);
+    link->publishes = channel_growing(link->channel, place, first);
     return (uint8_t *)(first + 1);
 }
 

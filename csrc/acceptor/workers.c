@@ -400,7 +400,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     struct worker_link *link = &a->links[worker];
     link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
     if (link->channel == NULL) return -1;
-    link->publishes_at = UINT64_MAX;
+    link->publishes = link->requests = (struct growing){0};
     open_topics(a, worker);
     for (uint32_t i = 0; i < a->highest_index; i++) {
         struct connection *c = a->table[i];
@@ -466,8 +466,19 @@ static void end_barriers(struct acceptor *a, uint32_t worker, struct channel *ch
     }
 }
 
-/* What is told without a reply, but for a refusal, and lies in the ring of a worker that died has not been done: it is
- * refused in its place among the replies, before anything that came later is answered. */
+/* What is told without a reply, but for a refusal, has not been done: it is refused. */
+static void refuse(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
+    bool is_told = message->kind == MSG_FINISH || message->kind == MSG_REQUEUE || message->kind == MSG_EXTEND;
+    struct message refused = {.kind = MSG_REFUSED,
+                              .status = STATUS_FAILED,
+                              .conn = message->conn,
+                              .consumer = message->consumer,
+                              .id = message->id,
+                              .refused = message->kind};
+    if (is_told && !c->closed && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
+}
+
+/* What lies in the ring of a worker that died is refused in its place among the replies, before anything that came later is answered. */
 static void refuse_untaken(struct acceptor *a, uint32_t worker) {
     struct channel *channel = a->links[worker].channel;
     end_barriers(a, worker, channel);
@@ -476,16 +487,16 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
     while ((message = channel_unreleased(channel, &place)) != NULL) {
         struct connection *c = connection_find(a, message->conn);
         if (c == NULL) continue;
-        bool is_told = message->kind == MSG_FINISH || message->kind == MSG_REQUEUE || message->kind == MSG_EXTEND;
-        struct message refused = {.kind = MSG_REFUSED,
-                                  .status = STATUS_FAILED,
-                                  .conn = message->conn,
-                                  .consumer = message->consumer,
-                                  .id = message->id,
-                                  .refused = message->kind};
         struct slot *barrier = message->kind == MSG_BARRIER ? barrier_of(c, message->slot, worker) : NULL;
         if (barrier != NULL) fail_slot(a, c, barrier, message->slot);
-        if (is_told && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
+        refuse(a, c, worker, message);
+        bool is_several = message->kind == MSG_REQUEST_EACH && request_each_is_whole(message);
+        const uint32_t several = is_several ? message->several : 0;
+        struct message one = {.conn = message->conn};
+        for (uint32_t n = 0; n < several; n++) {
+            request_each_get(&one, message, n);
+            refuse(a, c, worker, &one);
+        }
     }
 }
 

@@ -341,22 +341,22 @@ void channel_sent(struct channel *channel) {
     ring_commit(&channel->out, FRAGMENT_WHOLE);
 }
 
-static struct ring_record *record_at(const struct channel *channel, uint64_t place) {
-    return (struct ring_record *)(void *)(channel->out.data + (place & (channel->out.data_bytes - 1)));
+struct growing channel_growing(const struct channel *channel, uint64_t place, struct message *message) {
+    return (struct growing){.message = message, .place = place, .tail = channel->out.tail};
 }
 
-struct message *channel_last(struct channel *channel, uint64_t place) {
-    const uint64_t tail = channel->out.tail;
-    if (channel->overflow.first != NULL || channel->lane.first != NULL || channel_broken(channel)) return NULL;
-    if (place < channel->publishable || place >= tail) return NULL;
-    struct ring_record *record = record_at(channel, place);
-    if (record->bytes < sizeof(struct message) || place + ring_record_bytes(record->bytes) != tail) return NULL;
-    return (struct message *)(void *)(record + 1);
+bool channel_grows(const struct channel *channel, const struct growing *growing) {
+    const bool is_last = channel->out.tail == growing->tail && growing->place < growing->tail;
+    const bool unseen = growing->place >= channel->publishable;
+    return is_last && unseen && channel->overflow.first == NULL && channel->lane.first == NULL &&
+           !channel_broken(channel);
 }
 
-void *channel_extend(struct channel *channel, uint64_t place, size_t bytes) {
-    void *room = ring_extend(&channel->out, place, bytes);
-    if (room != NULL) ((struct message *)(void *)(record_at(channel, place) + 1))->body_bytes += (uint32_t)bytes;
+void *channel_grow(struct channel *channel, struct growing *growing, size_t bytes) {
+    void *room = ring_extend(&channel->out, growing->place, bytes);
+    if (room == NULL) return NULL;
+    growing->message->body_bytes += (uint32_t)bytes;
+    growing->tail = channel->out.tail;
     return room;
 }
 

@@ -70,12 +70,18 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
 struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 
-/* What was sent last, if that was at this place (a channel_tail() before it), lies in the ring in one record, and nobody can have seen
- * it: then it may be written to. NULL: it is none of that. */
-struct message *channel_last(struct channel *channel, uint64_t place);
-/* Room behind the body of what channel_last() has just given, which has so many bytes more from then on: both it and they are a multiple
- * of 8. NULL, and nothing changed: there is none. */
-void *channel_extend(struct channel *channel, uint64_t place, size_t bytes);
+/* A message that was sent into the ring in one record and may be made longer there, as long as nothing was sent since and nobody can have
+ * seen it. Whoever sends keeps this, and knows what it is; all zeros at first. */
+struct growing {
+    struct message *message; /* to be looked at while it grows */
+    uint64_t place, tail;    /* of the stream: where it begins and ends */
+};
+/* What was sent last, if it lies in the ring; `place` is the channel_tail() before it, and `message` was channel_reserve()'s. */
+struct growing channel_growing(const struct channel *channel, uint64_t place, struct message *message);
+bool channel_grows(const struct channel *channel, const struct growing *growing);
+/* Room behind the body of one that grows, which has so many bytes more from then on: both it and they are a multiple of 8. NULL, and
+ * nothing changed: there is none. */
+void *channel_grow(struct channel *channel, struct growing *growing, size_t bytes);
 
 /* Moves overflow into the ring as far as there is room, and publishes of it what was to be published already. True
  * while some is left, or much waits behind what was lent. */

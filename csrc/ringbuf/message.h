@@ -126,6 +126,9 @@ enum message_kind {
                          delay_ns, ttr_ns, MSG_DURABLE: of each; id: of the first; body: of each a struct publish_each, its body,
                          zeros up to a multiple of 8 -> as to so many PUBLISHes with MSG_JOINED; all are there, or none is |
                          INVALID, one answer */
+    MSG_REQUEST_EACH, /* `several` requests of a connection without a body, one behind the other; body: of each a struct request_each,
+                         and room up to a multiple of REQUESTS_AT_ONCE that nobody looks at
+                         -> as to each of them, if there is an answer to it | INVALID, one answer */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
@@ -184,6 +187,17 @@ struct publish_each {
 static inline uint32_t publish_each_bytes(uint32_t body_bytes) {
     return (uint32_t)sizeof(struct publish_each) + ((body_bytes + 7) & ~(uint32_t)7);
 }
+
+/* In a REQUEST_EACH: so many at most, of the kinds that csrc/ringbuf/request_each.h names. */
+enum { REQUESTS_MOST = 128, REQUESTS_AT_ONCE = 8 };
+struct request_each {
+    uint8_t kind;
+    uint8_t unused; /* 0 */
+    uint16_t flags;
+    uint32_t slot; /* or consumer */
+    uint64_t
+        value; /* of a RESERVE its wait_ns; of a FINISH with MSG_UPTO or MSG_BY_SEQ its seq; else what stands in the place of id */
+};
 
 /* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
 #define MSG_LISTED 16u
@@ -363,7 +377,7 @@ struct message {
     uint8_t kind; /* of the request, in a reply too */
     union {
         uint8_t status;  /* of a reply */
-        uint8_t several; /* PUBLISH_EACH */
+        uint8_t several; /* PUBLISH_EACH, REQUEST_EACH */
     };
     uint16_t flags;
     uint32_t conn;
@@ -415,7 +429,8 @@ struct message {
 };
 
 _Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16 && sizeof(struct parts_head) == 8 &&
-                   sizeof(struct packed_run) == 16 && sizeof(struct publish_each) == 16 && EACH_MOST <= UINT8_MAX &&
+                   sizeof(struct packed_run) == 16 && sizeof(struct publish_each) == 16 &&
+                   sizeof(struct request_each) == 16 && EACH_MOST <= UINT8_MAX && REQUESTS_MOST <= UINT8_MAX &&
                    (int)EACH_MOST <= (int)JOINED_MOST,
                "a ring record's layout is shared between processes");
 

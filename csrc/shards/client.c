@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/heap.h"
+#include "ringbuf/request_each.h"
 
 enum { FIRST_PARKED_BYTES = 1024 };
 
@@ -105,7 +106,7 @@ static uint32_t padded(const struct message *m, bool apart) {
     return (uint32_t)((sizeof(struct parked_request) + behind_bytes(m, apart) + 7) & ~(size_t)7);
 }
 
-bool parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart) {
+struct parked_request *parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart) {
     uint32_t bytes = padded(message, apart);
     if (parked->capacity - parked->tail < bytes && parked->head > 0) {
         memmove(parked->bytes, parked->bytes + parked->head, parked->tail - parked->head);
@@ -115,9 +116,9 @@ bool parked_put(struct parked *parked, uint32_t topic, const struct message *mes
     if (parked->capacity - parked->tail < bytes) {
         uint64_t capacity = parked->capacity ? parked->capacity : FIRST_PARKED_BYTES;
         while (capacity - parked->tail < bytes) capacity *= 2;
-        if (capacity > UINT32_MAX) return false;
+        if (capacity > UINT32_MAX) return NULL;
         uint8_t *larger = realloc(parked->bytes, capacity);
-        if (!larger) return false;
+        if (!larger) return NULL;
         parked->bytes = larger;
         parked->capacity = (uint32_t)capacity;
     }
@@ -126,7 +127,7 @@ bool parked_put(struct parked *parked, uint32_t topic, const struct message *mes
     const void *behind = apart ? (const void *)&message : message + 1;
     if (apart || message->body_bytes > 0) memcpy(&request->message + 1, behind, behind_bytes(message, apart));
     parked->tail += bytes;
-    return true;
+    return request;
 }
 
 const struct message *parked_message(const struct parked_request *request) {
@@ -160,11 +161,22 @@ void parked_drop_first(struct parked *parked) {
     }
 }
 
-struct message *parked_reserve(const struct parked *parked, uint32_t slot) {
+/* Of a REQUEST_EACH, among what is not done of it. */
+static uint64_t *wait_of_each(struct parked_request *request, uint32_t slot) {
+    if (request->apart || !request_each_is_whole(&request->message)) return NULL;
+    struct request_each *each = (struct request_each *)(void *)(&request->message + 1);
+    for (uint32_t n = request->done; n < request->message.several; n++)
+        if (each[n].kind == MSG_RESERVE && each[n].slot == slot) return &each[n].value;
+    return NULL;
+}
+
+uint64_t *parked_wait(const struct parked *parked, uint32_t slot) {
     for (uint32_t at = parked->head; at < parked->tail;) {
         struct parked_request *request = (struct parked_request *)(void *)(parked->bytes + at);
         struct message *m = &request->message;
-        if (m->kind == MSG_RESERVE && m->slot == slot) return m;
+        if (m->kind == MSG_RESERVE && m->slot == slot) return &m->wait_ns;
+        uint64_t *wait_ns = m->kind == MSG_REQUEST_EACH ? wait_of_each(request, slot) : NULL;
+        if (wait_ns) return wait_ns;
         at += padded(m, request->apart);
     }
     return NULL;

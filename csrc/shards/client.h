@@ -91,12 +91,14 @@ void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topi
 /* A request whose time has not come. Its topic is the worker's: the acceptor may bind the number anew meanwhile. */
 struct parked_request {
     uint32_t topic;
-    bool apart; /* behind it is not its body, but where the message is, body and all */
+    bool apart;    /* behind it is not its body, but where the message is, body and all */
+    uint16_t done; /* so many of a REQUEST_EACH are */
     struct message message;
 };
 
-/* The queue of parked requests. `apart`: the message was allocated, and becomes the queue's. False when memory is short. */
-bool parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart);
+/* The queue of parked requests. `apart`: the message was allocated, and becomes the queue's. NULL when memory is short; else it is valid
+ * until the next parked_* call. */
+struct parked_request *parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart);
 /* The oldest, or NULL. Valid until the next parked_* call. */
 struct parked_request *parked_first(const struct parked *parked);
 /* With its body. */
@@ -104,7 +106,7 @@ const struct message *parked_message(const struct parked_request *request);
 /* One that is apart becomes the caller's; it is no more than its head then. */
 struct message *parked_take_message(struct parked_request *request);
 void parked_drop_first(struct parked *parked);
-/* The RESERVE in a slot, if it is parked, or NULL. */
-struct message *parked_reserve(const struct parked *parked, uint32_t slot);
+/* How long the RESERVE in a slot is to wait, if it is parked, or NULL. */
+uint64_t *parked_wait(const struct parked *parked, uint32_t slot);
 
 #endif

@@ -2,6 +2,7 @@
  * done. */
 #include "shards/requests.h"
 
+#include "ringbuf/request_each.h"
 #include "shards/queue.h"
 
 /* --- room in the log --- */
@@ -95,12 +96,15 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     return DONE;
 }
 
-static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
+/* `done`: so many of a REQUEST_EACH are. */
+static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m, uint32_t done) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
     bool apart = m->body_bytes >= LARGE_BYTES && channel_take(w->peers[acceptor].channel, m);
     w->held_bytes += held_bytes(m);
-    if (!parked_put(parked, topic, m, apart)) worker_die("out of memory");
+    struct parked_request *request = parked_put(parked, topic, m, apart);
+    if (!request) worker_die("out of memory");
+    request->done = (uint16_t)done;
     if (topic) opened_hold(w, topic);
 }
 
@@ -119,8 +123,8 @@ static void cancel(struct worker *w, uint32_t client, const struct message *m) {
         return;
     }
     /* Its turn has not come: when it comes it will not wait. */
-    struct message *parked = parked_reserve(&c->parked, m->slot);
-    if (parked) parked->wait_ns = 0;
+    uint64_t *wait_ns = parked_wait(&c->parked, m->slot);
+    if (wait_ns) *wait_ns = 0;
 }
 
 static void remove_runnable(struct worker *w, uint32_t client) {
@@ -254,6 +258,38 @@ static bool done_at_once(struct worker *w, uint32_t acceptor, const struct messa
     return m->kind == MSG_OPEN || m->kind == MSG_CLOSE;
 }
 
+/* One after the other, until one has to wait, or much was walked along. *done: how many are; as each is, nothing is kept of its way. */
+static enum outcome execute_each(struct worker *w, uint32_t client, const struct message *m, uint32_t *done) {
+    const struct client *c = client_at(&w->clients, client);
+    const uint64_t walked = w->walked;
+    struct message one = {.conn = m->conn};
+    if (*done == 0 && !request_each_is_whole(m)) {
+        request_done(w, client, m, STATUS_INVALID);
+        *done = m->several;
+    }
+    while (*done < m->several && !c->waiting && !is_long(w, walked)) {
+        request_each_get(&one, m, *done);
+        enum outcome outcome = execute(w, client, 0, &one);
+        if (outcome != DONE) return outcome;
+        if (c->done || c->upto || c->sheet) finished(w, client);
+        ++*done;
+    }
+    return DONE;
+}
+
+static bool handle_each(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
+    struct peer *p = &w->peers[acceptor];
+    const struct client *c = client_at(&w->clients, client);
+    const uint64_t walked = w->walked;
+    uint32_t done = p->stalled_at;
+    enum outcome outcome = execute_each(w, client, m, &done);
+    p->stalled_at = outcome == LATER ? done : 0;
+    if (outcome == LATER) return false;
+    if (done < m->several) park(w, acceptor, client, m, done);
+    if (outcome == MORE || (is_long(w, walked) && !c->unfinished)) put_off(w, client);
+    return true;
+}
+
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind <= MSG_GONE && done_at_once(w, acceptor, m)) return true;
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
@@ -262,30 +298,44 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
     const struct client *c = client_at(&w->clients, client);
     /* A RETURN does not stand in line behind a waiting RESERVE either. */
     if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && m->kind != MSG_RETURN) {
-        park(w, acceptor, client, m);
+        park(w, acceptor, client, m, w->peers[acceptor].stalled_at);
+        w->peers[acceptor].stalled_at = 0;
         return true;
     }
+    if (m->kind == MSG_REQUEST_EACH) return handle_each(w, acceptor, client, m);
     uint64_t walked = w->walked;
     enum outcome outcome = execute(w, client, opened_find(w, acceptor, m), m);
-    if (outcome == MORE) park(w, acceptor, client, m);
+    if (outcome == MORE) park(w, acceptor, client, m, 0);
     if (outcome == MORE || (outcome == DONE && is_long(w, walked) && !c->unfinished)) put_off(w, client);
     return outcome != LATER;
+}
+
+/* *is_left: there is more of it. */
+static enum outcome execute_parked(struct worker *w, uint32_t client, struct parked_request *request, bool *is_left) {
+    const struct message *m = parked_message(request);
+    *is_left = false;
+    if (m->kind != MSG_REQUEST_EACH) return execute(w, client, request->topic, m);
+    uint32_t done = request->done;
+    enum outcome outcome = execute_each(w, client, m, &done);
+    request->done = (uint16_t)done;
+    *is_left = done < m->several;
+    return outcome;
 }
 
 /* The parked requests of a client, until one has to wait. False: for a segment. */
 static bool run_parked(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {
-        const struct parked_request *first = parked_first(&c->parked);
         uint64_t walked = w->walked;
-        enum outcome outcome = execute(w, client, first->topic, parked_message(first));
+        bool is_left;
+        enum outcome outcome = execute_parked(w, client, parked_first(&c->parked), &is_left);
         if (outcome == LATER) return false;
         if (outcome == MORE) {
             put_off(w, client);
             return true;
         }
         finished(w, client);
-        drop_parked(w, &c->parked);
+        if (!is_left) drop_parked(w, &c->parked);
         if (c->acceptor == NOBODY) {
             drop_all_parked(w, client);
             clients_remove(&w->clients, client);

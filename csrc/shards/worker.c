@@ -326,6 +326,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
     p->channel = NULL;
     w->peers_there &= ~((uint64_t)1 << acceptor);
     p->stalled = NULL;
+    p->stalled_at = 0;
     p->round_tail = 0;
     p->joined_client = 0;
     for (uint32_t n = 1; n < w->clients.arena.end; n++) {
@@ -370,6 +371,11 @@ static const struct message *receive(struct worker *w, struct channel *channel) 
     return channel_receive(channel);
 }
 
+static uint32_t message_count(const struct message *m) {
+    bool is_several = m->kind == MSG_PUBLISH_EACH || m->kind == MSG_REQUEST_EACH;
+    return is_several && m->several > 0 ? m->several : 1;
+}
+
 /* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
  * a channel that is backlogged is not taken in. */
 static bool take_in(struct worker *w, uint32_t acceptor) {
@@ -385,7 +391,7 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
             w->count->stalls++;
             break;
         }
-        done += m->kind == MSG_PUBLISH_EACH ? m->several : 1;
+        done += message_count(m);
         requests_run_parked(w);
     }
     /* Nobody there would be answered any more; with new rings they are. */

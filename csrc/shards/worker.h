@@ -94,7 +94,8 @@ struct peer {
     struct channel *channel;
     struct opened *topics; /* by the acceptor's number */
     uint32_t topics_capacity;
-    const struct message *stalled; /* could not be done yet */
+    const struct message *stalled; /* could not be done yet, ... */
+    uint32_t stalled_at;           /* ... being a REQUEST_EACH: from this one on */
     uint64_t round_tail;           /* replies before this are covered by the sync under way */
     struct message *joined;        /* the answer to what joined_client has published last, if it lies in the ring; */
     uint64_t joined_at;            /* ... where that is */

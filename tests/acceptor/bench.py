@@ -48,6 +48,7 @@ class Request:
     ttr_ns: int
     body: bytes
     flags: int = 0
+    several: int = 0
 
     @property
     def has_reply(self) -> bool:
@@ -65,6 +66,22 @@ def each_of(several: Request) -> list[Request]:
         slot, flags = several.slot + len(requests), several.flags | lib.MSG_JOINED
         requests.append(replace(several, kind=PUBLISH, slot=slot, id=id, body=body, flags=flags))
     assert at == len(several.body) and requests[0].id == several.id
+    return requests
+
+
+ONE: Final = struct.Struct("<BBHIQ")  # struct request_each
+
+
+def each_request_of(several: Request) -> list[Request]:
+    """The requests that a REQUEST_EACH stands for."""
+    requests = []
+    assert len(several.body) == (several.several + 7) // 8 * 8 * ONE.size
+    for kind, unused, flags, slot, value in list(ONE.iter_unpack(several.body))[: several.several]:
+        says = {"delay_ns": value} if kind == RESERVE else {"id": value}
+        if kind == lib.MSG_FINISH and flags & (lib.MSG_UPTO | lib.MSG_BY_SEQ):
+            says = {"ttr_ns": value}
+        assert unused == 0
+        requests.append(replace(several, kind=kind, flags=flags, slot=slot, body=b"", **{"id": 0, **says}))
     return requests
 
 
@@ -96,8 +113,11 @@ class FakeWorker:
         messages: list[list[Request]] = []
         while sum(map(len, messages)) < limit and (m := self.receive()) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + ffi.sizeof("struct message"), m.body_bytes))
-            one = Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body, m.flags)
-            messages.append(each_of(one) if m.kind == lib.MSG_PUBLISH_EACH else [one])
+            one = Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body, m.flags, m.several)
+            if m.kind == lib.MSG_PUBLISH_EACH:
+                messages.append(each_of(one))
+            else:
+                messages.append(each_request_of(one) if m.kind == lib.MSG_REQUEST_EACH else [one])
         lib.channel_release(self._channel)
         lib.channel_publish(self._channel)
         return messages

@@ -13,10 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ringbuf/channel.h"
-#include "base/crc32c.h"
 #include "audit.h"
+#include "base/crc32c.h"
 #include "catalog_check.h"
+#include "ringbuf/channel.h"
+#include "ringbuf/request_each.h"
 #include "script.h"
 #include "world.h"
 
@@ -219,6 +220,38 @@ static bool is_consumers(uint8_t kind) {
     return kind >= MSG_CREDIT && kind <= MSG_SENT;
 }
 
+/* What goes together, as an acceptor sends it. */
+static struct {
+    bool begun;
+    uint32_t acceptor, worker;
+    struct message head;
+    struct request_each each[REQUESTS_MOST];
+} gathered;
+
+static void send_gathered(void) {
+    struct channel *channel = side.channels[gathered.acceptor][gathered.worker];
+    struct message *m = &gathered.head;
+    if (m->several == 0) return;
+    m->body_bytes = request_each_bytes(m->several);
+    channel_send(channel, m, gathered.each, m->body_bytes);
+    channel_publish(channel);
+    m->several = 0;
+}
+
+/* False: it goes by itself, behind those. */
+static bool gather(uint32_t acceptor, uint32_t worker, const struct message *m) {
+    struct request_each each;
+    bool may = gathered.begun && request_each_has(m->kind) && request_each_of(&each, m);
+    if (!may || worker != gathered.worker || gathered.head.several == REQUESTS_MOST) send_gathered();
+    if (!may) return false;
+    gathered.acceptor = acceptor;
+    gathered.worker = worker;
+    gathered.head.kind = MSG_REQUEST_EACH;
+    gathered.head.conn = m->conn;
+    gathered.each[gathered.head.several++] = each;
+    return true;
+}
+
 static void tell(uint32_t acceptor, uint32_t worker, struct message m, const void *body, size_t body_bytes) {
     struct channel *channel = side.channels[acceptor][worker];
     if (channel_backlogged(channel)) return; /* an acceptor would wait */
@@ -226,6 +259,7 @@ static void tell(uint32_t acceptor, uint32_t worker, struct message m, const voi
     trace("%u.%u.%u says %u: topic %u, id %llu, pri %u, delay %lld, flags %u, %zu bytes: %.*s", acceptor, worker,
           m.conn, m.kind, m.topic, (unsigned long long)m.id, m.pri, (long long)m.delay_ns, m.flags, body_bytes,
           (int)(body_bytes < 24 ? body_bytes : 0), (const char *)body);
+    if (gather(acceptor, worker, &m)) return;
     channel_send(channel, &m, body, body_bytes);
     channel_publish(channel);
 }
@@ -296,7 +330,8 @@ static uint8_t scratch[MANY * (4 + 2200) + LONG_HEADERS + MAX_BODY + DESCRIPTION
 /* Now and then too long. Returns how many bytes they are, with the struct before them; fewer than `most`. */
 static size_t put_headers(uint8_t *out, bool many, uint16_t parts) {
     static const uint32_t sizes[] = {0, 1, 30, 600, HEADERS_MAX_BYTES, LONG_HEADERS};
-    struct headers h = {.bytes = sizes[pick(many ? 4 : 6)], .tag = (uint16_t)pick(5), .key_hash = pick(4), .parts = parts};
+    struct headers h = {
+        .bytes = sizes[pick(many ? 4 : 6)], .tag = (uint16_t)pick(5), .key_hash = pick(4), .parts = parts};
     if (parts > 0) h.packed_bytes = pick(3) * 1000;
     memcpy(out, &h, sizeof h);
     memset(out + sizeof h, 'h', h.bytes);
@@ -405,7 +440,8 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
     size_t bytes = 0;
     if (!pick(3)) {
         /* Now in turn, now again, now too early, of a few producers or of one of many that push each other out. */
-        struct producer_part part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_WRITERS), .batch = pick(4), .part = pick(4)};
+        struct producer_part part = {
+            .writer = pick(5) ? pick(4) : pick(3 * SHARD_WRITERS), .batch = pick(4), .part = pick(4)};
         m.flags |= MSG_IDEMPOTENT;
         memcpy(scratch, &part, sizeof part);
         bytes = sizeof part;
@@ -457,7 +493,8 @@ static void subscribe(uint32_t acceptor, struct connection *c) {
     }
     memcpy(scratch, &s, sizeof s);
     if (side.ephemerals && !pick(8)) bytes = spoilt(bytes);
-    ask(acceptor, c, worker, (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1, .consumer_number = some_consumer()}, scratch,
+    ask(acceptor, c, worker,
+        (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1, .consumer_number = some_consumer()}, scratch,
         bytes);
 }
 
@@ -590,7 +627,10 @@ static void of_queue(uint32_t acceptor, struct connection *c) {
 
 /* Whatever it is; but no messages of the same id, which an acceptor never gives. */
 static void anything(uint32_t acceptor, struct connection *c) {
-    struct message m = {.kind = byte(), .flags = pick(8) ? 0 : (uint16_t)(byte() | byte() << 8), .topic = pick(TOPICS + 3), .id = some_id()};
+    struct message m = {.kind = byte(),
+                        .flags = pick(8) ? 0 : (uint16_t)(byte() | byte() << 8),
+                        .topic = pick(TOPICS + 3),
+                        .id = some_id()};
     if (m.kind == MSG_PUBLISH || m.kind == MSG_PUBLISH_MANY || m.kind == MSG_OPEN || m.kind == MSG_GONE) return;
     m.pri = byte();
     m.delay_ns = some_time();
@@ -690,6 +730,39 @@ static void see_to_segments(void) {
     }
 }
 
+/* What comes in runs; among it now and then something that does not. */
+static void together(uint32_t acceptor, struct connection *c) {
+    gathered.begun = true;
+    for (uint32_t n = pick(16); n < 16; n++) {
+        switch (pick(8)) {
+        case 0: credit(acceptor, c); break;
+        case 1: sent(acceptor, c); break;
+        case 2:
+        case 3: consume(acceptor, c); break;
+        default: of_queue(acceptor, c);
+        }
+    }
+    send_gathered();
+    gathered.begun = false;
+}
+
+/* One answer is that it is none. */
+static void damaged_requests(uint32_t acceptor, struct connection *c) {
+    static const uint8_t kinds[] = {MSG_DELETE, MSG_RESERVE, MSG_FINISH, MSG_GONE, MSG_PUBLISH, MSG_REQUEST_EACH, 255};
+    struct request_each each[24] = {0};
+    uint32_t count = 1 + pick(16);
+    for (uint32_t i = 0; i < count; i++) each[i] = (struct request_each){.kind = kinds[pick(7)], .value = some_id()};
+    struct message m = {.kind = MSG_REQUEST_EACH, .several = (uint8_t)count};
+    size_t bytes = request_each_bytes(count);
+    if (pick(2))
+        bytes -= 1 + pick((uint32_t)bytes);
+    else if (pick(2))
+        m.several = (uint8_t)(count + 8);
+    else
+        each[pick(count)].kind = kinds[3 + pick(4)];
+    ask(acceptor, c, pick(WORKERS), m, each, bytes);
+}
+
 static void step(void) {
     uint32_t acceptor = pick(ACCEPTORS);
     struct connection *c = &side.connections[acceptor][pick(CONNECTIONS)];
@@ -725,7 +798,7 @@ static void step(void) {
         }
         break;
     case 16: sent(acceptor, c); break;
-    case 17:
+    case 17: (pick(8) ? together : damaged_requests)(acceptor, c); break;
     case 18: of_queue(acceptor, c); break;
     case 19:
     case 20: credit(acceptor, c); break;
