@@ -30,6 +30,7 @@ class HubWire(RouteWire):
     def __post_init__(self) -> None:
         self.said_who: dict[str, Any] = {}
         self.loop = b""
+        self.heard_last: list[bytes] = []
 
     def greet(self, info: Mapping[str, Any]) -> None:
         self.send(line("INFO", {**INFO, **info}))
@@ -53,6 +54,7 @@ class HubWire(RouteWire):
 
         wait_until(is_told, "it says what is wanted there")
         self.loop = next((one[4:] for one in told if one.startswith(b"LS+ $LDS.")), b"")
+        self.heard_last = told
         self.told = [one for one in told if OWN.fullmatch(one) is None]
 
     def hears(self, wanted: bytes) -> list[bytes]:

@@ -209,7 +209,23 @@ def test_a_circle_is_ended(kinds: Sequence[str], port: HubPort, other_port: HubP
         )
         other.send(b"-ERR 'Loop detected for leafnode account=\"X\". Delaying attempt to reconnect for 30s'\r\n")
         other.rest()
-        for wire in (other, leaf):
+        # They are not tried again at once, as others are.
+        assert port.is_alone(0.5) and other_port.is_alone(0)
+        leaf.close()
+
+
+@pytest.mark.parametrize("kinds", EITHER)
+def test_an_account_is_connected_to_no_more_hubs_than_it_may_have_leaf_nodes(
+    kinds: Sequence[str], port: HubPort, other_port: HubPort
+) -> None:
+    text = CONF.replace("  A {", "  A { limits { max_leafnodes: 1 }, ")
+    with configured(kinds[0], text % ", ".join((remote(port), remote(other_port)))):
+        one, other = port.joins(), other_port.comes()
+        other.tell()
+        said = b"-ERR 'maximum account active connections exceeded'"
+        assert said in other.heard_last
+        assert one.barrier() == []
+        for wire in (one, other):
             wire.close()
 
 

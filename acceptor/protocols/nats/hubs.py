@@ -238,10 +238,19 @@ class Hubs:
     def _complained(self, hub: Hub, words: str) -> None:
         self._remark(logging.WARNING, hub, f"said {words}")
         if any(one in words for one in LASTING):
-            hub.delay_ns = DELAY_NS
-            self._remark(logging.WARNING, hub, "it is not tried again for 30 s")
+            self._delay(hub)
         if LASTING[0] in words:
             raise HubError("")
+
+    def looped(self, conn: int) -> None:
+        """What it was told has come back from it, by way of others; closed() is next."""
+        if (hub := self._hubs.get(conn)) is not None:
+            self._remark(logging.WARNING, hub, f"there is a circle of leaf nodes in account {hub.remote.account}")
+            self._delay(hub)
+
+    def _delay(self, hub: Hub) -> None:
+        hub.delay_ns = DELAY_NS
+        self._remark(logging.WARNING, hub, "it is not tried again for 30 s")
 
     # --- greeting ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +396,7 @@ class Hubs:
 
     def _loop(self, hub: Hub) -> None:
         """Its cluster is a leaf node of this server's."""
-        hub.delay_ns = DELAY_NS
+        self._delay(hub)
         account = f'"{hub.remote.account}"'
         raise HubError(f"Loop detected for leafnode account={account}. Delaying attempt to reconnect for 30s")
 

@@ -145,6 +145,11 @@ class NatsLeaf(Protocol):
         if (half := self._half_of(conn)) is not None:
             half.output(conn, data)
 
+    def last_words(self, conn: int, words: bytes) -> None:
+        """There are none but of a circle."""
+        if self._hubs is not None:
+            self._hubs.looped(conn)
+
     def closed(self, conn: int) -> None:
         if (half := self._half_of(conn)) is not None:
             half.closed(conn)

@@ -31,6 +31,7 @@ enum nats_route_flag {
     ROUTE_LEAF = 32,        /* it is a leaf node's */
     ROUTE_DENIED_SOME = 64, /* of what that one wants: each message is looked at */
     ROUTE_HUB = 128,        /* it is a hub's, whose leaf node this server is; with ROUTE_LEAF */
+    ROUTE_LOOPED = 256,     /* it was ended because there is a circle */
 };
 
 enum nats_route_counter {
