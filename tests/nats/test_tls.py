@@ -7,8 +7,9 @@ import hashlib
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,24 @@ def test_a_certificate_may_say_who_it_is(
         raw.sock.sendall(CONNECT + b"PUB forbidden 0\r\n\r\nPING\r\n")
         expected = b"Permissions Violation" if is_let_in else b"Authorization Violation"
         assert expected in raw.line()
+
+
+@pytest.mark.parametrize("first", ["false", "true", "auto"])
+def test_handshakes_that_are_too_many_are_refused_in_the_clear(
+    kind: int, certificates: Certificates, tmp_path: Path, first: str
+) -> None:
+    """Whether INFO has been said or not."""
+    both = {"cert_file": str(certificates.server.cert), "key_file": str(certificates.server.key)}
+    settings = settings_of(kind, tmp_path, **both, handshake_first=first, connection_rate_limit="1")
+    refused, until = 0, time.monotonic() + 60
+    with running(kind, settings, is_silent=True) as server:
+        while refused < 4:
+            assert time.monotonic() < until
+            with client(server) as raw:
+                if first == "false":
+                    raw.info()
+                raw.sock.sendall(b"\x16\x03\x01\x00")  # the beginning of a handshake
+                raw.sock.settimeout(0.2)
+                with suppress(TimeoutError, ConnectionResetError):  # it is one of those that may begin
+                    assert raw.line() == b"-ERR 'Connection throttling is active. Please try again later.'\r\n"
+                    refused += 1

@@ -116,8 +116,7 @@ class Greetings:
 
     def _shake_hands(self, conn: int, terms: TlsTerms) -> None:
         if self._is_too_many(terms):
-            if conn not in self._untold:
-                self._engine.reply(conn, THROTTLED)
+            self._engine.reply(conn, THROTTLED)  # in the clear, whatever it waits for
             self._engine.close_connection(conn)
             return
         self.upgrades.begin(conn)

@@ -144,12 +144,16 @@ static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *l
     nats_say(a, c, PONG, sizeof PONG - 1);
 }
 
-/* How long it took to come is how far away it is, about, until that has been measured. */
+/* How long it took to come is how far away it is, about, until that has been measured, which is soon. */
 static void take_connect(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
     struct nats *n = nats_of(c);
-    uint64_t now = exact_now(a);
+    uint64_t now = exact_now(a), first = FIRST_PING_S * SECOND_NS;
     n->flags |= NATS_CONNECTED;
     if (n->rtt_ns == 0 && now > n->opened_ns) n->rtt_ns = now - n->opened_ns;
+    if (first > server->ping_interval_ns) first = server->ping_interval_ns;
+    n->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
+    nats_schedule(a, c);
 }
 
 static void take_pong(struct acceptor *a, struct connection *c) {
@@ -194,7 +198,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_CONNECT:
         if (!may_do_alone(c)) return 0;
         take_connect(a, c);
-        reply_by_python(a, c, data, (size_t)(end - data));
+        if (!c->closed) reply_by_python(a, c, data, (size_t)(end - data));
         break;
     case VERB_INFO: good = is_object(data + word_bytes, end); break;
     case VERB_OK: break;
@@ -385,10 +389,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
     n->max_payload = server->max_payload;
     n->max_subscriptions = server->max_subscriptions;
-    uint64_t first = FIRST_PING_S * SECOND_NS;
-    if (first > server->ping_interval_ns) first = server->ping_interval_ns;
-    server->random = server->random * 6364136223846793005u + 1442695040888963407u;
-    n->ping_ns = a->now_ns + first + (server->random >> 33) % (first / 5 + 1);
+    n->ping_ns = a->now_ns + server->ping_interval_ns;
     nats_schedule(a, c);
     /* INFO comes first, and is Python's. */
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
