@@ -77,7 +77,7 @@ static bool made_up_wants[ACCOUNTS + 1];
 static struct nats_client clients[CLIENTS];
 static struct said said[SAID];
 static uint32_t said_count, looked_for;
-static bool must_connect, sniffs;
+static bool must_connect, sniffs, is_proxied;
 
 /* --- subjects ----------------------------------------------------------------------------------------------------- */
 
@@ -139,9 +139,12 @@ static void handle(const struct upcall *u) {
     char text[64] = {0};
     memcpy(text, u->bytes, u->bytes_count < sizeof text - 1 ? u->bytes_count : sizeof text - 1);
     unsigned account = 1, flags = NATS_ECHO;
-    if (text[0] == 0 && sniffs) {
+    bool is_header = !memcmp(text, "PROXY ", 6) || !memcmp(text, "\r\n\r\n", 4);
+    if (text[0] == 0 && is_proxied) {
+        (void)acceptor_call(world.acceptor, u->conn, "proxied-until-ns", world.now + 8 * SECOND, NULL, 0, NULL, 0);
+    } else if ((text[0] == 0 || is_header) && sniffs) {
         (void)acceptor_call(world.acceptor, u->conn, "sniff-until-ns", world.now + SECOND, NULL, 0, NULL, 0);
-    } else if (text[0] == 0 || !memcmp(text, "SNIFF", 5)) {
+    } else if (text[0] == 0 || is_header || !memcmp(text, "SNIFF", 5)) {
         acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
         flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_MUST_CONNECT;
         if (must_connect) {
@@ -491,6 +494,8 @@ static void connect_client(struct nats_client *c) {
     *c = (struct nats_client){.remote = remote, .acceptor = pick(ACCEPTORS)};
     world.acceptor = acceptors[c->acceptor];
     (void)remote_connect(&c->remote, acceptor_protocol("nats"));
+    if (is_proxied && pick(3) == 0) remote_say(&c->remote, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
+    if (is_proxied && pick(9) == 0) bytes_add(&c->remote.unsent, "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0e<addresses-->", 30);
     say_connect(c);
     trace("client %zu on acceptor %u, account %u, flags %u", (size_t)(c - clients), c->acceptor, c->account, c->flags);
 }
@@ -586,6 +591,8 @@ static void garbage(struct nats_client *c) {
         "SUB > s0\r\nUNSUB s0 1\r\n",
         "PONG\r\nPONG\r\n",
         "SUB a 1\r\n",
+        "PROXY \r\n",
+        "\r\n\r\n",
     };
     c->crooked = true;
     trace("client %zu says nonsense", (size_t)(c - clients));
@@ -813,6 +820,7 @@ void run_script(void) {
     said_count = 0;
     must_connect = (kind & 3) == 0;
     sniffs = (kind & 12) == 0;
+    is_proxied = (kind & 0xC0) == 0;
     uint32_t acceptors_with_made_up = (kind & 0x30) ? 0 : ACCEPTORS;
     for (uint32_t i = 0; i < ACCEPTORS; i++) start(i);
     for (uint32_t i = 0; i < ACCEPTORS; i++)

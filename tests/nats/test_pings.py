@@ -31,3 +31,21 @@ def test_who_has_said_connect_is_asked_soon_and_others_when_they_have_been_silen
     assert soon == 3  # 2 and up to a fifth of them
     assert silent.hear() == b""
     assert seconds_until_ping(engine, silent, soon) + soon == INTERVAL + 1
+
+
+def test_a_proxy_has_some_time_to_say_for_whom_it_comes(engine: Engine) -> None:
+    """The rest of what has been begun is waited for half as long as the first of it."""
+    silent, slow, quick = Client(engine), Client(engine), Client(engine)
+    for each in (silent, slow, quick):
+        assert engine.call(each.conn, "proxied-until-ns", 10 * SECOND)
+    slow.say(b"PROXY TCP4")
+    quick.say(b"PROXY UNKNOWN\r\nPING\r\n")
+    quick.turn()
+    ended = {}
+    for second in range(1, 12):
+        engine.turn(second * SECOND)
+        for each in (silent, slow, quick):
+            if not engine.remote(each.conn):
+                ended.setdefault(each.conn, second)
+    assert ended == {slow.conn: 6, silent.conn: 10}
+    assert b"PONG\r\n" in quick.hear()

@@ -112,6 +112,7 @@ class Client:
     connect_info: bool = False  # has been told what it is connected to
     is_websocket: bool = False
     is_leaf: bool = False  # a server, and no client
+    is_unknown: bool = False  # it may be a proxy's, which has not said for whom it has come
 
     @classmethod
     def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
@@ -122,6 +123,13 @@ class Client:
         """
         host, _, port = remote.rpartition(":") if ":" in remote else (remote, "", "")
         return cls(client_id, connected_wall_ns, sys.intern(host.strip("[]")), int(port or 0))
+
+    def introduce(self, header: bytes) -> None:
+        """By a proxy, unless that says nothing. Raises ValueError."""
+        from mq_shards.acceptor.protocols.nats.proxied import address_of
+
+        self.host, self.port = address_of(header) or (self.host, self.port)
+        self.host, self.is_unknown = sys.intern(self.host), False
 
     @property
     def remote(self) -> str:

@@ -71,7 +71,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "write_timeout": "a client that takes no output is always closed",
     "no_fast_producer_stall": _NONE,
     "disable_sublist_cache": _NONE,
-    "proxy_protocol": _LATER,
     "proxies": _LATER,
     "feature_flags": _NONE,
     # of its journal and its process
@@ -129,6 +128,7 @@ KEYS: Final[dict[str, Taker]] = {
     "max_subscriptions": option("max-subscriptions", _any_number),
     "max_sub_tokens": option("max-sub-tokens", _tokens),
     "no_header_support": option("no-header-support", Value.flag),
+    "proxy_protocol": option("proxy-protocol", Value.flag),
     "server_tags": option("server-tags", _tags),
     "server_metadata": option("server-metadata", _metadata),
     "write_deadline": duration_option("write-deadline"),

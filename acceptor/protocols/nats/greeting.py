@@ -1,7 +1,7 @@
 """A NATS connection up to its first line: TLS before INFO or behind it, or perhaps, and INFO.
 
     greetings.opened(conn)          it is new: Python has a command of it, until it is `greeted` or closed
-    greetings.sniffed(conn, what)   the codec has waited for the first byte
+    greetings.takes(conn, command)  the codec has waited for the first byte, or for a proxy to say for whom it comes
     greetings.upgrades              for the upcalls of encrypted connections
 
 Owns the connections that are encrypted. What INFO says is the caller's.
@@ -12,22 +12,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.protocols.nats import reasons
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.client import Client
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
 
 # What a handshake of TLS begins with.
 HANDSHAKE_BYTE: Final = 0x16
 # What the codec says of the first byte, when that has come, or that none has.
+SNIFF: Final = b"SNIFF"
 SILENCE: Final = b""
+# What a proxy's header begins with, of versions 1 and 2; the first stands alone where there is none.
+PROXY: Final = (b"PROXY ", b"\r\n\r\n\x00")
 
 THROTTLED: Final = b"-ERR 'Connection throttling is active. Please try again later.'\r\n"
 SECOND_NS: Final = 1_000_000_000
+PROXY_NS: Final = 10 * SECOND_NS  # for the first bytes, if they may be a proxy's
 
 log = logging.getLogger(__name__)
 
@@ -38,29 +45,32 @@ class Greetings:
         engine: Engine,
         info: Callable[[int, bool], bytes],
         greeted: Callable[[int], None],
+        client: Callable[[int], Client] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`info` makes the line, given whether TLS is required of that connection; after `greeted` the codec has its
-        input. Until `terms` is set nobody is encrypted."""
+        input. Until `terms` is set nobody is encrypted. `client`: for whom a proxy may speak."""
         self.terms: TlsTerms | None = None
         self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
         self._engine = engine
         self._info = info
         self._greeted = greeted
+        self._client = client
         self._now_ns = now_ns
         self._untold: set[int] = set()  # INFO is to come when they are encrypted
         self._first: set[int] = set()  # were encrypted before INFO
         self._waiting: dict[int, TlsTerms] = {}  # for the first byte
+        self._next: dict[int, Callable[[], None]] = {}  # when it is known for whom they come
         self._second = self._in_second = 0  # handshakes begun in it
 
     def opened(self, conn: int) -> None:
         terms = self.terms
         if terms is None:
             self._say_info(conn, required=False)
-            self._greeted(conn)
+            self._introduce(conn, partial(self._greeted, conn))
         elif terms.first_ns == 0:
             self._untold.add(conn)
-            self._shake_hands(conn, terms)
+            self._introduce(conn, partial(self._shake_hands, conn, terms))
         elif terms.first_ns > 0:
             self._untold.add(conn)
             self._wait(conn, terms, terms.first_ns)
@@ -68,12 +78,22 @@ class Greetings:
             self._say_info(conn, required=terms.required)
             self._go_on(conn, terms)
 
-    def sniffed(self, conn: int, what: bytes) -> None:
+    def takes(self, conn: int, command: bytes) -> bool:
+        """Whether it is for this."""
+        if command.startswith(SNIFF):
+            self._sniffed(conn, command[len(SNIFF) :])
+        elif command.startswith(PROXY):
+            self._introduced(conn, command)
+        else:
+            return False
+        return True
+
+    def _sniffed(self, conn: int, what: bytes) -> None:
         """`what`: the first byte, or SILENCE."""
         terms = self._waiting.pop(conn)
         if conn in self._untold:
             if what != SILENCE:
-                self._shake_hands(conn, terms)
+                self._introduce(conn, partial(self._shake_hands, conn, terms))
                 return
             self._untold.discard(conn)
             self._say_info(conn, required=terms.required)
@@ -95,6 +115,7 @@ class Greetings:
         self._untold.discard(conn)
         self._first.discard(conn)
         self._waiting.pop(conn, None)
+        self._next.pop(conn, None)
         self.upgrades.closed(conn)
 
     # --- steps ------------------------------------------------------------------------------------------------------
@@ -102,12 +123,30 @@ class Greetings:
     def _say_info(self, conn: int, *, required: bool) -> None:
         self._engine.reply(conn, self._info(conn, required))
 
+    def _introduce(self, conn: int, then: Callable[[], None]) -> None:
+        """What follows when it is known for whom it comes."""
+        if self._client is None or not self._client(conn).is_unknown:
+            then()
+            return
+        self._next[conn] = then
+        self._engine.call(conn, "proxied-until-ns", self._now_ns() + PROXY_NS)
+        self._engine.resume(conn)
+
+    def _introduced(self, conn: int, header: bytes) -> None:
+        assert self._client is not None
+        client = self._client(conn)
+        try:
+            client.introduce(header)
+        except ValueError as error:
+            log.warning("%s: a header of the PROXY protocol: %s", client.remote, error)
+            self._engine.call(conn, "end", reasons.PROTOCOL_VIOLATION)
+            return
+        self._next.pop(conn)()
+
     def _go_on(self, conn: int, terms: TlsTerms) -> None:
         """INFO has been said in the clear."""
-        if terms.required:
-            self._shake_hands(conn, terms)
-        else:
-            self._wait(conn, terms, terms.timeout_ns)
+        wait = partial(self._wait, conn, terms, terms.timeout_ns)
+        self._introduce(conn, partial(self._shake_hands, conn, terms) if terms.required else wait)
 
     def _wait(self, conn: int, terms: TlsTerms, wait_ns: int) -> None:
         self._waiting[conn] = terms

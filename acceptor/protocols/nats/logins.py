@@ -51,14 +51,12 @@ class Encryption(Protocol):
 class Logins:
     def __init__(
         self, secrets: Secrets, encryption: Encryption, access: Callable[[], Access | None],
-        remote: Callable[[int], str],
     ) -> None:  # fmt: skip
         """`access`: if there are users that all protocols have in common."""
         self.operator: Operator | None = None  # there where JWTs say all
         self.callouts: Callouts | None = None  # there where services may be asked
         self._secrets = secrets
         self._access = access
-        self._remote = remote
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
@@ -226,7 +224,7 @@ class Logins:
             client.login = login
             done(None if login is None else user_of(login))
 
-        access.login("nats", conn, said_by(client, self._certificate(conn)), self._remote(conn), proven)
+        access.login("nats", conn, said_by(client, self._certificate(conn)), client.remote, proven)
 
     def _certificate(self, conn: int) -> tuple[str, ...]:
         tls = self._encryption(conn)[0]

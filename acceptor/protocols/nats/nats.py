@@ -4,6 +4,7 @@ nats.c, the C half, has the others, and takes no more of a connection's input un
 done with:
 
     (nothing)          the connection is new: INFO is due
+    PROXY ...          for whom a proxy comes; or, without anything, that it has not said so
     SNIFFx             x is its first byte, which somebody wanted to know; SNIFF: none came in time
     CONNECT {...}      what the client can do, and who it is
     NOBODY             something else comes before CONNECT, where that may be: who is that?
@@ -127,10 +128,10 @@ class Nats(Guarding):
         self._own = OwnClients(engine, self.admission)
         self._expiries = Expiries()
         self.passwords = Secrets(engine.poke)
-        self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._greetings = Greetings(engine, self._info_line, self._greeted, self._clients.__getitem__)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
-        self.logins = Logins(self.passwords, self._encryption, lambda: self.access, engine.remote)
+        self.logins = Logins(self.passwords, self._encryption, lambda: self.access)
         self._by_jwt = OperatorMode(
             engine, broker, self.name, self._server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )
@@ -450,15 +451,13 @@ class Nats(Guarding):
         if not command:
             self._opened(conn)
             return
-        if command[:5] == b"SNIFF":
-            self._greetings.sniffed(conn, command[5:])
+        if self._greetings.takes(conn, command):
             return
-        if command[:4].upper() == b"PING":
-            self._first_ping(conn)
-            self._engine.resume(conn)
-            return
-        if command[:4] == b"ASK ":
-            self._questions.asked(conn, self._system, *command[4:].split(b"\r\n", 1))
+        if (word := command[:4].upper()) in (b"PING", b"ASK "):
+            if word == b"PING":
+                self._first_ping(conn)
+            else:
+                self._questions.asked(conn, self._system, *command[4:].split(b"\r\n", 1))
             self._engine.resume(conn)
             return
         try:
@@ -532,6 +531,7 @@ class Nats(Guarding):
         # A number of its own among all acceptors.
         client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
         client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
+        client.is_unknown = self._settings["proxy-protocol"] and not client.is_websocket
         self._clients[conn] = client
         self._engine.call(conn, "client-id", client.client_id)
         if self.logins.who(client).nonce:
@@ -591,8 +591,7 @@ class Nats(Guarding):
         info["client_id"] = client.client_id
         if client.nonce:
             info["nonce"] = client.nonce
-        info["client_ip"] = client.host
-        return info
+        return info if client.is_unknown else {**info, "client_ip": client.host}
 
     def _urls_of_others(self, client: Client) -> list[str]:
         return list(self.cluster.get("ws_urls" if client.is_websocket else "urls", ()))

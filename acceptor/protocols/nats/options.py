@@ -55,6 +55,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),
     "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
     "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
+    "proxy-protocol": Flag(False, "a proxy in front says for whom it connects"),
     "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
     "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
     "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
@@ -70,7 +71,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 # What only a restart can change.
 FIXED: Final = frozenset({
     "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path", "max-sub-tokens",
-    "no-header-support",
+    "no-header-support", "proxy-protocol",
 })  # fmt: skip
 SECRETS: Final = frozenset({
     "user", "password", "token", "routes", "cluster-user", "cluster-password", *nats_websocket_options.SECRETS,

@@ -249,6 +249,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
         nats_sniffed(a, c, data, bytes);
         return 0;
     }
+    if (nats_is(c, NATS_PROXIED)) return nats_take_proxied(a, c, data, bytes);
     if (nats_is(c, NATS_OWED_OK)) {
         if (!nats_is_known(a, c)) return 0;
         nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
@@ -521,6 +522,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         n->client_id = k->value;
     } else if (strcmp(what, "sniff-until-ns") == 0) {
         n->flags |= NATS_SNIFF;
+        n->deadline_ns = k->value;
+        nats_schedule(a, c);
+    } else if (strcmp(what, "proxied-until-ns") == 0) {
+        n->flags |= NATS_PROXIED;
         n->deadline_ns = k->value;
         nats_schedule(a, c);
     } else if (strcmp(what, "let-go") == 0) {

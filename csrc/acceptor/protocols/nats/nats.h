@@ -19,6 +19,7 @@
  *   nats_leaving.c         what is forgotten in pieces
  *   nats_clock.c           pings, and who does not take its output
  *   nats_websocket.c       why a websocket ends
+ *   nats_proxied.c         for whom a proxy speaks
  *   nats_figures.c         what is known of connections, for monitoring
  *   nats_route.h           other servers, and what is said to them
  *
@@ -276,6 +277,7 @@ enum nats_flag {
     NATS_DENIED_SOME = 2048,   /* of what its subscriptions match */
     NATS_MAY_BE_NOBODY = 1024, /* who does not begin with CONNECT: Python says who that is */
     NATS_COMPLAINED = 4096,    /* of the subject of what it is publishing, whose payload is not all there */
+    NATS_PROXIED = 8192,       /* a proxy may say first for whom it speaks */
     NATS_OF_SERVER = 1 << 20,  /* the server's own: nobody is shown it */
     NATS_SNIFF = 512,          /* Python wants to know the first byte, or that none came until the deadline */
 };
@@ -373,6 +375,13 @@ void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason,
 
 /* To a client of a websocket, when all is said: why its connection ends. */
 void nats_say_closing(struct acceptor *a, struct connection *c);
+
+/* --- nats_proxied.c ----------------------------------------------------------------------------------------------- */
+
+/* What came first is a header of the PROXY protocol, and Python's, or is none, and Python hears that; returns what was used. */
+size_t nats_take_proxied(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* It has not come in time. */
+void nats_proxied_in_vain(struct acceptor *a, struct connection *c);
 
 /* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
 

@@ -39,7 +39,7 @@ static void ping(struct acceptor *a, struct connection *c) {
         return;
     }
     /* While Python has a command, the connection may be about to be encrypted. */
-    if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF)) return;
+    if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF) || nats_is(c, NATS_PROXIED)) return;
     n->pings++;
     n->asked_ns = exact_now(a);
     nats_say(a, c, PING, sizeof PING - 1);
@@ -56,6 +56,8 @@ void nats_due(struct acceptor *a, struct connection *c) {
     }
     if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_SNIFF)) {
         nats_sniffed(a, c, NULL, 0);
+    } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_PROXIED)) {
+        nats_proxied_in_vain(a, c);
     } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
         n->deadline_ns = n->ping_ns = 0;
         nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
