@@ -48,17 +48,38 @@ class RouteUrl(NamedTuple):
 
 def route_url(text: str) -> RouteUrl | None:
     """nats-route://[USER:PASSWORD@]HOST[:PORT]; None when it is none."""
+    scheme, url = server_url(text, DEFAULT_PORT)
+    return url if scheme in SCHEMES else None
+
+
+def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
+    """SCHEME://[USER:PASSWORD@]HOST[:PORT]: its scheme, and the rest; None when there is none."""
     from urllib.parse import unquote, urlsplit
 
     try:
         parts = urlsplit(text)
-        port = DEFAULT_PORT if parts.port is None else parts.port
+        port = default_port if parts.port is None else parts.port
     except ValueError:
-        return None
+        return "", None
     host = parts.hostname or ""
-    if parts.scheme not in SCHEMES or not is_host(host) or not port or parts.path not in ("", "/"):
-        return None
-    return RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+    if not is_host(host) or not port or parts.path not in ("", "/"):
+        return parts.scheme, None
+    return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def is_address(host: str) -> bool:
+    """And no name.
+
+    >>> is_address("::1"), is_address("hub")
+    (True, False)
+    """
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_cluster_name(text: str) -> bool:

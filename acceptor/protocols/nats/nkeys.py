@@ -21,15 +21,21 @@ KEY_BYTES: Final = 32
 
 def decode(text: str) -> tuple[int, bytes] | None:
     """What it is of, and the public key; None if it is none."""
+    raw = _raw(text, 1 + KEY_BYTES)
+    return (raw[0], raw[1:]) if raw is not None else None
+
+
+def _raw(text: str, size: int) -> bytes | None:
+    """Without the check behind it; None if that is wrong, or it is of another size."""
     if not text.isascii():
         return None
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except (binascii.Error, ValueError):
         return None
-    if len(raw) != 1 + KEY_BYTES + 2 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+    if len(raw) != size + 2 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         return None
-    return raw[0], raw[1:-2]
+    return raw[:-2]
 
 
 def encode(kind: int, key: bytes) -> str:
@@ -74,16 +80,10 @@ def seed_of(text: str) -> tuple[int, bytes] | None:
 
     5 bits say that it is a seed, the next 8 of what.
     """
-    if not text.isascii():
+    raw = _raw(text, 2 + KEY_BYTES)
+    if raw is None or raw[0] & 0xF8 != SEED:
         return None
-    try:
-        raw = base64.b32decode(text + "=" * (-len(text) % 8))
-    except (binascii.Error, ValueError):
-        return None
-    if len(raw) != 2 + KEY_BYTES + 2 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        return None
-    kind = (raw[0] & 7) << 5 | raw[1] >> 3
-    return (kind, raw[2:-2]) if raw[0] & 0xF8 == SEED else None
+    return (raw[0] & 7) << 5 | raw[1] >> 3, raw[2:]
 
 
 def sign(seed: str, message: bytes) -> tuple[str, bytes]:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor import named_files
-from mq_shards.acceptor.option_kinds import SECOND, is_host
+from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
 )
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl
+from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, is_address, server_url
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
@@ -60,17 +60,8 @@ def hub_url(text: str) -> HubUrl | None:
     >>> hub_url("nats-leaf://u:p@hub")
     HubUrl(host='hub', port=7422, user='u', password='p')
     """
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        parts = urlsplit(text)
-        port = DEFAULT_PORT if parts.port is None else parts.port
-    except ValueError:
-        return None
-    host = parts.hostname or ""
-    if not parts.scheme or parts.scheme in WEBSOCKETS or not is_host(host) or not port or parts.path not in ("", "/"):
-        return None
-    return HubUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+    scheme, url = server_url(text, DEFAULT_PORT)
+    return HubUrl(*url) if url is not None and scheme and scheme not in WEBSOCKETS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +153,8 @@ class Servers:
 
     def host_of(self, url: RouteUrl) -> str:
         """That a certificate is to be for: of one that others tell of, which is an address, the first name."""
-        names = (one.host for one in self.remote.urls if not _is_address(one.host))
-        return next(names, url.host) if _is_address(url.host) else url.host
+        names = (one.host for one in self.remote.urls if not is_address(one.host))
+        return next(names, url.host) if is_address(url.host) else url.host
 
 
 def read(settings: Mapping[str, Any], content: Mapping[str, Any]) -> list[Remote]:
@@ -212,13 +203,3 @@ def _signed(seed: str, nonce: str) -> tuple[str, str]:
     except ValueError as error:
         raise RemoteError(str(error)) from None
     return public, base64.urlsafe_b64encode(signature).decode().rstrip("=")
-
-
-def _is_address(host: str) -> bool:
-    import ipaddress
-
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

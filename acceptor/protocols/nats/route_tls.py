@@ -9,14 +9,13 @@ is what nats-server demands.
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.filters.tls import VerifyingTls
-from mq_shards.acceptor.protocols.nats.cluster_options import TLS_OPTIONS, RouteUrl
+from mq_shards.acceptor.protocols.nats.cluster_options import TLS_OPTIONS, RouteUrl, is_address
 from mq_shards.acceptor.protocols.nats.tls import (
     client_context,
     key_digest,
@@ -87,7 +86,7 @@ class RouteEncryption:
         """For routes that come. Servers that others tell of are known by addresses: a certificate is to be for the
         first name that a route of the configuration has."""
         self._terms = terms
-        self._host = next((url.host for url in routes if not _is_address(url.host)), "")
+        self._host = next((url.host for url in routes if not is_address(url.host)), "")
 
     def begin(self, conn: int, host: str) -> None:
         """`host`: whom we have connected to; empty: somebody has connected to us."""
@@ -96,7 +95,7 @@ class RouteEncryption:
         if not host:
             self._upgrades.shake_hands(conn, VerifyingTls(self._terms.accepting), self._terms.timeout_ns)
             return
-        name = self._host if self._host and _is_address(host) else host
+        name = self._host if self._host and is_address(host) else host
         tls = VerifyingTls(self._terms.connecting, server_hostname=name)
         self._upgrades.shake_hands(conn, tls, self._terms.timeout_ns, speaks_first=True)
 
@@ -129,11 +128,3 @@ def _matches(pattern: Sequence[str], host: Sequence[str]) -> bool:
     if len(pattern) != len(host):
         return False
     return pattern[1:] == host[1:] and pattern[0] in ("*", host[0])
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
