@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
@@ -19,6 +19,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
 from mq_shards.gateway.workers import Workers, WorkersError
 
@@ -217,7 +218,7 @@ class Core:
         found = catalog.decode(answer.body)
         for one in found:
             one.channels[:] = [channel for channel in one.channels if channel.name != RETENTION]
-        return found[0] if found else None
+        return in_text(found[0]) if found else None
 
     async def names(self) -> list[str]:
         """Of all topics that there are, but tubes that nobody has put anything into. Not to be changed; the same list
@@ -234,10 +235,11 @@ class Core:
             for answer in await asyncio.gather(*asked):
                 async for topic in catalog.each(answer.body):
                     if is_there(topic):
-                        as_before = as_before and next(before, None) == topic.name
-                        names.append(topic.name)
+                        name = shown(topic.name)
+                        as_before = as_before and next(before, None) == name
+                        names.append(name)
                     if any(channel.name == RETENTION for channel in topic.channels):
-                        keeping.add(topic.name)
+                        keeping.add(shown(topic.name))
             if not as_before or len(names) != len(self._names):
                 self._names = names
             self._names_at, self._names_after, self.keeping = now, changes, keeping
@@ -287,6 +289,14 @@ def _transactions(body: bytes) -> Iterator[OpenTransaction]:
         start = None if first == lib.NO_PLACE else f"{incarnation}:{first}"
         yield OpenTransaction(body[at : at + name_bytes].decode(errors="replace"), id, start)
         at += name_bytes
+
+
+def in_text(figures: Figures) -> Figures:
+    """Its names as Pulsar's clients have them, in UTF-8."""
+    if figures.name.isascii() and all(channel.name.isascii() for channel in figures.channels):
+        return figures
+    channels = [replace(channel, name=shown(channel.name)) for channel in figures.channels]
+    return replace(figures, name=shown(figures.name), channels=channels)
 
 
 def is_there(topic: Figures) -> bool:

@@ -17,7 +17,7 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import CLUSTER
 from mq_shards.gateway.pulsar.clients import Clients, Connected
-from mq_shards.gateway.pulsar.core import used_channels
+from mq_shards.gateway.pulsar.core import in_text, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class PulsarMetrics:
         self._rates: Counts = {}  # as they were found last
 
     async def families(self, topics: Sequence[Figures]) -> list[Metric]:
-        named = [(name, topic) for topic in topics if (name := topic_of_core(topic.name)) is not None]
+        in_utf8 = map(in_text, topics)
+        named = [(name, topic) for topic in in_utf8 if (name := topic_of_core(topic.name)) is not None]
         shown = nlargest(self._most_topics, named, key=lambda one: (one[1].messages, one[1].name))
         shown.sort(key=lambda one: one[1].name)
         try:

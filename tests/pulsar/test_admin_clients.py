@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jwt
 import pulsar
@@ -274,3 +276,26 @@ def test_rest_wants_a_token_where_clients_need_one(tmp_path: Path) -> None:
             assert status("/lookup/v2/topic/persistent/public/default/t", token) == 401
         assert status("/status.html", None) == 200
         assert status("/metrics/", None) == 200
+
+
+def test_names_that_are_no_ascii_are_those_of_clients(server: PulsarServer, wire: Wire, topic: str) -> None:
+    """In lists once each; and what is asked or done by such a name is of what has it."""
+    name, subscription = f"{topic}-höhe-高", "größe"
+    publish(wire, name, 3)
+    wire.subscribe(name, subscription, initialPosition=EARLIEST)
+    path = f"{P}/{quote(name)}"
+    listed = [one for one in ask(server, "GET", P) if topic in one]
+    assert listed == [T + name]
+    assert ask(server, "GET", f"{path}/subscriptions") == [subscription]
+    assert ask(server, "GET", f"{path}/stats")["subscriptions"][subscription]["msgBacklog"] == 3
+    assert list(ask(server, "GET", f"{path}/internalStats")["cursors"]) == [subscription]
+    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=60)) as connection:
+        connection.request("GET", "/metrics/")
+        figures = connection.getresponse().read().decode()
+    assert f'subscription="{subscription}"' in figures and f'topic="{T + name}"' in figures
+    of_subscription = f"{path}/subscription/{quote(subscription)}"
+    ask(server, "POST", f"{of_subscription}/skip/1")
+    assert wire.expect("close_consumer")
+    assert ask(server, "GET", f"{path}/stats")["subscriptions"][subscription]["msgBacklog"] == 2
+    ask(server, "DELETE", of_subscription)
+    assert ask(server, "GET", f"{path}/subscriptions") == []
