@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import RETENTION, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, RETENTION, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
@@ -19,7 +19,6 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found,
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.stats import Stats
 
-MAX_SUBSCRIPTION_BYTES: Final = 255
 MAX_SHOWN_BYTES: Final = 16 << 20
 LATEST_ID: Final = (1 << 63) - 1
 MILLISECOND_NS: Final = 1_000_000

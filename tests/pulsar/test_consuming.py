@@ -293,6 +293,9 @@ def test_what_cannot_be_subscribed_is_refused(wire: Wire, topic: str) -> None:
     wanted = {"topic": topic, "subType": SHARED, "consumer_id": 1}
     assert wire.ask("subscribe", "error", subscription="", **wanted).error == 16
     assert wire.ask("subscribe", "error", subscription="s", read_compacted=True, **wanted).error == 22
+    for name in ("x" * 256, "a\nb", "__compaction"):
+        assert wire.ask("subscribe", "error", subscription=name, **wanted).error == 22, "not one that is tried again"
+    wire.ask("subscribe", subscription="ü" + "x" * 253, **wanted | {"consumer_id": 2})
     wire.ask("subscribe", subscription="s", **wanted)
     wire.ask("subscribe", subscription="s", **wanted)  # an id that is in use: the consumer that there is
 

@@ -415,7 +415,7 @@ def _check(body: Message) -> None:
     except PulsarNameError as error:
         raise PulsarError(NOT_ALLOWED, str(error)) from None
     if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
-        raise PulsarError(NOT_ALLOWED, "The name of a subscription or consumer is too long")
+        raise PulsarError(NOT_ALLOWED, "The name of a consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):

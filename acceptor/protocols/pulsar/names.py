@@ -19,7 +19,7 @@ MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 # RETENTION_NAME, csrc/ringbuf/message.h
 COMPACTION: Final = "__compaction"
 RETENTION: Final = "__retention"
-MAX_SUBSCRIPTION_BYTES: Final = 1024
+MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h
 
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
@@ -113,7 +113,7 @@ def check_subscription(name: str) -> str:
     if name == RETENTION:
         raise PulsarNameError("The subscription that keeps the topic's messages")
     if len(name.encode()) > MAX_SUBSCRIPTION_BYTES or "\n" in name:
-        raise PulsarNameError("The name of a subscription or consumer is too long")
+        raise PulsarNameError(f"The name of a subscription has {MAX_SUBSCRIPTION_BYTES} bytes at most, and no line end")
     return name
 
 
