@@ -64,14 +64,15 @@ class Channels(Bench):
         return self.numbers[name]
 
     def raw(self, kind: int, conn: int = 1, *, flags: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
-            delay: int = 0, body: bytes = b"", consumer: int = 0, ttr: int = TIMEOUT) -> int:  # fmt: skip
+            delay: int = 0, body: bytes = b"", consumer: int = 0, ttr: int = TIMEOUT,
+            acceptor: int = 0) -> int:  # fmt: skip
         """SUBSCRIBE and UNSUBSCRIBE have their consumer's number in `pri`."""
         slot, self.next_slot = self.next_slot, self.next_slot + 1
         number = consumer if kind in OF_A_CONSUMER else slot
         head = REQUEST.pack(kind, 0, flags, conn, number, topic, id, pri, len(body), delay, ttr)
         message = ffi.new("struct message *")
         ffi.memmove(message, head, len(head))
-        lib.channel_send(self.channels[0], message, body, len(body))
+        lib.channel_send(self.channels[acceptor], message, body, len(body))
         return slot
 
     def pub(self, name: str, body: bytes = b"x", delay: float = 0, lasting: bool = True) -> tuple[int, list[Answer]]:
@@ -116,6 +117,11 @@ class Channels(Bench):
         busy = lib.worker_turn(self.worker, self.now, self.wall)
         self.supply()
         return bool(busy)
+
+    def step(self) -> list[Answer]:
+        """The same, and what comes of it."""
+        self.pass_turn()
+        return self.receive()
 
     def credit(self, conn: int, credit: int) -> list[Answer]:
         self.raw(lib.MSG_CREDIT, conn, id=credit)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc._core import lib
 from mq_shards.shards.worker import SYNC_MODES
 
 from tests.subscriptions import Channels
@@ -27,19 +27,6 @@ def bench() -> Iterator[Channels]:
     b.dispose()
 
 
-def step(bench: Channels) -> list[Answer]:
-    """One turn of the worker, and what it answers."""
-    lib.channel_publish(bench.channels[0])
-    lib.worker_turn(bench.worker, bench.now, bench.wall)
-    bench.supply()
-    answers = []
-    while (m := lib.channel_receive(bench.channels[0])) != ffi.NULL:
-        body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-        answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq))
-    lib.channel_release(bench.channels[0])
-    return answers
-
-
 def send(bench: Channels, conn: int, body: bytes, name: str = "t", flags: int = 0) -> tuple[int, int]:
     """Its slot and its id."""
     topic, id = bench.topic(name), bench.next_id
@@ -51,13 +38,13 @@ def begin(bench: Channels, conn: int = 1, body: bytes = BODY, name: str = "t", f
     """Some of it is in the log."""
     slot, id = send(bench, conn, body, name, flags)
     for _ in range(len(body) // (4 * MIB) + 6):
-        assert step(bench) == []
+        assert bench.step() == []
     return slot, id
 
 
 def answer_to(bench: Channels, slot: int, turns: int = 4 * PIECES) -> Answer:
     for _ in range(turns):
-        for answer in step(bench):
+        for answer in bench.step():
             if answer.slot == slot:
                 return answer
     raise AssertionError("nothing came")
@@ -78,7 +65,7 @@ def test_others_are_served_in_each_turn_in_which_it_is_written(bench: Channels) 
     served = 0
     for _ in range(4 * PIECES):
         slot, _ = send(bench, 2, b"small")
-        answers = step(bench)
+        answers = bench.step()
         assert slot in [a.slot for a in answers]
         if large in [a.slot for a in answers]:
             break
@@ -97,7 +84,7 @@ def test_what_is_published_meanwhile_comes_before_it_in_the_topic(bench: Channel
     small, _ = send(bench, 2, b"small", flags=lib.MSG_DURABLE)
     assert answer_to(bench, small).seq == 0
     behind, _ = send(bench, 1, b"behind", flags=lib.MSG_DURABLE)
-    answers = [a for _ in range(4 * PIECES) for a in step(bench)]
+    answers = [a for _ in range(4 * PIECES) for a in bench.step()]
     assert [(a.slot, a.seq) for a in answers] == [(large, 1), (behind, 2)]
 
 
@@ -118,7 +105,7 @@ def test_a_client_that_goes_meanwhile_has_published_it(bench: Channels) -> None:
     _, id = begin(bench)
     bench.raw(GONE, 1)
     for _ in range(2 * PIECES):
-        step(bench)
+        bench.step()
     assert body_of(bench, id) == BODY
     restart(bench)
     assert body_of(bench, id) == BODY
@@ -134,7 +121,7 @@ def test_several_at_once_are_all_whole_one_after_the_other_in_a_shard(bench: Cha
     wanted.append(send(bench, 9, BODY, "elsewhere"))
     answers: dict[int, int] = {}
     for _ in range(8 * PIECES):
-        answers |= {a.slot: a.status for a in step(bench)}
+        answers |= {a.slot: a.status for a in bench.step()}
     assert [answers.get(slot) for slot, _ in wanted] == [OK] * 4
     restart(bench)
     for (_, id), body in zip(wanted, [*bodies, BODY], strict=True):
@@ -147,7 +134,7 @@ def test_what_the_connection_asks_behind_it_waits_for_it(bench: Channels) -> Non
     reserve = bench.raw(RESERVE, 1)
     answers: list[Answer] = []
     for _ in range(4 * PIECES):
-        answers += step(bench)
+        answers += bench.step()
     assert [a.slot for a in answers] == [large, reserve]
     assert answers[1].body == BODY
     assert answer_to(bench, bench.raw(DELETE, 1, id=id)).status == OK
@@ -162,7 +149,7 @@ def test_one_that_cannot_be_published_after_all_leaves_nothing_behind(bench: Cha
     assert answer_to(bench, other).status == OK
     assert answer_to(bench, slot).status == NO_SPACE
     for _ in range(PIECES):
-        step(bench)
+        bench.step()
     assert [size for shard in bench.segments.values() for size in sizes(shard)[1:] if size] == []
     slot, large = begin(bench)
     assert answer_to(bench, slot).status == OK
@@ -183,7 +170,7 @@ def test_without_room_for_it_that_is_said_and_others_go_on(bench: Channels) -> N
         lib.channel_publish(bench.channels[0])
         lib.worker_turn(bench.worker, bench.now, bench.wall)
         lib.worker_refuse_segment(bench.worker, 0)
-    answers = step(bench)
+    answers = bench.step()
     assert [(a.slot, a.status) for a in answers] == [(slot, NO_SPACE)]
     lib.worker_retry_segments(bench.worker)
     bench.supply()
@@ -208,7 +195,7 @@ def test_it_moves_into_the_ring_a_piece_a_turn_with_others_before_it(bench: Chan
         assert waiting(bench) - before <= 2 * MIB
     # Its job and its segment go while the rest is yet to be moved; what its connection asked comes behind it.
     bench.raw(DELETE, 6, id=id)
-    answers = [a for _ in range(2 * PIECES) for a in step(bench)]
+    answers = [a for _ in range(2 * PIECES) for a in bench.step()]
     assert [a.slot for a in answers if a.conn == 5] == slots[:2]
     assert answers[0].slot == slots[2]
     assert [a.body for a in answers if a.slot == slots[0]] == [BODY]
@@ -221,7 +208,7 @@ def test_it_is_delivered_though_its_topic_and_its_segment_have_gone(bench: Chann
     lib.channel_publish(bench.channels[0])
     lib.worker_turn(bench.worker, bench.now, bench.wall)
     bench.raw(DELETE, 6, id=id)
-    came = step(bench)
+    came = bench.step()
     for _ in range(3):
         lib.worker_roll(bench.worker, 0)
         bench.supply()
@@ -239,7 +226,7 @@ def test_with_syncs_what_comes_behind_it_is_not_seen_before_it_is_synced(bench: 
     small, _ = send(bench, 5, b"small")
     answers: list[Answer] = []
     for _ in range(100_000):
-        answers += step(bench)
+        answers += bench.step()
         if len(answers) == 2:
             break
     assert [a.slot for a in answers] == [peek, small]
@@ -262,7 +249,7 @@ def test_of_any_size_and_with_a_producer_it_is_read_back(bench: Channels, size: 
 
 
 def deliveries(bench: Channels) -> list[bytes]:
-    return [a.body for _ in range(PIECES) for a in step(bench) if a.kind == lib.MSG_DELIVER]
+    return [a.body for _ in range(PIECES) for a in bench.step() if a.kind == lib.MSG_DELIVER]
 
 
 def fill(bench: Channels, room: int) -> None:
@@ -286,15 +273,15 @@ def test_a_segment_that_is_full_meanwhile_is_not_taken_for_a_full_disk(bench: Ch
         for conn in consumers:
             for id in ids[:48]:
                 bench.raw(lib.MSG_REQUEUE, conn, id=id)
-        step(bench)
+        bench.step()
     assert lib.worker_active_segment(bench.worker, 0) == 1, "it is still being written"
     assert 64 * MIB - lib.worker_segment_bytes(bench.worker, 0, 1) < 10_000, "there is no room for more"
     for conn in consumers:
         for id in ids[48:]:
             bench.raw(lib.MSG_FINISH, conn, id=id)
-    answers = step(bench)
+    answers = bench.step()
     assert lib.worker_active_segment(bench.worker, 0) == 1, "nor is there yet"
-    answers += [a for _ in range(4 * PIECES) for a in step(bench)]
+    answers += [a for _ in range(4 * PIECES) for a in bench.step()]
     assert not lib.worker_run(bench.worker, -1, 0) & lib.WORKER_NO_SPACE
     assert [a for a in answers if a.kind == lib.MSG_FINISH] == []
     assert [a.status for a in answers if a.slot == large] == [OK]
@@ -307,6 +294,6 @@ def test_it_does_not_wait_for_itself_when_its_topic_was_deleted_meanwhile(bench:
     large, _ = begin(bench, flags=lib.MSG_DURABLE)
     deleted = bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_DELETE, body=b"t")
     fillers = [send(bench, 5 + n, b"small", "filler", lib.MSG_DURABLE)[0] for n in range(100)]
-    answers = {a.slot: a.status for _ in range(4 * PIECES) for a in step(bench)}
+    answers = {a.slot: a.status for _ in range(4 * PIECES) for a in bench.step()}
     assert answers.get(large) == NO_SPACE
     assert [answers.get(slot) for slot in [deleted, *fillers]] == [OK] * 101

@@ -6,10 +6,11 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc._core import lib
 
 from tests.subscriptions import Channels
 from tests.test_worker import OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
+from tests.turns import roomy
 
 MIB = 1 << 20
 LARGE = 9 * MIB
@@ -18,31 +19,13 @@ BEHIND = 24
 LENT_MOST = 256
 
 
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 22)
-    yield b
-    b.dispose()
-
-
-def step(bench: Channels) -> list[Answer]:
-    bench.pass_turn()
-    return receive(bench)
-
-
-def receive(bench: Channels) -> list[Answer]:
-    answers = []
-    while (m := lib.channel_receive(bench.channels[0])) != ffi.NULL:
-        body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-        answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, False))
-    lib.channel_release(bench.channels[0])
-    return answers
+bench = pytest.fixture(roomy)
 
 
 def until(bench: Channels, count: int) -> list[Answer]:
     answers: list[Answer] = []
     for _ in range(10_000):
-        answers += step(bench)
+        answers += bench.step()
         if len(answers) >= count:
             break
     return answers
@@ -134,7 +117,7 @@ def test_what_stands_in_line_has_a_limit_over_all_and_comes_in_when_there_is_roo
     for _ in range(1000):
         publisher.pass_turn()
         most = max(most, taken_in(publisher))
-        answers += receive(publisher)
+        answers += publisher.receive()
         if len(answers) == len(slots):
             break
     assert sorted((a.slot, a.status) for a in answers) == [(slot, OK) for slot in slots]

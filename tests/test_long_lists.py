@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -13,17 +13,14 @@ from mq_shards.csrc._core import ffi, lib
 from tests.subscriptions import SUBSCRIBE, TIMEOUT, Channels
 from tests.test_shard_protocol import HEAD, join, told
 from tests.test_worker import GONE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
+from tests.turns import roomy
 
 LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker.h
 ASKED = 30
 ATTACH = struct.Struct("<IIQQ")
 
 
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 22)
-    yield b
-    b.dispose()
+bench = pytest.fixture(roomy)
 
 
 def one_turn(bench: Channels) -> list[tuple[int, int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -25,16 +24,12 @@ from tests.turns import (
     PIECE,
     deliver,
     put,
+    roomy,
     turns,
     was_short,
 )
 
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 22)
-    yield b
-    b.dispose()
+bench = pytest.fixture(roomy)
 
 
 def test_a_consumer_that_goes_gives_much_back_in_pieces(bench: Channels) -> None:

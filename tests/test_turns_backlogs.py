@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from mq_shards.csrc._core import lib
 
@@ -27,17 +25,13 @@ from tests.turns import (
     jobs_in_every_state,
     live,
     put,
+    roomy,
     take,
     turns,
     was_short,
 )
 
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 22)
-    yield b
-    b.dispose()
+bench = pytest.fixture(roomy)
 
 
 def subscribe(bench: Channels, conn: int, channel: str, flags: int = 0) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -23,6 +22,7 @@ from tests.test_worker import (
     SHARDS,
     STATS_TOPIC,
     TOUCH,
+    Answer,
 )  # fmt: skip
 from tests.turns import (
     MANY,
@@ -36,17 +36,13 @@ from tests.turns import (
     jobs_in_every_state,
     live,
     put,
+    roomy,
     seek_to,
     take,
     was_short,
 )
 
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 22)
-    yield b
-    b.dispose()
+bench = pytest.fixture(roomy)
 
 
 @pytest.mark.parametrize("channel", [False, True], ids=["alone", "beside a channel"])
@@ -228,3 +224,28 @@ def test_an_ephemeral_channel_that_is_far_behind_comes_nearer_with_each_message(
         bench.mpub("t", [b""])
     assert bench.catalog()["t"].channels["e#ephemeral"].depth == 10_000
     assert was_short(bench)
+
+
+def test_many_messages_for_many_ephemeral_channels_are_let_go_of_in_pieces(bench: Channels) -> None:
+    """Who published them waits for that; others do not."""
+    channels = [f"e{n}#ephemeral" for n in range(30)]
+    for n, channel in enumerate(channels):
+        bench.sub(100 + n, "t", channel, flags=lib.SUBSCRIBE_EPHEMERAL)
+    messages, first = b"".join(struct.pack(">I", 1) + b"x" for _ in range(MANY)), bench.next_id
+    slots = [bench.raw(lib.MSG_PUBLISH_MANY, 5, topic=bench.topic("t"), id=first + n * MANY * SHARDS, pri=MANY,
+                       body=messages) for n in range(2)]  # fmt: skip
+    bench.next_id += 2 * MANY * SHARDS
+    lib.worker_longest_turn(bench.worker)
+    answers: list[Answer] = []
+    served = 0
+    while len(answers) < len(slots):
+        assert served < 10_000
+        slot = bench.raw(lib.MSG_BARRIER, 6)
+        came = bench.step()
+        assert slot in [a.slot for a in came]
+        answers += [a for a in came if a.slot in slots]
+        served += 1
+    assert [(a.slot, a.status, a.seq) for a in answers] == [(slots[0], OK, 0), (slots[1], OK, MANY)]
+    assert served >= len(channels) * (2 * MANY - 10_000) // PIECE
+    assert was_short(bench)
+    assert {depth for depth, _, _ in depths(bench).values()} == {10_000}

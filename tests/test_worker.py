@@ -145,6 +145,9 @@ class Bench:
             busy = lib.worker_turn(self.worker, self.now, self.wall)
             self.supply()
             turns += 1
+        return self.receive(acceptor)
+
+    def receive(self, acceptor: int = 0) -> list[Answer]:
         answers = []
         while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mq_shards.csrc._core import ffi, lib
@@ -22,6 +23,13 @@ MANY = 12_000
 PIECE = 4096  # WORKER_TURN_STEPS, csrc/shards/worker.h
 # What a piece may touch twice (out of one state, let go of), and what a turn does beside it.
 MOST = 3 * PIECE
+
+
+def roomy() -> Iterator[Channels]:
+    """The fixture of these tests: one whose rings take much at once."""
+    b = Channels(ring_bytes=1 << 22)
+    yield b
+    b.dispose()
 
 
 def was_short(bench: Channels) -> bool:

@@ -162,7 +162,7 @@ static void free_large_assembly(struct channel *channel) {
 }
 
 /* Neither the overflow nor the assembly is freed here: a caller may still read a message in the latter. */
-static void channel_break(struct channel *channel) {
+void channel_break(struct channel *channel) {
     channel->broken = true;
     /* There is nothing more to receive, nor room for what is sent: nobody has to ask for more than that. */
     ring_producer_break(&channel->out);

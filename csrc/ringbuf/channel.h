@@ -133,6 +133,8 @@ void channel_awake(struct channel *channel);
 /* A message in flight that this side could not believe (a peer gone wrong), or no memory for what had to be kept: the
  * channel is dead from then on. channel_receive returns NULL, what is sent is dropped, nothing is published. */
 bool channel_broken(const struct channel *channel);
+/* The peer is gone, and the channel is to be dead. */
+void channel_break(struct channel *channel);
 
 /* The epoch that the outgoing ring was formatted with. */
 uint64_t channel_epoch(const struct channel *channel);

@@ -42,14 +42,14 @@ struct client {
     uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
     uint32_t soon; /* of them: their last second has begun */
-    uint32_t next_runnable;
+    uint32_t previous_runnable, next_runnable;
     uint32_t wait_slot;
     uint32_t wait_place; /* in the worker's heap of waits */
     bool waiting;
     bool wants_headers; /* in the reply to its last request for a message */
     bool runnable;
     bool unfinished; /* its first parked request has been begun */
-    uint32_t next_unfinished;
+    uint32_t previous_unfinished, next_unfinished;
     uint64_t wait_until_ns;
     uint64_t done, upto; /* of that request, ... */
     struct sheet *sheet; /* ... and what it will answer; NULL: nothing yet */

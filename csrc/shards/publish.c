@@ -12,21 +12,36 @@ static uint64_t after(const struct worker *w, uint64_t delay_ns) {
 
 /* --- into the stream ---------------------------------------------------------------------------------------------- */
 
-/* The oldest of what an ephemeral subscription is behind with goes. More than one message goes for each that comes, so one that
- * has begun far behind is not for long. */
-enum { TRIMMED_AT_ONCE = 64 };
+/* More than one message goes for each that comes, so who has begun far behind is not for long. */
+enum { TRIMMED_AT_ONCE = 64, TRIMMED_LEAST = 2 };
 
-static void trim_ephemeral(struct worker *w, const struct topic *t) {
-    if (handover_goes_on(t)) return;
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
-        const struct subscription *s = subscription_at(&w->subscriptions, n);
-        uint64_t seq;
-        for (uint32_t most = TRIMMED_AT_ONCE; !s->number && !s->reader && most; most--) {
-            if (t->ahead - s->taken <= EPHEMERAL_BACKLOG || !subscription_front(w, n, &seq)) break;
-            subscription_pass(w, n);
-            message_release(w, s->topic, seq);
-        }
+static uint32_t trim_one(struct worker *w, const struct topic *t, uint32_t subscription, uint32_t most) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    uint32_t left = most;
+    uint64_t seq;
+    while (left && t->ahead - s->taken > EPHEMERAL_BACKLOG && subscription_front(w, subscription, &seq)) {
+        subscription_pass(w, subscription);
+        message_release(w, s->topic, seq);
+        left--;
     }
+    return most - left;
+}
+
+/* The oldest of what ephemeral subscriptions are behind with goes, of each so many messages, and of all: how many of these are left. */
+static uint32_t trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all) {
+    if (handover_goes_on(t)) return all;
+    for (uint32_t n = t->subscriptions; n && all; n = subscription_at(&w->subscriptions, n)->next) {
+        const struct subscription *s = subscription_at(&w->subscriptions, n);
+        if (!s->number && !s->reader) all -= trim_one(w, t, n, each < all ? each : all);
+    }
+    return all;
+}
+
+static void trim_for_one(struct worker *w, const struct topic *t) {
+    uint32_t each = w->piece / t->ephemeral_count;
+    if (each > TRIMMED_AT_ONCE) each = TRIMMED_AT_ONCE;
+    if (each < TRIMMED_LEAST) each = TRIMMED_LEAST;
+    worker_walk(w, UINT32_MAX - trim_ephemeral(w, t, each, UINT32_MAX));
 }
 
 static void trim_waiting(struct worker *w, uint32_t topic) {
@@ -76,7 +91,8 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
-    if (delayed || t->ephemeral_count) worker_walk(w, (delayed ? 64 : 1) * (uint64_t)t->subscription_count);
+    bool trims = t->ephemeral_count && !(how & ENTER_UNTRIMMED) && !delayed;
+    if (delayed || trims) worker_walk(w, (delayed ? 64 : 1) * (uint64_t)t->subscription_count);
     if (!t->subscription_count) {
         if (t->reader_count) topic_due(w, topic);
         if (waits) *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
@@ -85,7 +101,7 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     }
     if (delayed) defer_for_all(w, t, seq, id);
     if (!delayed || t->reader_count) topic_due(w, topic);
-    if (t->ephemeral_count && !delayed) trim_ephemeral(w, t);
+    if (trims) trim_for_one(w, t);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -132,16 +148,16 @@ static bool fits(const struct worker *w, const struct topic *t, uint64_t count, 
     return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
 }
 
-/* Where the first of `count` went. */
+/* `seq`: where it went, or the first of many. */
 static void answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
-                   uint32_t count) {
+                   uint64_t seq) {
     if (!client) return; /* it has gone meanwhile */
     struct message a = request_answer_of(w, client, m, status);
     a.id = m->id;
     if (status == STATUS_OK) {
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
-        a.seq = t->next_seq - count;
+        a.seq = seq;
         if (m->kind == MSG_PUBLISH && m->flags & MSG_JOINED) {
             a.topic = m->topic;
             request_joined(w, client, &a, 1);
@@ -186,7 +202,8 @@ __attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, con
     w->count->published++;
     t->message_bytes += one.content_bytes - one.headers_bytes;
     stream_enter(w, topic, seq, one.id, position,
-                 (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
+                 (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
+                     (m->kind == MSG_PUBLISH_MANY ? ENTER_UNTRIMMED : 0));
     queue_enter(w, topic, one.id, one.headers_bytes ? headers_packed(one.content) : 0, m->pri, m->delay_ns, position);
 }
 
@@ -279,7 +296,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
             enter(w, topic, m, one, false);
         if (unheard) catalog_changed(w);
     }
-    answer(w, client, topic, m, status, 1);
+    answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
     if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
     return DONE;
 }
@@ -457,7 +474,22 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
     if (unheard) catalog_changed(w);
 }
 
+enum { MANY_ENTERED = 1 };
+
+/* They are in the log, and with all who get them. Those for whom that is too much let go of the oldest piece by piece; who publishes more
+ * than they take waits for that. */
+static enum outcome trim_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    struct client *c = client_at(&w->clients, client);
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (t->ephemeral_count && trim_ephemeral(w, t, UINT32_MAX, w->piece) == 0) return MORE;
+    answer(w, client, topic, m, STATUS_OK, c->upto);
+    c->done = c->upto = 0;
+    return DONE;
+}
+
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    struct client *c = client_at(&w->clients, client);
+    if (c->done == MANY_ENTERED) return trim_many(w, client, topic, m);
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct many many;
     bool due = split_many(m, &many) && is_due(w, topic, m, &many, &status);
@@ -469,7 +501,12 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
         due = status == STATUS_OK;
         if (due) enter_many(w, topic, m, &many);
     }
-    answer(w, client, topic, m, status, due ? m->count : 0);
-    if (due && !m->delay_ns) queue_serve(w, topic);
-    return DONE;
+    if (!due) {
+        answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq : 0);
+        return DONE;
+    }
+    if (!m->delay_ns) queue_serve(w, topic);
+    c->done = MANY_ENTERED;
+    c->upto = topic_at(&w->topics, topic)->next_seq - m->count;
+    return trim_many(w, client, topic, m);
 }

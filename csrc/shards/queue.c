@@ -385,6 +385,7 @@ void queue_stop_waiting(struct worker *w, uint32_t client) {
     }
     if (c->parked.head != c->parked.tail && !c->runnable) {
         c->runnable = true;
+        c->previous_runnable = w->runnable_last;
         c->next_runnable = 0;
         if (w->runnable_last)
             client_at(&w->clients, w->runnable_last)->next_runnable = client;

@@ -128,24 +128,24 @@ static void cancel(struct worker *w, uint32_t client, const struct message *m) {
 }
 
 static void remove_runnable(struct worker *w, uint32_t client) {
-    uint32_t previous = 0, at = w->runnable_first;
-    while (at != client) {
-        previous = at;
-        at = client_at(&w->clients, at)->next_runnable;
-    }
-    uint32_t next = client_at(&w->clients, client)->next_runnable;
-    if (previous)
-        client_at(&w->clients, previous)->next_runnable = next;
+    const struct client *c = client_at(&w->clients, client);
+    if (c->previous_runnable)
+        client_at(&w->clients, c->previous_runnable)->next_runnable = c->next_runnable;
     else
-        w->runnable_first = next;
-    if (!next) w->runnable_last = previous;
+        w->runnable_first = c->next_runnable;
+    if (c->next_runnable)
+        client_at(&w->clients, c->next_runnable)->previous_runnable = c->previous_runnable;
+    else
+        w->runnable_last = c->previous_runnable;
 }
 
 /* Its request goes on in the next turn. */
 static void put_off(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     c->unfinished = true;
+    c->previous_unfinished = 0;
     c->next_unfinished = w->unfinished;
+    if (w->unfinished) client_at(&w->clients, w->unfinished)->previous_unfinished = client;
     w->unfinished = client;
 }
 
@@ -171,10 +171,12 @@ static bool is_letting_go(const struct client *c) {
 
 static void leave_unfinished(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
-    uint32_t *link = &w->unfinished;
     if (!c->unfinished) return;
-    while (*link != client) link = &client_at(&w->clients, *link)->next_unfinished;
-    *link = c->next_unfinished;
+    if (c->previous_unfinished)
+        client_at(&w->clients, c->previous_unfinished)->next_unfinished = c->next_unfinished;
+    else
+        w->unfinished = c->next_unfinished;
+    if (c->next_unfinished) client_at(&w->clients, c->next_unfinished)->previous_unfinished = c->previous_unfinished;
     c->unfinished = false;
 }
 
@@ -352,7 +354,10 @@ bool requests_run_parked(struct worker *w) {
         struct client *c = client_at(&w->clients, client);
         if (!run_parked(w, client)) return false;
         w->runnable_first = c->next_runnable;
-        if (!w->runnable_first) w->runnable_last = 0;
+        if (w->runnable_first)
+            client_at(&w->clients, w->runnable_first)->previous_runnable = 0;
+        else
+            w->runnable_last = 0;
         c->runnable = false;
     }
     return true;
@@ -364,6 +369,8 @@ static void put_first(struct worker *w, uint32_t clients) {
     if (!clients) return;
     while (client_at(&w->clients, last)->next_unfinished) last = client_at(&w->clients, last)->next_unfinished;
     client_at(&w->clients, last)->next_unfinished = w->unfinished;
+    if (w->unfinished) client_at(&w->clients, w->unfinished)->previous_unfinished = last;
+    client_at(&w->clients, clients)->previous_unfinished = 0;
     w->unfinished = clients;
 }
 

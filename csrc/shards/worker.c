@@ -18,7 +18,6 @@
 #include "shards/requests.h"
 
 enum {
-    MAX_MESSAGE_BYTES = 1 << 30,
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
     WANTS_EVERY_TURNS = 16,    /* between looks at whether some log is half full */
     MAX_SYNC_FDS = 4096,
@@ -90,10 +89,7 @@ void worker_free(struct worker *w) {
     releases_free(w);
     keepings_free(w);
     larges_free(w);
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
-        if (w->peers[a].channel) channel_close(w->peers[a].channel);
-        free(w->peers[a].topics);
-    }
+    peers_free(w);
     for (uint32_t s = 0; s < WORKER_MAX_SHARDS; s++)
         if (w->own[s]) shard_free(w->own[s]);
     wheel_free(&w->inflight);
@@ -317,39 +313,6 @@ bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
     return shard_compact(w, w->own[shard], budget);
 }
 
-/* --- peers -------------------------------------------------------------------------------------------------------- */
-
-void worker_peer_gone(struct worker *w, uint32_t acceptor) {
-    struct peer *p = &w->peers[acceptor];
-    if (!p->channel) return;
-    channel_close(p->channel);
-    p->channel = NULL;
-    w->peers_there &= ~((uint64_t)1 << acceptor);
-    p->stalled = NULL;
-    p->stalled_at = 0;
-    p->round_tail = 0;
-    p->joined_client = 0;
-    for (uint32_t n = 1; n < w->clients.arena.end; n++) {
-        const struct client *c = client_at(&w->clients, n);
-        if (c->acceptor == acceptor && clients_find(&w->clients, acceptor, c->conn) == n) client_gone(w, n);
-    }
-    for (uint32_t n = 0; n < p->topics_capacity; n++) opened_close(w, &p->topics[n]);
-    free(p->topics);
-    p->topics = NULL;
-    p->topics_capacity = 0;
-}
-
-bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd) {
-    if (acceptor >= BOARD_MAX_ACCEPTORS) return false;
-    worker_peer_gone(w, acceptor);
-    struct channel *channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_MESSAGE_BYTES);
-    if (!channel) return false;
-    channel_hold(channel);
-    w->peers[acceptor].channel = channel;
-    w->peers_there |= (uint64_t)1 << acceptor;
-    return true;
-}
-
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -522,6 +485,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->turns++;
     if (!w->failing) {
         busy = serve_now(w);
+        busy |= peers_leave(w);
         busy |= requests_resume(w);
         busy |= consumers_leave(w);
         busy |= finishes_go_on(w);

@@ -102,6 +102,9 @@ struct peer {
     uint32_t joined_client;        /* 0: something else has been answered since */
     bool full;                     /* nothing is to be pushed to it in this turn any more */
     uint64_t window_bytes;         /* of all its consumers */
+    uint32_t leaving,
+        closing; /* it is gone: the first client, and number of a topic's, that is yet to be let go; 0: it is there */
+    struct channel *next; /* of the acceptor that is heard when all are; NULL: none */
 };
 
 struct worker {
@@ -140,6 +143,7 @@ struct worker {
 
     struct peer peers[BOARD_MAX_ACCEPTORS + 1]; /* the last is NOBODY */
     uint64_t peers_there;                       /* those that have a channel, as bits */
+    uint64_t peers_leaving;                     /* those of which more is to be let go: see peer.c */
     uint64_t push_most_bytes;                   /* to one of them, before its consumers' windows are short */
     struct board *board;
     struct worker_board *count;
@@ -336,6 +340,9 @@ static inline void worker_walk(struct worker *w, uint64_t items) {
     w->walked += items;
 }
 
+/* peer.c: some of what acceptors that are gone had is let go. True if there is more. */
+bool peers_leave(struct worker *w);
+void peers_free(struct worker *w);
 /* requests.c. False: it cannot be done before a segment comes; ask again. */
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m);
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
