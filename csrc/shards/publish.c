@@ -91,16 +91,16 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
-    bool trims = t->ephemeral_count && !(how & ENTER_UNTRIMMED) && !delayed;
+    bool last = !(how & ENTER_WITH_MORE), trims = last && t->ephemeral_count && !delayed;
     if (delayed || trims) worker_walk(w, (delayed ? 64 : 1) * (uint64_t)t->subscription_count);
     if (!t->subscription_count) {
-        if (t->reader_count) topic_due(w, topic);
+        if (last && t->reader_count) topic_due(w, topic);
         if (waits) *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
         if (waits && t->ephemeral) trim_waiting(w, topic);
         return;
     }
     if (delayed) defer_for_all(w, t, seq, id);
-    if (!delayed || t->reader_count) topic_due(w, topic);
+    if (last && (!delayed || t->reader_count)) topic_due(w, topic);
     if (trims) trim_for_one(w, t);
 }
 
@@ -203,7 +203,7 @@ __attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, con
     t->message_bytes += one.content_bytes - one.headers_bytes;
     stream_enter(w, topic, seq, one.id, position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
-                     (m->kind == MSG_PUBLISH_MANY ? ENTER_UNTRIMMED : 0));
+                     (more ? ENTER_WITH_MORE : 0));
     queue_enter(w, topic, one.id, one.headers_bytes ? headers_packed(one.content) : 0, m->pri, m->delay_ns, position);
 }
 

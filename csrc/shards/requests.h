@@ -93,7 +93,8 @@ void tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct m
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2, ENTER_UNTRIMMED = 4 };
+/* WITH_MORE: others follow at once, and who is due for them, or has too many by then, is looked for behind the last. */
+enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2, ENTER_WITH_MORE = 4 };
 /* A message that is in the log comes into its topic's stream, if that is where it goes. */
 void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
                   enum stream_entry how);
