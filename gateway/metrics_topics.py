@@ -6,7 +6,6 @@ workers for those alone, and for a second at most.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 from mq_shards.gateway.ages import Name, look_up, waits_in_channel, waits_in_topic
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
-from mq_shards.gateway.console.names import raw, shown
+from mq_shards.gateway.console.names import shown
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-_ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
 AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
 
 _TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
@@ -79,14 +77,6 @@ async def look_at_ages(broker: Broker, of: Shown, begin: dict[int, Name]) -> Non
     of.ages_s |= await look_up(broker, [name for name, waits in every.items() if waits], begin, AGES_S)
 
 
-def label(name: str) -> str:
-    """As people see it; of two names no two are alike, for a series is there once."""
-    seen = shown(name)
-    if raw(seen) == name and _ESCAPED.search(seen) is None:
-        return seen
-    return "".join(f"\\x{ord(c):02x}" if c >= "\x80" or c == "\\" else c for c in name)
-
-
 Family = Callable[[bool, str, str, Sequence[str], Iterable[tuple[Sequence[str], float]]], "Metric"]
 
 
@@ -94,13 +84,13 @@ def families(of: Shown, family: Family) -> Iterator[Metric]:
     yield family(False, "topics_not_shown", "Topics and tubes that have no figures of their own here.", (),
                  [((), float(of.hidden_topics))])  # fmt: skip
     for figure, rises, name, help_text in _TOPIC:
-        yield family(rises, name, help_text, ("topic",), [((label(t.name),), float(figure(t))) for t in of.topics])
-    ages = [(tuple(map(label, names)), age_s) for names, age_s in of.ages_s.items()]
+        yield family(rises, name, help_text, ("topic",), [((shown(t.name),), float(figure(t))) for t in of.topics])
+    ages = [(tuple(map(shown, names)), age_s) for names, age_s in of.ages_s.items()]
     of_topics, of_channels = ([one for one in ages if len(one[0]) == labels] for labels in (1, 2))
     yield family(False, "topic_oldest_seconds", _TOPIC_OLDEST, ("topic",), of_topics)
     yield family(False, "channels_not_shown", "Channels of those topics that have no figures of their own here.", (),
                  [((), float(of.hidden_channels))])  # fmt: skip
     for figure_of, rises, name, help_text in _CHANNEL:
-        rows = [((label(topic), label(channel.name)), float(figure_of(channel))) for topic, channel in of.channels]
+        rows = [((shown(topic), shown(channel.name)), float(figure_of(channel))) for topic, channel in of.channels]
         yield family(rises, name, help_text, ("topic", "channel"), rows)
     yield family(False, "channel_oldest_seconds", _CHANNEL_OLDEST, ("topic", "channel"), of_channels)

@@ -8,6 +8,7 @@ was begun in which these seqs were given out; `topics` has the next seq of each,
 `begin`, in the end of the first micro-batch, is where that begins, which Spark does not keep. `absent`: the query went
 on without this broker, whose place is kept. `owner` is the query to brokers' named readers.
 
+Where names of topics are not ASCII it is of version 3; version 2 has a letter for each of their bytes.
 Version 1 was {"orders": 1200}, with several brokers {"orders@a:4180": 1200}, and named no broker.
 """
 
@@ -22,6 +23,7 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.topics import Key
 
 VERSION: Final = 2
+VERSION_OF_TEXT: Final = 3  # where a topic's name is not ASCII: it is text, and before was a letter for each byte
 Json = dict[str, Any]
 Logs = dict[tuple[str, int], str]  # by broker and shard
 
@@ -41,7 +43,8 @@ class Offset:
     def encode(self) -> Json:
         """The same offset is the same text, since Spark compares texts."""
         brokers = sorted({key.broker for key in self.seqs} | set(self.addresses))
-        found: Json = {"version": VERSION, "brokers": {broker: self._of(broker) for broker in brokers}}
+        version = VERSION if all(key.topic.isascii() for key in self.seqs) else VERSION_OF_TEXT
+        found: Json = {"version": version, "brokers": {broker: self._of(broker) for broker in brokers}}
         if self.owner:
             found["owner"] = self.owner
         if self.begin is not None:
@@ -66,9 +69,10 @@ class Offset:
         """`brokers`: those of the query, by id, to whom version 1 must be of. Raises OptionError."""
         if not isinstance(found.get("brokers"), dict):
             return _version_1(found, brokers)
-        if found.get("version") != VERSION:
+        version = found.get("version")
+        if version not in (VERSION, VERSION_OF_TEXT):
             raise OptionError(
-                f"the checkpoint's offsets are of version {found.get('version')!r}; this reads {VERSION} and 1. "
+                f"the checkpoint's offsets are of version {version!r}; this reads 1 to {VERSION_OF_TEXT}. "
                 "Go on with the program that wrote them"
             )
         seqs: dict[Key, int] = {}
@@ -77,9 +81,10 @@ class Offset:
         for broker, of in found["brokers"].items():
             logs |= {(broker, int(shard)): log for shard, log in of["logs"].items()}
             for topic, place in of["topics"].items():
-                seqs[Key(broker, topic)] = place if isinstance(place, int) else place[0]
+                key = Key(broker, topic if version == VERSION_OF_TEXT else _text(topic))
+                seqs[key] = place if isinstance(place, int) else place[0]
                 if not isinstance(place, int):
-                    complete[Key(broker, topic)] = place[1]
+                    complete[key] = place[1]
         return Offset(
             seqs, complete, logs,
             {broker: of["at"] for broker, of in found["brokers"].items()},
@@ -99,6 +104,16 @@ class Offset:
         )
 
 
+def _text(topic: str) -> str:
+    """Of a name with a letter for each byte."""
+    if topic.isascii():
+        return topic
+    try:
+        return topic.encode("latin-1").decode()
+    except ValueError:
+        return topic
+
+
 def _version_1(found: Json, brokers: Mapping[str, Address]) -> Offset:
     keys = {name: _key(name, found, brokers) for name in found}
     return Offset(
@@ -112,7 +127,7 @@ def _key(name: str, found: Json, brokers: Mapping[str, Address]) -> Key:
     of_several = all(_address(name) is not None for name in found)
     if not of_several:
         if len(brokers) == 1:
-            return Key(next(iter(brokers)), name)
+            return Key(next(iter(brokers)), _text(name))
         raise OptionError(
             "brokers: the checkpoint is of one broker, and does not say which. Start the query with that one alone, "
             "until it has done a micro-batch; from then on the checkpoint knows it, and others may be added"
@@ -120,7 +135,7 @@ def _key(name: str, found: Json, brokers: Mapping[str, Address]) -> Key:
     topic, _, at = name.rpartition("@")
     for broker, address in brokers.items():
         if address == _address(name):
-            return Key(broker, topic)
+            return Key(broker, _text(topic))
     raise OptionError(
         f"brokers: the checkpoint has topic {topic} of {at}, which is not among them. Start the query with the brokers "
         "it had, at the addresses they had, until it has done a micro-batch; from then on the checkpoint knows them by "

@@ -1,20 +1,45 @@
-"""Names of topics as people see them. A worker gives bytes; those that are UTF-8 are shown as such."""
+"""Names of topics as people see them. A worker gives bytes; those that are UTF-8 are shown as such, and of two names no
+two are shown alike: whoever reads what is called so reads no other."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+# What a name that is shown as it is must not have in it, as it could be that of other bytes.
+_ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
+
 
 def shown(name: str) -> str:
-    """Of a name as a catalog has it, a character for each byte.
+    r"""Of a name as a catalog has it, a character for each byte.
 
-    >>> [shown("caf\\xc3\\xa9"), shown("caf\\xe9")]
-    ['café', 'café']
+    >>> [shown("caf\xc3\xa9"), shown("caf\xe9"), shown("a\\b"), shown("\\xe9")]
+    ['café', 'caf\\xe9', 'a\\b', '\\x5cxe9']
     """
-    try:
-        return name.encode("latin-1").decode()
-    except ValueError:
+    if name.isascii() and "\\" not in name:
         return name
+    try:
+        text = name.encode("latin-1").decode()
+        if _ESCAPED.search(text) is None:
+            return text
+    except ValueError:
+        pass
+    return "".join(f"\\x{ord(c):02x}" if c >= "\x80" or c == "\\" else c for c in name)
 
 
-def raw(name: str) -> str:
-    """A character for each byte of what `shown` made of it, if that was UTF-8."""
-    return name.encode(errors="replace").decode("latin-1")
+def is_escaped(text: str) -> bool:
+    """Whether it is what `shown` makes of a name that is no text."""
+    return _ESCAPED.search(text) is not None
+
+
+def raw(text: str) -> str:
+    r"""The name, a character for each byte, that is shown so.
+
+    >>> [raw("café"), raw("caf\\xe9") == "caf\xe9", raw("\\x5cxe9")]
+    ['cafÃ©', True, '\\xe9']
+    """
+    if is_escaped(text) and text.isascii():
+        name = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+        if shown(name) == text:
+            return name
+    return text.encode(errors="replace").decode("latin-1")

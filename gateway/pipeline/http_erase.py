@@ -12,7 +12,7 @@ from mq_shards.acceptor.access.rights import MANAGE, READ
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check, may, owner_of
 from mq_shards.gateway.broker import Broker, BrokerError, TopicNotFoundError
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.handling import Handler
@@ -36,23 +36,24 @@ class HttpErase:
         }
 
     async def _erase(self, request: Request, fields: dict[str, str]) -> Answer:
-        name = fields["name"]
-        check(request, MANAGE, shown(name))
+        name = raw(fields["name"])
+        called = shown(name)
+        check(request, MANAGE, called)
         if not name or "\n" in name:
-            raise HttpError(404, f"there is no topic {name!r}")
+            raise HttpError(404, f"there is no topic {called!r}")
         by = owner_of(request)
         async with self._erasing:
-            is_there = await self._delete(shown(name))
+            is_there = await self._delete(called)
             loop = asyncio.get_running_loop()
             found = await loop.run_in_executor(self._threads, lambda: self._view().erase(name, by))
         if found is None and not is_there:
-            raise HttpError(404, f"there is no topic {name}")
+            raise HttpError(404, f"there is no topic {called}")
         records, until = (0, 0) if found is None else (found.records, found.latest)
         log.warning(
             "topic %.200r is erased: %d messages up to seq %d, by %s at %s",
-            shown(name), records, until, by or "nobody in particular", request.peer,
+            called, records, until, by or "nobody in particular", request.peer,
         )  # fmt: skip
-        return json_answer({"topic": name, "erased": records, "until": until})
+        return json_answer({"topic": called, "erased": records, "until": until})
 
     async def _delete(self, topic: str) -> bool:
         """False: it is in the log alone, or nowhere."""
@@ -68,7 +69,7 @@ class HttpErase:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._threads, lambda: self._view().erasures())
         erased = [
-            {"topic": topic, "until": erasure.until, "erased_ns": erasure.erased_ns, "by": erasure.by}
+            {"topic": shown(topic), "until": erasure.until, "erased_ns": erasure.erased_ns, "by": erasure.by}
             for topic, erasure in sorted(found.items())
             if may(request, READ, shown(topic))
         ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import orjson
 from mq_shards.acceptor.access.rights import READ
 from mq_shards.gateway.access import check, check_owner, owner_of
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -59,23 +59,25 @@ class HttpReaders:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def _list(self, request: Request, fields: dict[str, str]) -> Answer:
-        return json_answer({"readers": await self._in_thread(_readers_json, self._view, self._data_dir)})
+        found = await self._in_thread(_readers_json, self._view, self._data_dir)
+        return json_answer({"readers": [_told(reader) for reader in found]})
 
     async def _get(self, request: Request, fields: dict[str, str]) -> Answer:
         found = await self._in_thread(_reader_json, self._view, self._data_dir, fields["name"])
         if found is None:
             raise HttpError(404, f"there is no reader {fields['name']}")
-        return json_answer(found)
+        return json_answer(_told(found))
 
     async def _put(self, request: Request, fields: dict[str, str]) -> Answer:
         readers.check_name(fields["name"])
         async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             try:
-                topics = readers.decode_topics(orjson.loads(body))
+                said = readers.decode_topics(orjson.loads(body))
             except ValueError:
                 raise HttpError(400, "the body is not JSON") from None
         owner = fields.get("owner", "")
         readers.check_owner(owner)
+        topics = {raw(topic): seq for topic, seq in said.items()}
         for topic in topics:
             check(request, READ, shown(topic))
         async with self._changing:
@@ -85,7 +87,7 @@ class HttpReaders:
                 raise HttpError(409, f"reader {fields['name']} is another's now, which began after this one")
             user = user or owner_of(request)
             await self._in_thread(readers.save, self._data_dir, fields["name"], topics, owner, user)
-        return json_answer({"name": fields["name"], "topics": topics})
+        return json_answer({"name": fields["name"], "topics": said})
 
     async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
         async with self._changing:
@@ -96,6 +98,11 @@ class HttpReaders:
             if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):
                 raise HttpError(404, f"there is no reader {fields['name']}")
         return json_answer({})
+
+
+def _told(reader: dict[str, Any]) -> dict[str, Any]:
+    of_topics = {name: {shown(topic): seq for topic, seq in reader[name].items()} for name in ("topics", "unread")}
+    return reader | of_topics
 
 
 def _owners_of(data_dir: Path, name: str) -> tuple[str, str]:

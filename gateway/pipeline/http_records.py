@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.acceptor.access.rights import READ
 from mq_shards.gateway.access import check, may, user_of
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -50,8 +51,8 @@ class HttpRecords:
         }
 
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
-        token, prefix = fields.get("since", ""), fields.get("prefix", "")
-        names = set(fields["topics"].split(",")) if "topics" in fields else None
+        token, prefix = fields.get("since", ""), raw(fields.get("prefix", ""))
+        names = {raw(name) for name in fields["topics"].split(",")} if "topics" in fields else None
         # What may be read is listed. Whoever may read something else than before has seen nothing yet.
         readable = _readable(request)
         if readable:
@@ -71,7 +72,7 @@ class HttpRecords:
                     "changes": listing.token + (f"~{readable}" if readable else ""),
                     "whole": listing.whole,
                     "topics": [_topic_json(topic) for topic in listing.topics if asked(topic.name)],
-                    "gone": [name for name in listing.gone if asked(name)],
+                    "gone": [shown(name) for name in listing.gone if asked(name)],
                 }
             )
 
@@ -82,7 +83,7 @@ class HttpRecords:
         loop = asyncio.get_running_loop()
         place = await loop.run_in_executor(self._threads, lambda: self._view().place_of(topic, timestamp_ns))
         if place is None:
-            raise HttpError(404, f"there is no topic {topic}")
+            raise HttpError(404, f"there is no topic {shown(topic)}")
         return json_answer({"seq": place.seq, "until": place.until})
 
     async def _records(self, request: Request, fields: dict[str, str]) -> None:
@@ -93,7 +94,7 @@ class HttpRecords:
         async with self._replies:
             found = await loop.run_in_executor(self._threads, self._find, topic, first, until, max_bytes)
             if found is None:
-                raise HttpError(404, f"there is no topic {topic}")
+                raise HttpError(404, f"there is no topic {shown(topic)}")
             with found.runs, self._way:
                 from mq_shards.gateway.pipeline.send_records import send
 
@@ -124,8 +125,9 @@ class HttpRecords:
 def _topic_name(request: Request, fields: dict[str, str]) -> str:
     if not fields.get("topic"):
         raise HttpError(400, "which topic?")
-    check(request, READ, shown(fields["topic"]))
-    return fields["topic"]
+    name = raw(fields["topic"])
+    check(request, READ, shown(name))
+    return name
 
 
 def _readable(request: Request) -> str:
@@ -138,7 +140,7 @@ def _readable(request: Request) -> str:
 
 def _topic_json(topic: Topic) -> dict[str, Any]:
     return {
-        "topic": topic.name,
+        "topic": shown(topic.name),
         "shard": topic.shard,
         "earliest": topic.earliest,
         "complete": topic.complete,
@@ -206,4 +208,4 @@ def _asked(body: bytes) -> tuple[list[Asked], int]:
             raise HttpError(400, WANTED)
     if not all(isinstance(of.topic, str) and of.topic for of in asked):
         raise HttpError(400, WANTED)
-    return asked, min(max_bytes, MAX_REPLY_BYTES)
+    return [replace(of, topic=raw(of.topic)) for of in asked], min(max_bytes, MAX_REPLY_BYTES)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.console.names import is_escaped
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
 
 HEAD: Final = struct.Struct("<HHII")
@@ -27,8 +28,9 @@ SECTION_BYTES: Final = 1 << 20
 BODY_SECTIONS: Final = 1 << 16  # in one body
 READ_BYTES: Final = 64 << 10
 ANY_SIZE: Final = (1 << 32) - 1
-# What a client of any protocol here may call a topic.
-_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
+# What most call a topic.
+_USUAL_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class SectionsError(Exception):
@@ -56,7 +58,7 @@ def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
         if section.end > len(body):
             raise SectionsError(f"the body ends in the middle of a section, which begins at {at}")
         if section.topic not in names:
-            if _NAME.fullmatch(section.topic) is None:
+            if not _is_name(section.topic):
                 raise SectionsError(f"{section.topic[:80]!r} is not a topic's name")
             names.add(section.topic)
         size = section.end - section.data
@@ -95,6 +97,17 @@ def split(data: bytes) -> tuple[Section, bytes]:
     if section.end != len(data):
         raise SectionsError("a section is not what it was when it was staged")
     return section, data[section.data :]
+
+
+def _is_name(name: bytes) -> bool:
+    """Whether a client of any protocol here may call a topic so, as text: see console/names.py."""
+    if _USUAL_NAME.fullmatch(name) is not None:
+        return True
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return False
+    return text != "" and _CONTROL.search(text) is None and not is_escaped(text)
 
 
 def _decode(data: bytes, at: int) -> Section:

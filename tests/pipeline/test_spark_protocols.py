@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 import pytest
 from mq_shards.pipeline import archive as archive_job
 from mq_shards.pipeline import replay as replay_job
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.nats.wire import Wire as NatsWire
 from tests.nsq.servers import HOST
 from tests.nsq.wire import Wire as NsqWire
 from tests.pipeline.broker import Broker, broker_in
@@ -130,3 +133,28 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
             assert {name: said.get(name) for name in of if name not in ours and "." not in name} == {
                 name: value for name, value in of.items() if name not in ours and "." not in name
             }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_whatever_topics_are_called_they_are_archived_and_replayed(
+    spark: SparkSession, jobs_share: None, broker: Broker, ports: Ports, tmp_path: Path
+) -> None:
+    subjects = ["żółw", "a,b", "日本", "%41", '"<&>', "a=b:c", "'", "café", "\\", "1", "null", "*x*"]
+    names = [f"bound.names.{name}" for name in subjects]
+    with contextlib.closing(NatsWire(ports.nats)) as wire:
+        wire.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB _INBOX.1 1\r\n')
+        for name in names:
+            wire.send(f"PUB {name} _INBOX.1 {len(name.encode())}\r\n{name}\r\n".encode())
+        while wire.heard.data.count(b'"seq":0') < len(names):
+            assert not wire.heard.closed
+            wire.receive()
+    with NsqWire(broker.nsq_port) as nsq:
+        nsq.publish("__HIVE_DEFAULT_PARTITION__", b"__HIVE_DEFAULT_PARTITION__")
+    names.append("__HIVE_DEFAULT_PARTITION__")
+    to = str(tmp_path / "archive")
+    assert run_job(archive_job, broker, "--to", to, "--topics", orjson.dumps(names).decode()) == 0
+    assert run_job(replay_job, broker, "--from", to, "--prefix", "again.") == 0
+    read = spark.read.format("mqshards").option("brokers", broker.address)
+    found = read.option("topicPattern", "again[.].*").load().select("topic", "body").collect()
+    assert sorted((row.topic, bytes(row.body).decode()) for row in found) == sorted((f"again.{n}", n) for n in names)

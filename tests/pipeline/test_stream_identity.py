@@ -193,8 +193,8 @@ class TestVersion1:
 
 
 def test_offsets_of_a_later_version_are_refused(gateway: Gateway) -> None:
-    checkpoint = Checkpoint(['{"version": 3, "brokers": {}}'], done=1)
-    with pytest.raises(OptionError, match="offsets are of version 3; this reads 2 and 1"):
+    checkpoint = Checkpoint(['{"version": 4, "brokers": {}}'], done=1)
+    with pytest.raises(OptionError, match="offsets are of version 4; this reads 1 to 3"):
         run(checkpoint, brokers=gateway.address)
 
 

@@ -183,7 +183,7 @@ def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> 
         ("POST", "/v1/publish", b"\1", 400, "in the middle"),
         ("POST", "/v1/publish", encode([("t", b"x")])[:-1], 400, "in the middle"),
         ("POST", "/v1/publish", encode([("", b"x")]), 400, "not a topic's name"),
-        ("POST", "/v1/publish", encode([("a b", b"x")]), 400, "not a topic's name"),
+        ("POST", "/v1/publish", encode([("a\nb", b"x")]), 400, "not a topic's name"),
         ("POST", "/v1/publish", encode([("a" * 201, b"x")]), 400, "200 bytes at most"),
         ("POST", "/v1/publish", encode([("a" * 191 + "#ephemeral", b"x")]), 400, "200 bytes at most"),
         ("POST", "/v1/staged/long?at=0", encode([("a" * 201, b"x")]), 400, "200 bytes at most"),
