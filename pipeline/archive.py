@@ -25,6 +25,7 @@ from typing import Final
 
 import pyarrow as pa
 from mq_shards.pipeline import archive_manifest, telemetry
+from mq_shards.pipeline.archive_folders import folded
 from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError
@@ -135,7 +136,8 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
         source["maxOffsetsPerTrigger"] = str(options.max_messages)
     messages = spark.readStream.format("mqshards").options(**source).load()
     writer = (
-        messages.withColumn("date", sf.to_date("timestamp"))
+        folded(messages)
+        .withColumn("date", sf.to_date("timestamp"))
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
         .option("checkpointLocation", options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint")

@@ -21,6 +21,7 @@ from typing import Final
 
 import orjson
 from mq_shards.pipeline import telemetry
+from mq_shards.pipeline.archive_folders import unfolded, where_topic
 from mq_shards.pipeline.client import Client
 from mq_shards.pipeline.options import OptionError, names_of
 from mq_shards.pipeline.session import open_session
@@ -36,7 +37,6 @@ CUTS: Final = 5000  # chunks that a run plans at most
 PATIENCE_S: Final = 120.0
 _VERSION: Final = 1
 _US: Final = "ts_us"
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _SELECTION: Final = ("topics", "topic_pattern", "since", "until", "to_topic", "prefix")
 
 
@@ -157,12 +157,12 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
     found = spark.read.parquet(options.archive)
     if "batch_index" not in found.columns:  # of an archive that is older than batches, the newer files may have it
         found = spark.read.option("mergeSchema", True).parquet(options.archive)
-    # A topic of this name is a null in a partition's directory; nothing else is, as each message has a topic.
-    found = found.withColumn("topic", sf.coalesce("topic", sf.lit(_NULL)))
     if options.topics:
-        found = found.where(sf.col("topic").isin([*names_of("--topics", options.topics)]))
-    if options.topic_pattern:
-        found = found.where(sf.col("topic").rlike(f"^(?:{options.topic_pattern})$"))
+        found = where_topic(found, sf.col("topic").isin([*names_of("--topics", options.topics)]))
+    elif options.topic_pattern:
+        found = where_topic(found, sf.col("topic").rlike(f"^(?:{options.topic_pattern})$"))
+    else:
+        found = unfolded(found)
     if since is not None:
         found = found.where(sf.col("timestamp") >= sf.timestamp_micros(sf.lit(since)))
     if until is not None:
