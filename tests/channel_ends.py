@@ -62,7 +62,7 @@ class End:
         message[0] = header(number, len(body))[0]
         ffi.memmove(message + 1, body, len(body))
         lib.channel_sent(self.channel)
-        return ffi.new("struct growing *", lib.channel_growing(self.channel, place, message))
+        return ffi.new("struct growing *", [message, place, self.tail()])
 
     def receive(self) -> tuple[int, bytes] | None:
         message = lib.channel_receive(self.channel)

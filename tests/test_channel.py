@@ -343,6 +343,31 @@ def test_what_is_lent_is_overtaken_but_by_its_own_connection_and_by_what_follows
     assert receiver.receive_all() == [(6, b"")]
 
 
+def test_who_has_nothing_there_any_more_overtakes_what_is_lent_though_there_always_is_something(
+    pair: tuple[End, End],
+) -> None:
+    """Two are lent at any time; in the long run the connections of those before, and a CLOSE, keep nobody waiting."""
+    sender, receiver = pair
+    came: list[int] = []
+    sender.lend(0, LENT, conn=100)
+    sender.send(999, conn=3, kind=CLOSE)
+    for number in range(1, 8):
+        sender.lend(number, LENT, conn=100 + number)
+        while number - 1 not in came:
+            sender.publish()
+            came += [what for what, _ in receiver.receive_all()]
+        sender.send(1000 + number, conn=100 + number)  # that must wait, ...
+        sender.send(2000 + number, conn=100 + number - 3)  # ... and this not for ever
+    while 1007 not in came:
+        sender.publish()
+        came += [what for what, _ in receiver.receive_all()]
+    assert sorted(came) == sorted([*range(8), 999, *range(1001, 1008), *range(2001, 2008)])
+    for number in range(1, 8):
+        assert came.index(number) < came.index(1000 + number)
+    for number in (6, 7):
+        assert came.index(2000 + number) < came.index(number)
+
+
 def test_what_is_lent_goes_back_with_its_channel() -> None:
     sender, receiver = connect()
     sender.lend(1, LENT)

@@ -63,7 +63,7 @@ def test_what_waits_for_room_is_not_extended(pair: tuple[End, End]) -> None:
         sender.send(1, bytes(800))
     place = sender.tail()
     sender.send(2, b"12345678")
-    waits = ffi.new("struct growing *", lib.channel_growing(sender.channel, place, ffi.NULL))
+    waits = ffi.new("struct growing *", [ffi.NULL, place, sender.tail()])
     assert not extend(sender, waits, b"abcdefgh")
     sender.publish()
     came = receiver.receive_all()

@@ -34,7 +34,7 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     first->several = 1;
     first->body_bytes = (uint32_t)bytes;
     channel_sent(link->channel);
-    link->publishes = channel_growing(link->channel, place, first);
+    link->publishes = (struct growing){first, place, channel_tail(link->channel)};
     return (uint8_t *)(first + 1);
 }
 

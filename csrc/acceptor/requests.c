@@ -24,14 +24,14 @@ static struct request_each *room_for_first(struct worker_link *link, uint32_t co
     if (first == NULL) return NULL;
     *first = (struct message){.kind = MSG_REQUEST_EACH, .several = 1, .conn = conn, .body_bytes = ROOM_BYTES};
     channel_sent(link->channel);
-    link->requests = channel_growing(link->channel, place, first);
+    link->requests = (struct growing){first, place, channel_tail(link->channel)};
     return (struct request_each *)(void *)(first + 1);
 }
 
 static void send_alone(struct worker_link *link, const struct message *request) {
     uint64_t place = channel_tail(link->channel);
     channel_send(link->channel, request, NULL, 0);
-    link->requests = channel_growing(link->channel, place, NULL);
+    link->requests = (struct growing){NULL, place, channel_tail(link->channel)};
     link->requests_conn = request->conn;
 }
 

@@ -67,8 +67,9 @@ struct channel {
 
     uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
     struct queue overflow;
-    struct queue lane; /* what was lent, and what must not overtake it; */
-    uint64_t lane_of;  /* ... of these connections, a bit each: of some others too */
+    struct queue lane;   /* what was lent, and what must not overtake it; */
+    uint64_t lane_of[2]; /* ... of these connections, a bit each, and some others: now, and before lane_until */
+    uint64_t lane_queued, lane_moved, lane_until; /* bytes, ever */
     size_t lane_bytes; /* of it, those of memory of its own; and LENT_BYTES for each that was lent */
     struct channel_counters counters;
 
@@ -274,7 +275,7 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
         channel_break(channel);
         return;
     }
-    if (behind) channel->lane_bytes += whole;
+    if (behind) channel->lane_bytes += whole, channel->lane_queued += whole;
     *record = (struct ring_record){.bytes = (uint32_t)bytes, .flags = flags};
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
@@ -287,9 +288,9 @@ static uint64_t bit_of(uint32_t conn) {
  * is not to change before that is there, so nothing overtakes a CLOSE. */
 static bool goes_behind(struct channel *channel, const struct message *header, bool in_fragments) {
     if (channel->lane.first == NULL) return false;
-    if (header->kind == MSG_CLOSE) channel->lane_of = UINT64_MAX;
-    bool goes = in_fragments || (channel->lane_of & bit_of(header->conn)) != 0;
-    if (goes) channel->lane_of |= bit_of(header->conn);
+    if (header->kind == MSG_CLOSE) channel->lane_of[0] = UINT64_MAX;
+    bool goes = in_fragments || ((channel->lane_of[0] | channel->lane_of[1]) & bit_of(header->conn)) != 0;
+    if (goes) channel->lane_of[0] |= bit_of(header->conn);
     return goes;
 }
 
@@ -341,10 +342,6 @@ void channel_sent(struct channel *channel) {
     ring_commit(&channel->out, FRAGMENT_WHOLE);
 }
 
-struct growing channel_growing(const struct channel *channel, uint64_t place, struct message *message) {
-    return (struct growing){.message = message, .place = place, .tail = channel->out.tail};
-}
-
 bool channel_grows(const struct channel *channel, const struct growing *growing) {
     const bool is_last = channel->out.tail == growing->tail && growing->place < growing->tail;
     const bool unseen = growing->place >= channel->publishable;
@@ -388,8 +385,8 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
     size_t bytes = fragments_bytes(total, most);
     *chunk = (struct chunk){.lending = lending, .capacity = bytes, .end = bytes};
     chain(&channel->lane, chunk);
-    channel->lane_bytes += LENT_BYTES;
-    channel->lane_of |= bit_of(header->conn);
+    channel->lane_bytes += LENT_BYTES, channel->lane_queued += bytes;
+    channel->lane_of[0] |= bit_of(header->conn);
     return true;
 }
 
@@ -468,13 +465,18 @@ static void drain_lane(struct channel *channel) {
         size_t bytes = move_next(channel, lane->first);
         if (bytes == 0) return;
         moved += bytes;
+        channel->lane_moved += bytes;
         if (lane->first->lending == NULL) channel->lane_bytes -= bytes;
         lane->first->begin += bytes;
         if (lane->first->begin < lane->first->end) continue;
         if (lane->first->lending != NULL) channel->lane_bytes -= LENT_BYTES;
         drop_first(lane);
     }
-    if (lane->first == NULL) channel->lane_of = 0;
+    /* A lane that always has something in it knows no more than who has something in it now, or had a while ago. */
+    if (lane->first != NULL && channel->lane_moved < channel->lane_until) return;
+    channel->lane_of[1] = lane->first != NULL ? channel->lane_of[0] : 0;
+    channel->lane_of[0] = 0;
+    channel->lane_until = channel->lane_queued;
 }
 
 /* Publishes what may be seen and lies in the ring. */

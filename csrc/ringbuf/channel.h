@@ -74,10 +74,8 @@ void channel_sent(struct channel *channel);
  * seen it. Whoever sends keeps this, and knows what it is; all zeros at first. */
 struct growing {
     struct message *message; /* to be looked at while it grows */
-    uint64_t place, tail;    /* of the stream: where it begins and ends */
+    uint64_t place, tail;    /* of the stream: channel_tail() before it and behind it */
 };
-/* What was sent last, if it lies in the ring; `place` is the channel_tail() before it, and `message` was channel_reserve()'s. */
-struct growing channel_growing(const struct channel *channel, uint64_t place, struct message *message);
 bool channel_grows(const struct channel *channel, const struct growing *growing);
 /* Room behind the body of one that grows, which has so many bytes more from then on: both it and they are a multiple of 8. NULL, and
  * nothing changed: there is none. */

@@ -280,9 +280,8 @@ struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 struct growing {
     struct message *message;
-    ...;
+    uint64_t place, tail;
 };
-struct growing channel_growing(const struct channel *channel, uint64_t place, struct message *message);
 bool channel_grows(const struct channel *channel, const struct growing *growing);
 void *channel_grow(struct channel *channel, struct growing *growing, size_t bytes);
 bool channel_backlogged(struct channel *channel);
