@@ -63,9 +63,10 @@ def running(
     settings: Sequence[str] = (),
     listen: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    sync: str = "interval",
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
-    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers), "--sync", sync]
     command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
     command += ["--listen", f"nsq://127.0.0.1:{other_port}", "--listen", f"pulsar-http://127.0.0.1:{http_port}"]
     command += ["--listen", f"beanstalk://127.0.0.1:{beanstalk_port}"]
