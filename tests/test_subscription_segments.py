@@ -9,6 +9,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.subscriptions import Channels, delivered, drop_oldest, roll
+from tests.test_worker import OK, PUBLISH, SHARDS
+from tests.turns import deliver, depths
 
 
 @pytest.fixture()
@@ -74,3 +76,26 @@ def test_half_of_a_publish_of_many_does_not_count(bench: Channels) -> None:
     bench.restart()
     bench.sub(1, "t", "c", credit=100)
     assert {id for id, _ in delivered(bench.turn())} == {first, *again}
+
+
+def test_on_a_full_disk_what_is_finished_is_written_or_refused() -> None:
+    """Whoever was not refused has finished it, also after a crash."""
+    bench = Channels(ring_bytes=1 << 22)
+    bench.supply = lambda: lib.worker_refuse_segment(bench.worker, 0)  # type: ignore[method-assign]
+    channels = {1: "c", 2: "d", 3: "e"}
+    for conn, channel in channels.items():
+        assert bench.sub(conn, "t", channel) == OK
+    for size in (60_000, 5_000, 0):
+        status = OK
+        while status == OK:
+            slot = bench.raw(PUBLISH, 999, topic=bench.topic("t"), id=bench.next_id, body=bytes(size))
+            (status,) = [a.status for a in bench.turn() if a.slot == slot]
+            bench.next_id += SHARDS
+    left: dict[int, list[int]] = {}
+    for conn in channels:
+        ids = deliver(bench, conn)
+        left[conn] = [id for id in ids if [a.status for a in bench.fin(conn, id)] == [lib.STATUS_NO_SPACE]]
+    assert any(left.values()) and not all(left.values())
+    bench.restart()
+    assert depths(bench) == {channel: (len(left[conn]), 0, 0) for conn, channel in channels.items()}
+    bench.dispose()

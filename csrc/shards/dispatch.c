@@ -26,9 +26,11 @@ bool subscription_write(struct worker *w, uint32_t subscription) {
     if (s->cursor == s->logged_cursor && !s->ack_count) return true;
     enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
     if (result != LOG_OK) {
-        w->no_space |= !requests_await(w, shard, result);
+        shard->full = !requests_await(w, shard, result);
+        w->no_space |= shard->full;
         return false;
     }
+    shard->full = false;
     /* What is finished must have been passed when the log is read back. */
     if (s->cursor != s->logged_cursor) shard_log_cursor(w, shard, s);
     if (s->ack_count) shard_log_finish(w, shard, s);
@@ -59,6 +61,13 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
         }
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
+    /* Where no more segments can be had whether there is room at the end of the turn nobody knows. */
+    const struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    if ((shard->refused || shard->full) && !subscription_write(w, subscription)) {
+        s->ack_count--;
+        s->finished--;
+        return false;
+    }
     subscription_touched(w, subscription);
     return true;
 }

@@ -76,6 +76,7 @@ struct shard {
     bool dirty;   /* appended to in this turn */
     bool asked;   /* the segment that is wanted is being made */
     bool refused; /* a segment that was wanted could not be had: no space until one can */
+    bool full;    /* what a subscription has finished could not be written for that */
 };
 
 struct shard *shard_new(uint32_t number, uint32_t shards);

@@ -474,6 +474,11 @@ static void want_no_more(struct worker *w) {
     if (!log_large_goes_on(log) && !log_wants_segment(log)) w->wanting = NULL;
 }
 
+/* What was finished is not in the log, as the segment for it is being made: until it is there nobody hears of this turn. */
+static bool is_owed(const struct worker *w) {
+    return w->wanting && w->subscriptions.touched_first && !log_large_goes_on(w->wanting->log);
+}
+
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;
@@ -505,7 +510,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
          * with any answer. */
         if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
             subscriptions_write(w);
-            if (flush_logs(w)) publish_all(w);
+            if (flush_logs(w) && !is_owed(w)) publish_all(w);
         }
         busy |= dispatch(w);
         subscriptions_write(w);
@@ -514,7 +519,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     }
     durations_taken(&w->durations, w->count, now_ns, busy);
     w->failing = !flush_logs(w) || w->sync_failed;
-    if (!w->failing) {
+    if (!w->failing && !is_owed(w)) {
         release_all(w);
         let_out(w);
     }

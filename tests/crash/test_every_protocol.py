@@ -1,4 +1,4 @@
-"""Clients of all protocols at the same topics, while everything fails that may: processes die and hang, the disk is full,
+"""Clients of all protocols at the same topics, while all fails that may: processes die and hang, the disk is full,
 the clock is set, the broker comes back with another number of workers.
 
 What was kept comes to each queue, and what was finished does not come again.
