@@ -110,7 +110,7 @@
 /* To how many connections something is sent in a turn. Who comes later in it waits for the next turns, behind those who wait already;
  * of these so many at least have their turn, however many others come before them. */
 #define SENDS_PER_TURN      256u
-#define LATE_SENDS_PER_TURN 64u
+#define LATE_SENDS_PER_TURN 128u
 
 /* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
 #define EVENTS_PER_TURN   256

@@ -14,7 +14,7 @@ from mq_shards.ringbuf import ring
 from tests.nats.test_many_wanting import HANDED_PER_TURN, NATS, Client
 
 LISTENERS = 1500
-MOST_SENT = 2 * (256 + 64)  # csrc/acceptor/bounds.h, and of a test's turn the end is one of its own
+MOST_SENT = 2 * (256 + 128)  # csrc/acceptor/bounds.h, and of a test's turn the end is one of its own
 MOST_TURNS = 1000
 
 
