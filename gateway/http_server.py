@@ -32,6 +32,7 @@ from mq_shards.gateway.http_parse import (
     find_end,
     parse_head,
 )
+from mq_shards.gateway.http_places import Places
 
 # The limits. A connection has one request at a time, so they bound the requests in flight too.
 READ_BYTES: Final = 16 << 10  # of one connection, before its request is looked at: twice that at most
@@ -253,6 +254,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(UNSENT_BYTES)
         self.server.connections.add(self)
+        self.server.places.take(self)
         self.task = asyncio.get_running_loop().create_task(self._serve())
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -302,6 +304,7 @@ class _Connection(asyncio.BufferedProtocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self.server.connections.discard(self)
+        self.server.places.leave(self)
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
@@ -324,6 +327,8 @@ class _Connection(asyncio.BufferedProtocol):
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
+        # A head is waited for from its first byte on, however many of them come.
+        self.server.places.waits_for(self, has_asked=self.is_busy or self._has_served)
         while len(self.buffer) == before:
             if self._has_ended:
                 raise ConnectionResetError
@@ -332,6 +337,8 @@ class _Connection(asyncio.BufferedProtocol):
                 await self._waiter
             finally:
                 self._waiter = None
+        if self.is_busy:
+            self.server.places.heard(self)
 
     def take(self, most: int) -> bytes:
         data = bytes(memoryview(self.buffer)[:most])
@@ -367,6 +374,11 @@ class _Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def let_go(self) -> None:
+        # Not by close: who is encrypted may let that wait.
+        if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
@@ -414,6 +426,7 @@ class _Connection(asyncio.BufferedProtocol):
                     await self.more(READ_BYTES)
             if end > MAX_HEAD_BYTES:
                 raise BadRequestError(431)
+            self.server.places.heard(self)
             self._taken_head = self.take(end)
             return parse_head(self._taken_head)
         except (TimeoutError, ConnectionError):
@@ -448,6 +461,16 @@ class _Connection(asyncio.BufferedProtocol):
             pass
 
 
+class _Handshake:
+    """A connection that is being encrypted."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task: Final = task
+
+    def let_go(self) -> None:
+        self._task.cancel()
+
+
 class _Refused(asyncio.Protocol):
     """A connection too many."""
 
@@ -465,7 +488,7 @@ class HttpServer:
         self.connections: Final[set[_Connection]] = set()
         self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
         self.closing = False
-        self._max_connections = max_connections
+        self.places: Final = Places(max_connections)
         self._unsent_bytes = unsent_bytes
         self._listening: list[asyncio.Server] = []
         self._listening_secure: list[socket.socket] = []
@@ -515,13 +538,23 @@ class HttpServer:
                 loop.remove_reader(sock)
                 loop.call_later(ACCEPT_AGAIN_S, self._accept_again, sock, tls, listened)
                 return
-            if len(self.connections) + len(self._shaking) >= self._max_connections:
+            if not self.places.make_room():
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            task = loop.create_task(self._shake_hands(accepted, tls(), listened))
-            self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
+            self._begin_handshake(loop.create_task(self._shake_hands(accepted, tls(), listened)))
+
+    def _begin_handshake(self, task: asyncio.Task[None]) -> None:
+        handshake = _Handshake(task)
+        self.places.take(handshake)
+        self.places.waits_for(handshake, has_asked=False)
+        self._shaking.add(task)
+
+        def done(_: asyncio.Task[None]) -> None:
+            self.places.leave(handshake)
+            self._shaking.discard(task)
+
+        task.add_done_callback(done)
 
     def _accept_again(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
         if not self.closing:
@@ -544,7 +577,7 @@ class HttpServer:
 
     async def adopt(self, sock: socket.socket, received: bytes, listened: Arrival, returns: Returns | None) -> None:
         """Takes a connected socket over, from which so much has come already."""
-        if self.closing or len(self.connections) >= self._max_connections:
+        if self.closing or not self.places.make_room():
             sock.close()
             return
         loop = asyncio.get_running_loop()
@@ -556,7 +589,11 @@ class HttpServer:
             sock.close()  # it is gone
 
     def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
-        return _Refused() if len(self.connections) >= self._max_connections else _Connection(self, listened)
+        if not self.places.make_room():
+            return _Refused()
+        connection = _Connection(self, listened)
+        self.places.take(connection)  # many are accepted before the first of them is told
+        return connection
 
     async def close(self, patience_s: float) -> None:
         """Accepts no more, and waits that long for the requests that are being served."""
