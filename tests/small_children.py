@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import select
 import socket
 import sys
 import time
@@ -22,6 +21,8 @@ from mq_shards.ringbuf import Consumer, Producer
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor import journal, stopping, supervisor
 from mq_shards.supervisor.options.options import parse
+
+from tests.ready import readable
 
 STEP_S = 0.002
 ANSWER_S = 5.0
@@ -137,7 +138,7 @@ def acceptor(control: Control) -> None:
     listening: list[socket.socket] = []
     while True:
         watched: list[Control | socket.socket] = [control, *listening]
-        ready, _, _ = select.select(watched, [], [])
+        ready = readable(watched)
         # All it has been told comes before any connection.
         while (arrived := control.receive_now()) is not None:
             told, fds = arrived

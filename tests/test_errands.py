@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +14,7 @@ from mq_shards.shards.errands import Errands
 from mq_shards.shards.store import DataDirectory, ShardStore, segment_name
 from mq_shards.shards.worker import READ_AHEAD_BYTES, SEGMENT_BYTES, Made, ShardFiles, Worker
 
+from tests.ready import readable
 from tests.subscriptions import Channels
 from tests.test_worker import SHARDS
 
@@ -27,7 +27,7 @@ def errands() -> Iterator[Errands]:
 
 
 def settle(errands: Errands) -> None:
-    assert select.select([errands.fileno()], [], [], 60)[0]
+    assert readable([errands], 60)
     errands.settle()
 
 

@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import json
 import os
-import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 
 from tests import servers
 from tests.access.broker import BOSS, CLERK, HOST, NOBODY, PATIENCE_S, SHOP, Guarded, Person, guarded
+from tests.ready import readable
 from tests.servers import free_port
 
 OPEN = "--insecure=nsq-http"
@@ -207,7 +207,7 @@ def test_who_loses_the_right_in_a_large_body_is_told_and_others_go_on(tmp_path: 
 
             def is_answered() -> bool:
                 sock.sendall(b"z")  # with it, it is looked at again who may
-                return bool(select.select([sock], [], [], 0.05)[0])
+                return bool(readable([sock], 0.05))
 
             servers.wait_until(is_answered, "it is refused", PATIENCE_S)
             assert sock.recv(4000).startswith(b"HTTP/1.1 403 ")

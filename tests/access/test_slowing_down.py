@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import select
 import socket
 from pathlib import Path
 
 from tests.access.broker import BOSS, CLERK, HOST, PATIENCE_S, SHOP, guarded
+from tests.ready import readable
 from tests.servers import wait_until
 
 ATTACKERS = {"http": "127.0.0.5", "nats": "127.0.0.6", "nsq": "127.0.0.7"}
@@ -66,7 +66,7 @@ def test_guesses_by_several_protocols_and_processes_are_counted_together(tmp_pat
         wait_until(have_begun, "some were refused, and the others wait", 60)
         http = b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n\r\n"
         with contextlib.closing(guess(broker.ports["http"], http, attacker)) as client:
-            assert select.select([client], [], [], 1.5)[0] == [], "it waits behind those of the acceptors"
+            assert readable([client], 1.5) == [], "it waits behind those of the acceptors"
         with contextlib.closing(guess(broker.ports["http"], http, "127.0.0.9")) as client:
             assert client.recv(100).startswith(b"HTTP/1.1 401"), "who comes from elsewhere does not"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from tests.nats.leaf_wire import OWN
 from tests.nats.route_wire import ID, TIMEOUT_S, RouteWire, line
+from tests.ready import readable
 from tests.servers import wait_until
 
 NONCE = "bm9uY2Vub25jZQ"
@@ -101,7 +101,7 @@ class HubPort:
 
     def is_alone(self, seconds: float) -> bool:
         """Nobody else comes for so long."""
-        return not select.select([self._socket], [], [], seconds)[0]
+        return not readable([self._socket], seconds)
 
     def close(self) -> None:
         self._socket.close()

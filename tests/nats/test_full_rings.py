@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from tests.nats.scenes import QUIET
 from tests.nats.servers import NatsServer, running
 from tests.nats.test_mesh import all_children
 from tests.nats.wire import Wire
+from tests.ready import writable
 from tests.servers import comm_of, wait_until
 
 RING_BYTES = 64 << 10
@@ -79,7 +79,7 @@ class Publisher:
         while not self.is_done and time.monotonic() - last < STALLED_S:
             if self.push():
                 last = time.monotonic()
-            select.select([], [self.wire.socket], [], 0.05)
+            writable([self.wire.socket], 0.05)
 
 
 class Listener:

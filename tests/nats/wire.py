@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 from dataclasses import dataclass, field
 
 from tests.nats.scenes import Scene
+from tests.ready import readable
 
 TIMEOUT_S = 30.0  # what does not come is a failure, what comes late is a busy machine
 
@@ -62,7 +62,7 @@ class Wire:
         self.heard.closed |= not data
 
     def receive_what_is_there(self) -> None:
-        while not self.heard.closed and select.select([self.socket], [], [], 0)[0]:
+        while not self.heard.closed and readable([self.socket], 0):
             self.receive()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from tests.pulsar import real
 from tests.pulsar.record_admin import play as request
 from tests.pulsar.wire import Frame, Wire, entry_of, metadata, send_frame
 from tests.pulsar.wire_scenes import SCENES, Step
+from tests.ready import readable
 
 TRANSCRIPTS: Final = Path(__file__).with_name("wire_transcripts.json")
 PATIENCE_S: Final = 60  # more than it takes to find out that somebody in the way is not alive
@@ -45,9 +45,7 @@ class Attended(Wire):
         while True:
             if self._is_whole():
                 return super().receive()
-            ready, _, _ = select.select(
-                [one.socket for one in self._others], [], [], max(deadline - time.monotonic(), 0)
-            )
+            ready = readable([one.socket for one in self._others], max(deadline - time.monotonic(), 0))
             if not ready:
                 raise TimeoutError
             if self.socket in ready:

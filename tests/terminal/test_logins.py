@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.access.broker import BOSS, CLERK, HOST, SHOP, Guarded, guarded
+from tests.ready import readable
 from tests.servers import wait_until
 from tests.terminal.commands import ENVIRONMENT, MQ, ROOT, done, run
 
@@ -50,7 +50,7 @@ def test_a_token_of_the_environment_or_of_an_argument_is_not_seen(broker: Guarde
         seen = Path(f"/proc/{tail.pid}/cmdline")
         wait_until(lambda: "tail" in seen.read_text() and CLERK.token not in seen.read_text(), "it is hidden", 60)
         assert tail.stdout is not None
-        wait_until(lambda: publish(broker) and select.select([tail.stdout], [], [], 0.2)[0], "it goes on", 60)
+        wait_until(lambda: publish(broker) and readable([tail.stdout], 0.2), "it goes on", 60)
         assert b"seen" in tail.stdout.readline()
     finally:
         tail.kill()
