@@ -53,6 +53,7 @@ LINES: dict[bytes, tuple[bytes, bool]] = {
     b"RS+\r\n": (UNKNOWN, True),
     b"+OK\r\n": (b"", False),
     b"-ERR 'x'\r\n": (b"", True),
+    b"-ERR\r\n": (UNKNOWN, True),
     b"INFO {\r\n": (b"", True),
     b"CONNECT {\r\n": (b"", True),
     b"rs+ $G a\r\n": (b"", False),

@@ -94,7 +94,7 @@ static const struct nats_word WORDS[] = {
     {VERB_PUB, "PUB", 3, true},          {VERB_HPUB, "HPUB", 4, true},  {VERB_SUB, "SUB", 3, true},
     {VERB_UNSUB, "UNSUB", 5, true},      {VERB_PING, "PING", 4, false}, {VERB_PONG, "PONG", 4, false},
     {VERB_CONNECT, "CONNECT", 7, false}, {VERB_INFO, "INFO", 4, false}, {VERB_OK, "+OK", 3, false},
-    {VERB_ERR, "-ERR", 4, false},
+    {VERB_ERR, "-ERR", 4, true},
 };
 
 /* --- the other commands ------------------------------------------------------------------------------------------- */

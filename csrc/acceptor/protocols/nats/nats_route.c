@@ -68,7 +68,7 @@ static const struct nats_word WORDS[] = {
     {VERB_INFO, "INFO", 4, false},
     {VERB_CONNECT, "CONNECT", 7, false},
     {VERB_OK, "+OK", 3, false},
-    {VERB_ERR, "-ERR", 4, false},
+    {VERB_ERR, "-ERR", 4, true},
     {VERB_NOTHING, "A+", 2, true},
     {VERB_NOTHING, "A-", 2, true},
     {VERB_NOTHING, "SUB", 3, true},
