@@ -161,6 +161,19 @@ def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
     return verb.encode() + b" " + go_json(value) + b" \r\n"
 
 
+# What INFO says to clients, in the order of a nats-server: most of it only where there is something to say.
+INFO_ORDER: Final = (
+    "server_id", "server_name", "version", "proto", "go", "host", "port", "headers", "auth_required", "tls_required",
+    "tls_verify", "tls_available", "max_payload", "client_id", "client_ip", "nonce", "cluster", "connect_urls", "ldm",
+    "connect_info", "remote_account", "acc_is_sys", "api_lvl",
+)  # fmt: skip
+INFO_ALWAYS: Final = frozenset(("headers", "max_payload"))
+
+
+def info_line(said: Mapping[str, Any]) -> bytes:
+    return json_line("INFO", {name: said[name] for name in INFO_ORDER if name in INFO_ALWAYS or said.get(name)})
+
+
 def flags_of(options: Mapping[str, Any]) -> int:
     named = {
         "verbose": VERBOSE, "pedantic": PEDANTIC, "echo": ECHO, "headers": HEADERS, "no_responders": NO_RESPONDERS,

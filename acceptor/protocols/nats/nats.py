@@ -44,7 +44,7 @@ from mq_shards.acceptor.protocols.nats.client import (
     Client,
     Identity,
     flags_of,
-    json_line,
+    info_line,
     labels,
     server_id_of,
     server_row,
@@ -320,8 +320,9 @@ class Nats(Guarding):
         """To a client that expects it at any time; whether it does."""
         client = self._clients[conn]
         if client.connect_info:
-            info = {**self._info(conn, client, self._requires_tls(conn)), **more}
-            self._engine.reply(conn, json_line("INFO", info))
+            known = {"auth_required": self.logins.required(conn, client), "max_payload": self._max_payload(client)}
+            info = self._info(conn, client, self._requires_tls(conn))
+            self._engine.reply(conn, info_line({**info, **known, **more}))
         return client.connect_info
 
     def _say_event(self, what: str) -> None:
@@ -571,7 +572,9 @@ class Nats(Guarding):
         self._engine.resume(conn)
 
     def _info_line(self, conn: int, tls_required: bool) -> bytes:
-        return json_line("INFO", self._info(conn, self._clients[conn], tls_required))
+        client = self._clients[conn]
+        first = {"auth_required": self.logins.announced(conn, client), "nonce": client.nonce}
+        return info_line({**self._info(conn, client, tls_required), **first})
 
     def _info(self, conn: int, client: Client, tls_required: bool) -> dict[str, Any]:
         info = self.identity.info()
@@ -579,19 +582,13 @@ class Nats(Guarding):
             info["host"], info["port"] = self._websocket_address
             info |= {"tls_required": True, "tls_available": True} if tls_required else {}
         elif (tls := self._greetings.terms) is not None:
-            # The first two are left out where they are not so.
-            wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
-            info |= {name: True for name, so in wanted.items() if so}
-        if self.logins.announced(conn, client):
-            info["auth_required"] = True
-        if self.cluster.get("name"):
-            info["cluster"] = self.cluster["name"]
-        if urls := self._connect_urls(client.is_websocket):
-            info["connect_urls"] = urls
-        info["client_id"] = client.client_id
-        if client.nonce:
-            info["nonce"] = client.nonce
-        return info if client.is_unknown else {**info, "client_ip": client.host}
+            info |= {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
+        return info | {
+            "cluster": self.cluster.get("name"),
+            "connect_urls": self._connect_urls(client.is_websocket),
+            "client_id": client.client_id,
+            "client_ip": "" if client.is_unknown else client.host,
+        }
 
     def _urls_of_others(self, client: Client) -> list[str]:
         return list(self.cluster.get("ws_urls" if client.is_websocket else "urls", ()))
@@ -668,17 +665,19 @@ class Nats(Guarding):
     def _limit(self, conn: int) -> None:
         """What all connections may, or less where its account may less; and what services it asks are told of it."""
         client = self._clients[conn]
-        limits = self.logins.limits(client.user)
-        payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
-        if limits.payload is not None:
-            payload = min(payload, limits.payload)
+        limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
         if limits.subscriptions is not None:  # 0 are any number
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
-        self._engine.call(conn, "max-payload", payload)
+        self._engine.call(conn, "max-payload", self._max_payload(client))
         self._engine.call(conn, "max-subscriptions", subscriptions)
         is_told = client.account in self._told_of_askers
         who = asker(client, self.identity.server_name, self.cluster.get("name", "")) if is_told else b""
         self._engine.call(conn, "info", 0, who)
+
+    def _max_payload(self, client: Client) -> int:
+        most: int = self._settings["max-payload"]
+        of_account = self.logins.limits(client.user).payload
+        return most if of_account is None else min(most, of_account)
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]
