@@ -52,6 +52,7 @@ class OwnTls(NamedTuple):
     key: str = "tls-key-file"
     optional: str = ""  # the flag that says that nobody has to be encrypted; none: it is so anyway
     demands: Sequence[str] = ()  # those by which everybody has to be, if one is set
+    only_demanded: bool = False  # nobody is encrypted unless one is set
 
 
 class OwnConfig(NamedTuple):
@@ -74,7 +75,7 @@ class Protocol(ABC):
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
     secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
-    own_tls: ClassVar[OwnTls | None] = None  # shows the certificate of the section tls, unless it is told of another
+    own_tls: ClassVar[Sequence[OwnTls]] = ()  # show the certificate of the section tls, unless they are told of another
     has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
     hands_over: ClassVar[bool] = False  # connections, to the gateway, which serves a part of it

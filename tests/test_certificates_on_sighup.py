@@ -21,6 +21,7 @@ from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.options.options import parse
 
 from tests import servers
+from tests.nats.websocket_wire import request
 from tests.nsq import certificates
 from tests.nsq.certificates import Certificates
 from tests.servers import Server, Shape, free_port, is_alive, wait_until
@@ -29,7 +30,7 @@ HOST: Final = "127.0.0.1"
 SHAPE: Final = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
 # Encrypted from the first byte; one of beanstalkd's has a certificate of its own.
 SECURE: Final = ("beanstalks", "https", "nsq-https", "pulsar-https", "nats-https")
-OTHERS: Final = ("nsq", "nats", "pulsar")
+OTHERS: Final = ("nsq", "nats", "pulsar", "nats-ws", "nats-leaf")
 OWN: Final = "beanstalks with its own"
 
 
@@ -58,6 +59,7 @@ def ask_nsq(plain: socket.socket) -> None:
 BEFORE_TLS: Final[dict[str, Callable[[socket.socket], object]]] = {
     "nsq": ask_nsq,
     "nats": lambda plain: until(plain, b"\r\n"),
+    "nats-leaf": lambda plain: until(plain, b"\r\n"),
 }
 
 
@@ -75,6 +77,14 @@ class Everywhere:
         except BaseException:
             plain.close()
             raise
+
+    def talk(self, kind: str, context: ssl.SSLContext | None) -> socket.socket:
+        """Past what is said before anything else."""
+        if context is not None:
+            return self.connect(kind, context)
+        plain = socket.create_connection((HOST, self.ports[kind]), timeout=60)
+        BEFORE_TLS.get(kind, lambda plain: None)(plain)
+        return plain
 
     def shown(self, kind: str) -> bytes:
         """Whoever signed it."""
@@ -178,6 +188,15 @@ def test_one_certificate_is_enough_and_nobody_has_to_be_encrypted(tmp_path: Path
             assert until(nats, b"PONG\r\n")
             nsq.sendall(b"  V2PUB seen\n\0\0\0\5hello")
             assert heard(nsq, 10).endswith(b"OK")
+            for secure in (False, True):
+                with broker.talk("nats-ws", one.context() if secure else None) as client:
+                    client.sendall(request())
+                    assert b" 101 " in until(client, b"\r\n\r\n")
+                    info = orjson.loads(until(client, b"\r\n").partition(b"INFO ")[2])
+                    assert info.get("tls_required", False) == secure
+                with broker.talk("nats-leaf", one.context() if secure else None) as client:
+                    client.sendall(b'CONNECT {"name":"leaf"}\r\nPING\r\n')
+                    assert until(client, b"PONG\r\n")
             plain = pulsar.Client(f"pulsar://{HOST}:{broker.ports['pulsar']}")
             plain.create_producer("seen").send(b"hello")
             plain.close()
@@ -249,6 +268,22 @@ def test_a_protocol_may_have_one_of_its_own_or_none_or_demand_more(tmp_path: Pat
     assert parse([*one, "--set=nats.tls-timeout=1s"]).settings["nats"]["allow-non-tls"]
     assert not parse([*one, "--set=nats.tls-verify=true"]).settings["nats"]["allow-non-tls"]
     assert parse([*one, "--set=nsq.tls-client-auth-policy=require"]).settings["nsq"]["tls-required"] == "true"
+
+
+def test_routes_show_the_certificate_of_all_when_something_is_said_of_how_they_encrypt(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path)
+    one = [f"--set=tls.cert={pair.server.cert}", f"--set=tls.key={pair.server.key}"]
+    name = "cluster-tls-cert-file"
+    assert not parse([*one, "--set=nats.cluster-tls-timeout=3s"]).settings["nats"][name]
+    ca = f"--set=nats.cluster-tls-ca-file={pair.authority}"
+    assert parse([*one, ca]).settings["nats"][name] == str(pair.server.cert)
+    with pytest.raises(OptionsError, match=r"needs nats\.cluster-tls-cert-file"):
+        parse([ca])
+    for part in ("websocket", "leaf"):
+        assert parse(one).settings["nats"][f"{part}-allow-non-tls"]
+        settings = parse([*one, f"--set=nats.{part}-tls-verify=true"]).settings["nats"]
+        assert settings[f"{part}-tls-cert-file"] and not settings[f"{part}-allow-non-tls"]
+        assert not parse([*one, f"--set=nats.{part}-tls-cert-file="]).settings["nats"][f"{part}-tls-cert-file"]
 
 
 def test_a_default_that_cannot_be_used_is_named_as_what_it_is(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:
         "jwt_cookie": settings["websocket-jwt-cookie"],
         "handshake_timeout": settings["websocket-handshake-timeout"],
         "auth_timeout": _whole(settings["websocket-auth-timeout"] / SECOND_NS),
-        "no_tls": not settings["websocket-tls-cert-file"],
+        "no_tls": not settings["websocket-tls-cert-file"] or settings["websocket-allow-non-tls"],
         "tls_map": settings["websocket-tls-verify-and-map"],
         "tls_pinned_certs": settings["websocket-tls-pinned-certs"],
         "same_origin": settings["websocket-same-origin"],

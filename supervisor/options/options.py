@@ -421,13 +421,16 @@ def _offer_tls(settings: Settings, said: Collection[tuple[str, str]]) -> None:
     if not cert or not key:
         return
     for name, protocol in PROTOCOLS.items():
-        own = protocol.own_tls
-        if own is None or (name, own.cert) in said or (name, own.key) in said:
-            continue
-        section = settings[name]
-        section |= {own.cert: cert, own.key: key}
-        if own.optional and all(section[demand] == protocol.options[demand].default for demand in own.demands):
-            section[own.optional] = True
+        for own in protocol.own_tls:
+            section = settings[name]
+            if (name, own.cert) in said or (name, own.key) in said:
+                continue
+            is_demanded = any(section[demand] != protocol.options[demand].default for demand in own.demands)
+            if own.only_demanded and not is_demanded:
+                continue
+            section |= {own.cert: cert, own.key: key}
+            if own.optional and not is_demanded:
+                section[own.optional] = True
 
 
 def _shards(given: int | None, settings: Settings) -> int | None:

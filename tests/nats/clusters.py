@@ -171,10 +171,10 @@ class Member:
 
 
 @contextlib.contextmanager
-def configured(kind: str, conf: str) -> Iterator[Member]:
-    """One, by a configuration file in which $PORT and $ROUTE_PORT are its ports."""
+def configured(kind: str, conf: str, options: Sequence[str] = ()) -> Iterator[Member]:
+    """One, by a configuration file in which $PORT and $ROUTE_PORT are its ports; `options` are of ours."""
     directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    member = Member(kind, directory, conf=conf)
+    member = Member(kind, directory, conf=conf, options=options)
     try:
         member.start()
         member.wait()

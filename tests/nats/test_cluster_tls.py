@@ -61,6 +61,21 @@ def encrypted(kinds: Sequence[str], certificates: Certificates, tls: str = "") -
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS, OURS)))
+def test_where_all_have_one_certificate_routes_show_that(kinds: tuple[str, str], certificates: Certificates) -> None:
+    pair = certificates.server
+    options = [
+        f"--set=tls.cert={pair.cert}", f"--set=tls.key={pair.key}",
+        f"--set=nats.cluster-tls-ca-file={certificates.authority}",
+    ]  # fmt: skip
+    plain = 'listen: "127.0.0.1:$PORT"\ncluster { name: xyz, listen: "127.0.0.1:$ROUTE_PORT" %s }'
+    first = conf(certificates) if kinds[0] == NEW_REAL else plain % ""
+    with configured(kinds[0], first, options) as one:
+        routes = f', routes: ["{one.route_url}"]'
+        with configured(kinds[1], plain % routes, options) as other:
+            meshed([one, other])
+
+
 @pytest.mark.parametrize(
     "kinds", mixtures((NEW_REAL, OURS), (OLD_REAL, OURS), (OURS, NEW_REAL, OURS_3), (OURS, OLD_REAL, OURS))
 )

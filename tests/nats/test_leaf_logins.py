@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 
-from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
 from tests.nats.jwts import Key
 from tests.nats.leaf_wire import LeafWire
 from tests.nats.operators import A, accounts, conf
@@ -117,6 +117,24 @@ def test_a_leaf_node_that_encrypts_is_one(kinds: tuple[str, str], first: str, ce
                 plain = socket.create_connection(("127.0.0.1", hub.route_port), timeout=30)
                 with contextlib.suppress(OSError), context.wrap_socket(plain, server_hostname="127.0.0.1") as bare:
                     assert bare.recv(100) == b""
+            for wire in wires:
+                wire.close()
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+@pytest.mark.parametrize("kinds", mixtures((OURS, NEW_REAL), (OURS, OLD_REAL), (OURS, OURS)))
+def test_where_all_have_one_certificate_a_leaf_node_may_encrypt(
+    kinds: tuple[str, str], encrypts: bool, certificates: Certificates
+) -> None:
+    text = LISTEN + 'leafnodes { listen: "127.0.0.1:$ROUTE_PORT" }'
+    one = ("--set", f"tls.cert={certificates.server.cert}", "--set", f"tls.key={certificates.server.key}")
+    with configured(kinds[0], text, one) as hub:
+        tls = f', tls {{ ca_file: "{certificates.authority}" }}' if encrypts else ""
+        remote = f'url: "nats-leaf://127.0.0.1:{hub.route_port}"{tls}'
+        leaf_text = f"{LISTEN.replace('hub', 'leafy')}leafnodes {{ remotes [ {{ {remote} }} ] }}"
+        with configured(kinds[1], leaf_text) as leaf:
+            wires = [client(member) for member in (hub, leaf)]
+            joined(*wires)
             for wire in wires:
                 wire.close()
 

@@ -104,6 +104,11 @@ TLS_OPTIONS: Final[Mapping[str, Kind]] = {
     },
 }  # fmt: skip
 
+# Any of these says that servers encrypt.
+TLS_DEMANDS: Final = tuple(
+    name for name in TLS_OPTIONS if name not in ("cluster-tls-cert-file", "cluster-tls-key-file", "cluster-tls-timeout")
+)
+
 OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-name": Text(
         "", "the cluster that routes make; servers of another are refused", "without blanks", is_cluster_name,

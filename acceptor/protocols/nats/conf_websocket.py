@@ -136,6 +136,8 @@ def finish_websocket(conf: Conf) -> None:
     no_tls = any(key.lower() == "no_tls" and item.content is True for key, item in value.block().items())
     if "websocket-tls-cert-file" not in conf.options and not no_tls:
         raise value.error("websocket needs a block tls, or no_tls: true")
+    if "websocket-tls-cert-file" not in conf.options:
+        conf.set("websocket-tls-cert-file", value, "")  # nor that of all
     for name in ("user", "token"):
         if conf.users and f"websocket-{name}" in conf.options:
             raise value.error(f"websocket has a {name} of its own, and there are users: it is one or the other")

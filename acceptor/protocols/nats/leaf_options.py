@@ -20,14 +20,16 @@ ORIGIN_SHIFT: Final = 16  # of what "join" is given
 # What is asked of JetStream is asked where a leaf node's clients are: there may be another on the other side.
 JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 RESERVED_CLUSTER: Final = "_"
-# Leaf nodes are encrypted where there is a certificate, all of them, and are few.
-NOT_THERE: Final[Mapping[str, Any]] = {"leaf-allow-non-tls": False, "leaf-tls-connection-rate-limit": 0}
+# Leaf nodes are few.
+NOT_THERE: Final[Mapping[str, Any]] = {"leaf-tls-connection-rate-limit": 0}
 
 TLS_OPTIONS: Final[Mapping[str, Kind]] = {
     f"{PREFIX}{name}": kind
     for name, kind in nats_tls_options.OPTIONS.items()
-    if f"{PREFIX}{name}" not in NOT_THERE and name not in ("tls-cert-file", "tls-handshake-first")
+    if f"{PREFIX}{name}" not in NOT_THERE and name not in ("tls-cert-file", "tls-handshake-first", "allow-non-tls")
 }
+# See tls_options.py.
+DEMANDS: Final = tuple(f"{PREFIX}{name}" for name in nats_tls_options.DEMANDS)
 
 
 
@@ -59,6 +61,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-dial-timeout": Duration(SECOND, MS, YEAR, "for a hub to take a connection"),
     "leaf-tls-cert-file": nats_tls_options.OPTIONS["tls-cert-file"],
     "leaf-tls-handshake-first": Flag(False, "INFO is said inside only"),
+    "leaf-allow-non-tls": Flag(False, "leaf nodes may do without"),
     **TLS_OPTIONS,
 }  # fmt: skip
 

@@ -169,6 +169,8 @@ class Leaves:
         if not command:
             self._opened(conn)
             return
+        if self._greetings.takes(conn, command):
+            return
         leaf = self._leaves[conn]
         word = command[:4].upper()
         try:
@@ -217,6 +219,8 @@ class Leaves:
         client.is_leaf = True
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
+        # Also of one who may encrypt, and says nothing.
+        leaf.auth_by_ns = time.monotonic_ns() + self._settings["leaf-tls-timeout"] + self._settings["leaf-auth-timeout"]
         if self._is_lame:
             self._end(leaf, "")
             return
@@ -237,7 +241,7 @@ class Leaves:
         """In the order in which nats-server has it; what is not so is left out."""
         terms, identity = self._greetings.terms, self._nats.identity
         optional: dict[str, Any] = {
-            "tls_required": terms is not None, "tls_verify": terms is not None and terms.verify,
+            "tls_required": terms is not None and terms.required, "tls_verify": terms is not None and terms.verify,
             "max_payload": self._settings["max-payload"], "ip": next(iter(self.own_urls), ""),
             "client_id": leaf.client.client_id, "cluster": self._cluster_name,
         }  # fmt: skip
@@ -425,7 +429,7 @@ class Leaves:
         settings, terms = self._settings, self._greetings.terms
         found: dict[str, Any] = {
             "host": self._bound[0], "port": self._bound[1], "auth_timeout": settings["leaf-auth-timeout"] / SECOND,
-            "tls_timeout": settings["leaf-tls-timeout"] / SECOND, "tls_required": terms is not None,
+            "tls_timeout": settings["leaf-tls-timeout"] / SECOND, "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify, "write_deadline": settings["leaf-write-deadline"],
         }  # fmt: skip
         return {name: value for name, value in found.items() if value}

@@ -28,7 +28,7 @@ import orjson
 from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import Setting
-from mq_shards.acceptor.protocol import Broker, OwnConfig, OwnTls, Settings
+from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import options as nats_options
 from mq_shards.acceptor.protocols.nats import orders, reasons
@@ -88,7 +88,7 @@ class Nats(Guarding):
     has_lame_duck = True
     reloadable = frozenset(options) - nats_options.FIXED
     secrets = nats_options.SECRETS
-    own_tls = OwnTls(optional="allow-non-tls", demands=nats_tls_options.DEMANDS)
+    own_tls = nats_options.OWN_TLS
     config_of = "nats-server"
 
     @classmethod
@@ -611,7 +611,7 @@ class Nats(Guarding):
 
     def _requires_tls(self, conn: int) -> bool:
         if self._clients[conn].is_websocket:
-            return self._websockets is not None and self._websockets.tls is not None
+            return self._websockets is not None and self._websockets.encryption(conn) is not None
         terms = self._greetings.terms
         return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
 

@@ -19,6 +19,7 @@ from mq_shards.acceptor.option_kinds import (
     Text,
     TextList,
 )
+from mq_shards.acceptor.protocol import OwnTls
 from mq_shards.acceptor.protocols.nats import (
     cluster_options as nats_cluster_options,
 )
@@ -67,6 +68,21 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     **nats_cluster_options.OPTIONS,
     **nats_leaf_options.OPTIONS,
 }
+
+# Clients, websockets and leaf nodes may encrypt if there is a certificate for all. Routes do when something is said of
+# how: both servers show a certificate, so that one for all cannot turn it on by itself.
+OWN_TLS: Final = (
+    OwnTls(optional="allow-non-tls", demands=nats_tls_options.DEMANDS),
+    *(
+        OwnTls(f"{part}-tls-cert-file", f"{part}-tls-key-file", f"{part}-allow-non-tls", demands)
+        for part, demands in (("websocket", nats_websocket_options.DEMANDS), ("leaf", nats_leaf_options.DEMANDS))
+    ),
+    OwnTls(
+        "cluster-tls-cert-file", "cluster-tls-key-file",
+        demands=nats_cluster_options.TLS_DEMANDS,
+        only_demanded=True,
+    ),
+)  # fmt: skip
 
 # What only a restart can change.
 FIXED: Final = frozenset({

@@ -13,10 +13,12 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.filters.websocket import CompressedWebsocket
+from mq_shards.acceptor.protocols.nats.greeting import HANDSHAKE_BYTE
 from mq_shards.acceptor.protocols.nats.websocket_options import PREFIX, tls_settings
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import (
     BROWSER_FRAME_BYTES,
@@ -81,6 +83,29 @@ class Handshake:
         return data if self.websocket is None else self.websocket.encode(data)
 
 
+class MayEncrypt(Upgrades):
+    """Some may do without: their first byte says whether they do."""
+
+    def __init__(self, decided: Callable[[int, bool], None], *args: Any) -> None:  # noqa: ANN401
+        """`decided`: whether a connection encrypts; its first bytes are taken when that returns."""
+        super().__init__(*args)
+        self._decided = decided
+        self._undecided: set[int] = set()
+
+    def wait_for(self, conn: int) -> None:
+        self._undecided.add(conn)
+
+    def input(self, conn: int, data: bytes) -> bool:
+        if conn in self._undecided and data:
+            self._undecided.discard(conn)
+            self._decided(conn, data[0] == HANDSHAKE_BYTE)
+        return super().input(conn, data)
+
+    def closed(self, conn: int) -> None:
+        self._undecided.discard(conn)
+        super().closed(conn)
+
+
 class Websockets:
     def __init__(
         self,
@@ -90,7 +115,7 @@ class Websockets:
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`upgraded`: what is said from then on is in frames, and the codec has its input when that returns."""
-        self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
+        self.upgrades: Final = MayEncrypt(self._decided, engine, self._shaken, self._refused, now_ns)
         self._engine = engine
         self._upgraded = upgraded
         self._now_ns = now_ns
@@ -109,7 +134,7 @@ class Websockets:
 
             self.tls = nats_tls.terms(tls_settings(settings), PREFIX)
         self._terms = Terms(
-            encrypted=self.tls is not None,
+            encrypted=False,  # until it is known of one
             same_origin=settings["websocket-same-origin"],
             allowed_origins=tuple(settings["websocket-allowed-origins"]),
             compression=settings["websocket-compression"],
@@ -123,8 +148,17 @@ class Websockets:
         heapq.heappush(self._deadlines, (until_ns, conn))
         if self.tls is None:
             self._expect_request(conn)
-        else:
+        elif self.tls.required:
             self.upgrades.shake_hands(conn, self.tls.make(), self._timeout_ns)
+        else:
+            self.upgrades.wait_for(conn)
+
+    def _decided(self, conn: int, encrypts: bool) -> None:
+        # Without a certificate any more: what has come is no request, and is answered as that.
+        if encrypts and self.tls is not None:
+            self.upgrades.shake_hands(conn, self.tls.make(), self._timeout_ns)
+        else:
+            self._expect_request(conn)
 
     def encryption(self, conn: int) -> VerifyingTls | None:
         return cast("VerifyingTls | None", self.upgrades.tls(conn))
@@ -186,7 +220,7 @@ class Websockets:
         try:
             if head is None:
                 raise too_large()
-            found = upgrade(head, self._terms)
+            found = upgrade(head, replace(self._terms, encrypted=self.encryption(conn) is not None))
             if self._handshakes[conn].has_more:
                 # A client waits for the answer; what comes before it may be somebody else's words.
                 raise UpgradeError("client sent data before handshake is complete", b"", ends=True)
@@ -210,7 +244,7 @@ class Websockets:
                 lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most
             )
             flags |= lib.WEBSOCKET_BY_FILTER | lib.WEBSOCKET_BY_PYTHON
-        elif self.tls is not None and self.encryption(conn) is not None:
+        elif self.encryption(conn) is not None:
             flags |= lib.WEBSOCKET_BY_FILTER
         if not self._engine.websocket(conn, frame_bytes, flags):
             self._engine.close_connection(conn)

@@ -42,6 +42,7 @@ def _tls(name: str) -> Kind:
 OPTIONS: Final[Mapping[str, Kind]] = {
     "websocket-tls-cert-file": File("the server's certificate: websockets are encrypted (wss)"),
     "websocket-tls-key-file": File("its key"),
+    "websocket-allow-non-tls": Flag(False, "clients of websockets may do without"),
     "websocket-tls-ca-file": File("who may have signed clients' certificates; none: whom the system trusts"),
     "websocket-tls-verify": Flag(False, "clients must show a certificate"),
     "websocket-tls-verify-and-map": Flag(False, "and it says which user they are"),
@@ -67,6 +68,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "websocket-auth-timeout": Duration(0, 0, YEAR, "for a CONNECT to come on a websocket; 0: auth-timeout"),
     "websocket-advertise": Text("", "HOST[:PORT] that connect_urls says of this server to clients of websockets"),
 }  # fmt: skip
+# See tls_options.py.
+DEMANDS: Final = ("websocket-tls-verify", "websocket-tls-verify-and-map", "websocket-tls-pinned-certs")
 SECRETS: Final = frozenset({"websocket-user", "websocket-password", "websocket-token"})
 
 

@@ -118,8 +118,8 @@ class Nsq(Protocol):
     example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
     options = nsq_options.OPTIONS
     instead = nsq_options.INSTEAD
-    own_tls = OwnTls("tls-cert", "tls-key")
-    reloadable = frozenset({own_tls.cert, own_tls.key})
+    own_tls = (OwnTls("tls-cert", "tls-key"),)
+    reloadable = frozenset({"tls-cert", "tls-key"})
     has_logins = True
 
     @classmethod

@@ -91,8 +91,8 @@ class Pulsar(Protocol):
         **pulsar_credentials.OPTIONS,
     }
 
-    own_tls = OwnTls()
-    reloadable = frozenset({own_tls.cert, own_tls.key})
+    own_tls = (OwnTls(),)
+    reloadable = frozenset({"tls-cert-file", "tls-key-file"})
     has_logins = True
 
     @classmethod

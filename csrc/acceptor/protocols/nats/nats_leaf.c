@@ -123,10 +123,26 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "solicited") == 0) r->flags |= ROUTE_HUB;
+    if (strcmp(what, "sniff-until-ns") == 0) { /* Python has the time */
+        r->flags |= ROUTE_SNIFF;
+        return CALL_DONE;
+    }
     if (strcmp(what, "publishing") != 0) return nats_route_call(a, c, what, k);
     nats_permissions_drop(r->publishing);
     r->publishing = nats_permissions_take(&route_server(a, c)->permissions, k->value);
     return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+/* One that may be encrypted, or not: its first byte says so. */
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct nats_route *r = route_of(c);
+    if ((r->flags & ROUTE_SNIFF) == 0) return nats_route_parse(a, c, data, bytes);
+    if (bytes == 0) return 0;
+    uint8_t line[6] = "SNIFF";
+    line[5] = *data;
+    r->flags &= ~(uint32_t)ROUTE_SNIFF;
+    reply_by_python(a, c, line, sizeof line);
+    return 0;
 }
 
 /* Why it has ended, where who connects again has to know. */
@@ -152,7 +168,7 @@ const struct codec nats_leaf_codec = {
     .python_keeps = true,
     .answer = nats_not_kept_routed,
     .replied = nats_kept_routed,
-    .parse = nats_route_parse,
+    .parse = parse,
     .started = nats_route_started,
     .set = nats_route_set,
     .call = call,

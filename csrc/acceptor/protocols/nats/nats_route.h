@@ -32,6 +32,7 @@ enum nats_route_flag {
     ROUTE_DENIED_SOME = 64, /* of what that one wants: each message is looked at */
     ROUTE_HUB = 128,        /* it is a hub's, whose leaf node this server is; with ROUTE_LEAF */
     ROUTE_LOOPED = 256,     /* it was ended because there is a circle */
+    ROUTE_SNIFF = 512,      /* Python wants to know a leaf node's first byte */
 };
 
 enum nats_route_counter {
