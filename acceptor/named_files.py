@@ -68,6 +68,11 @@ def keep(files: Files) -> None:
     _kept.update(files)
 
 
+def all_kept() -> Files:
+    """By path. They are the same until others are kept."""
+    return _kept
+
+
 @contextlib.contextmanager
 def kept(files: Files) -> Iterator[None]:
     """The same, for a while."""

@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from mq_shards.acceptor import certificate_times, named_files
 from mq_shards.acceptor.engine import Durations, Engine
 from mq_shards.gateway.broker import Broker, Ring
 from mq_shards.gateway.catalog import Topic
@@ -93,7 +94,7 @@ class Metrics:
                 await look_at_ages(self._broker, found, self._ages_from)
             others = [
                 *self._of_broker(figures, totals.draining, up), *self._of_loops(up),
-                *self._of_rings(await self._rings(up)), *_of_refused(refused), *beside,
+                *self._of_rings(await self._rings(up)), *_of_refused(refused), _of_certificates(), *beside,
             ]  # fmt: skip
             return await asyncio.to_thread(self._written, found, others)
 
@@ -194,6 +195,12 @@ def _of_refused(refused: Mapping[str, tuple[Mapping[str, int], Mapping[str, int]
             for process, counts in refused.items() for protocol, count in sorted(counts[place].items())
         ]  # fmt: skip
         yield _metric(True, name, help_text, ("protocol", "process"), rows)
+
+
+def _of_certificates() -> Metric:
+    rows = [((path,), end_s) for path, end_s in certificate_times.all_ends(named_files.all_kept())]
+    return _metric(False, "certificate_expiry_timestamp_seconds", "When the first certificate of a file is over.",
+                   ("file",), rows)  # fmt: skip
 
 
 def _metric(

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from mq_shards.acceptor import named_files
+from mq_shards.acceptor import certificate_times, named_files
 from mq_shards.acceptor.access import users_file
 from mq_shards.acceptor.access.rights import Users
 from mq_shards.acceptor.access.users_file import NAME
@@ -317,6 +318,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     with named_files.kept(files):
         _check_secure(listen, settings)
         _check_protocols(settings)
+    warnings += certificate_times.remarks(files, time.time())
 
     def count(name: str, maximum: int) -> int | None:
         return None if name not in top else between(top[name][0], whole(*top[name]), 1, maximum)

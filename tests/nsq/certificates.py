@@ -64,18 +64,20 @@ def sign(
     key: ec.EllipticCurvePrivateKey,
     issuer: x509.Certificate | None,
     issuer_key: ec.EllipticCurvePrivateKey,
+    ends: datetime.datetime | None = None,
 ) -> x509.Certificate:
-    """Without an issuer it is its own and may sign others."""
+    """Without an issuer it is its own and may sign others. `ends`: in two days, if it is not said."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
+    ends = now + datetime.timedelta(days=2) if ends is None else ends
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject if issuer is None else issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
+        .not_valid_before(min(now, ends) - datetime.timedelta(hours=1))
+        .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)

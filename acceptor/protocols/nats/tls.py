@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor import named_files
+from mq_shards.acceptor import certificate_times, named_files
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS, first_ns
 from mq_shards.acceptor.secure import load_certificate
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
+KEY_INFO: Final = 6  # of a certificate, behind its validity and its subject
 VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 
@@ -150,33 +151,8 @@ def _said(error: Exception) -> str:
 
 def key_digest(certificate: bytes) -> str:
     """Hexadecimal SHA-256 of the SubjectPublicKeyInfo of a certificate in DER (RFC 5280, 4.1)."""
-    return hashlib.sha256(_key_info(certificate)).hexdigest()
-
-
-def _key_info(certificate: bytes) -> bytes:
-    """The certificate is a sequence, the first thing in it another; in that, version, serial number, algorithm, issuer,
-    validity and subject come before it."""
-    at, _ = _content(certificate, 0)
-    at, _ = _content(certificate, at)
-    if certificate[at] == 0xA0:  # the version may be missing
-        at = _end(certificate, at)
-    for _ in range(5):
-        at = _end(certificate, at)
-    return certificate[at : _end(certificate, at)]
-
-
-def _content(der: bytes, at: int) -> tuple[int, int]:
-    """Where what begins at `at` has its content, and how much that is."""
-    length, at = der[at + 1], at + 2
-    if length < 0x80:
-        return at, length
-    count = length & 0x7F
-    return at + count, int.from_bytes(der[at : at + count], "big")
-
-
-def _end(der: bytes, at: int) -> int:
-    begin, length = _content(der, at)
-    return begin + length
+    begin = certificate_times.part(certificate, KEY_INFO)
+    return hashlib.sha256(certificate[begin : certificate_times.end(certificate, begin)]).hexdigest()
 
 
 # By ssl's names the attributes of a subject that people write otherwise (RFC 4514, 3).
