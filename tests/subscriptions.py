@@ -150,7 +150,7 @@ class Channels(Bench):
 
     def catalog(self) -> dict[str, Topic]:
         slot = self.raw(lib.MSG_CATALOG, 997, pri=1)
-        (answer,) = [a for a in self.turn() if a.slot == slot]
+        (answer,) = next(found for _ in range(1000) if (found := [a for a in self.turn() if a.slot == slot]))
         data, at, topics = answer.body, 0, {}
 
         def take(shape: struct.Struct) -> tuple[Any, ...]:

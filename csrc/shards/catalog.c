@@ -132,34 +132,37 @@ static enum outcome answer(struct worker *w, uint32_t client, const struct messa
 
 /* Of those that there are, of one kind, from the one that the turn before came to. */
 static enum outcome gather(struct worker *w, uint32_t client, const struct message *m, const struct arena *all,
-                           void (*put_one)(const struct worker *, struct sheet *, uint32_t, bool)) {
+                           uint32_t (*put_one)(const struct worker *, struct sheet *, uint32_t, bool)) {
     struct client *c = client_at(&w->clients, client);
     struct sheet *sheet = sheet_of(c);
-    for (uint32_t left = w->piece; sheet && c->done + 1 < all->end; left--) {
-        if (!left) return MORE;
+    for (uint64_t most = w->steps + w->piece; sheet && c->done + 1 < all->end;) {
+        if (w->steps >= most) return MORE;
         worker_step(w);
-        put_one(w, sheet, (uint32_t)++c->done, m->with_consumers != 0);
+        w->steps += put_one(w, sheet, (uint32_t)++c->done, m->with_consumers != 0);
     }
     return answer(w, client, m);
 }
 
-static void put_listed(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
+/* How many channels it has, each of which is a step too. */
+static uint32_t put_listed(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (t->name && is_listed(t)) put_topic(w, sheet, t, consumers);
+    if (!t->name || !is_listed(t)) return 0;
+    put_topic(w, sheet, t, consumers);
+    return t->subscription_count + t->reader_count;
 }
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m) {
     if (!m->body_bytes) return gather(w, client, m, &w->topics.arena, put_listed);
     struct sheet *sheet = sheet_of(client_at(&w->clients, client));
     uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
-    if (sheet && topic) put_listed(w, sheet, topic, m->with_consumers != 0);
+    if (sheet && topic) w->steps += put_listed(w, sheet, topic, m->with_consumers != 0);
     return answer(w, client, m);
 }
 
-static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_t transaction, bool consumers) {
+static uint32_t put_transaction(const struct worker *w, struct sheet *sheet, uint32_t transaction, bool consumers) {
     const struct transaction *of = transaction_at(&w->transactions, transaction);
     (void)consumers;
-    if (!transaction_is_there(w, of)) return;
+    if (!transaction_is_there(w, of)) return 0;
     const struct topic *t = topic_at(&w->topics, of->topic);
     struct transaction_figures figures = {.number = of->number,
                                           .items = of->count + of->acknowledged,
@@ -169,6 +172,7 @@ static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_
                                           .name_bytes = t->name_bytes};
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);
+    return 0;
 }
 
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m) {

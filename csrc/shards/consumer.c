@@ -93,8 +93,8 @@ static void leave_client(struct worker *w, const struct consumer *c, uint32_t co
 }
 
 /* Some of what it has in flight is to be delivered again. False: all is. */
-static bool give_back(struct worker *w, const struct consumer *c, uint32_t most) {
-    for (; c->inflight_first && most; most--) {
+static bool give_back(struct worker *w, const struct consumer *c, bool all) {
+    while (c->inflight_first && (all || worker_spare(w))) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
         if (c->uncounted && !c->yields) delivery_at(&w->subscriptions, delivery)->attempts--;
@@ -103,30 +103,59 @@ static bool give_back(struct worker *w, const struct consumer *c, uint32_t most)
     return c->inflight_first != 0;
 }
 
-/* Those that left with more in flight than one turn gives back. `of` 0: of all subscriptions. */
-static void give_back_left(struct worker *w, uint32_t of, uint32_t most) {
-    for (uint32_t *link = &w->leaving_consumers; *link;) {
-        uint32_t consumer = *link;
-        struct consumer *c = consumer_of(w, consumer);
-        if ((of && c->subscription != of) || give_back(w, c, most)) {
-            link = &c->next;
-            continue;
-        }
-        *link = c->next;
-        arena_give(&w->subscriptions.consumers, consumer);
+/* It left with more in flight than was given back in that turn. */
+static void put_leaving(struct worker *w, uint32_t consumer) {
+    uint32_t last = w->leaving_consumers_last;
+    struct consumer *c = consumer_of(w, consumer);
+    c->previous = last;
+    c->next = 0;
+    *(last ? &consumer_of(w, last)->next : &w->leaving_consumers) = consumer;
+    w->leaving_consumers_last = consumer;
+    at(w, c->subscription)->giving_back++;
+}
+
+static void has_left(struct worker *w, uint32_t consumer) {
+    const struct consumer *c = consumer_of(w, consumer);
+    *(c->previous ? &consumer_of(w, c->previous)->next : &w->leaving_consumers) = c->next;
+    *(c->next ? &consumer_of(w, c->next)->previous : &w->leaving_consumers_last) = c->previous;
+    at(w, c->subscription)->giving_back--;
+    arena_give(&w->subscriptions.consumers, consumer);
+}
+
+static void put_yielding(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    c->previous_yielding = 0;
+    c->next_yielding = w->yielding_consumers;
+    if (c->next_yielding) consumer_of(w, c->next_yielding)->previous_yielding = consumer;
+    w->yielding_consumers = consumer;
+    at(w, c->subscription)->giving_back++;
+}
+
+static void yield_no_more(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    uint32_t previous = c->previous_yielding;
+    if (!c->yields) return;
+    *(previous ? &consumer_of(w, previous)->next_yielding : &w->yielding_consumers) = c->next_yielding;
+    if (c->next_yielding) consumer_of(w, c->next_yielding)->previous_yielding = previous;
+    at(w, c->subscription)->giving_back--;
+    c->yields = false;
+}
+
+/* `of` 0: of all subscriptions, as much as there is time for; else all of that one's. */
+static void give_back_left(struct worker *w, uint32_t of) {
+    for (uint32_t consumer = w->leaving_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
+        const struct consumer *c = consumer_of(w, consumer);
+        next = c->next;
+        if ((!of || c->subscription == of) && !give_back(w, c, of != 0)) has_left(w, consumer);
     }
 }
 
-static void give_back_yielded(struct worker *w, uint32_t of, uint32_t most) {
-    for (uint32_t *link = &w->yielding_consumers; *link;) {
-        uint32_t consumer = *link;
-        struct consumer *c = consumer_of(w, consumer);
-        if ((of && c->subscription != of) || give_back(w, c, most)) {
-            link = &c->next_yielding;
-            continue;
-        }
-        *link = c->next_yielding;
-        c->yields = false;
+static void give_back_yielded(struct worker *w, uint32_t of) {
+    for (uint32_t consumer = w->yielding_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
+        const struct consumer *c = consumer_of(w, consumer);
+        next = c->next_yielding;
+        if ((of && c->subscription != of) || give_back(w, c, of != 0)) continue;
+        yield_no_more(w, consumer);
         consumer_settle(w, consumer);
     }
 }
@@ -135,40 +164,27 @@ void consumer_yield(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     if (c->yields) return;
     c->yields = true;
-    if (!give_back(w, c, w->piece)) {
+    if (give_back(w, c, false))
+        put_yielding(w, consumer);
+    else
         c->yields = false;
-        return;
-    }
-    c->next_yielding = w->yielding_consumers;
-    w->yielding_consumers = consumer;
-}
-
-static void yield_no_more(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    uint32_t *link = &w->yielding_consumers;
-    if (!c->yields) return;
-    while (*link != consumer) link = &consumer_of(w, *link)->next_yielding;
-    *link = c->next_yielding;
-    c->yields = false;
 }
 
 bool consumers_leave(struct worker *w) {
-    if (w->leaving_consumers) give_back_left(w, 0, w->piece);
-    if (w->yielding_consumers) give_back_yielded(w, 0, w->piece);
+    worker_share_piece(w);
+    give_back_left(w, 0);
+    worker_share_piece(w);
+    give_back_yielded(w, 0);
     return w->leaving_consumers || w->yielding_consumers;
 }
 
 bool consumers_give_back(const struct worker *w, uint32_t subscription) {
-    for (uint32_t c = w->leaving_consumers; c; c = consumer_of(w, c)->next)
-        if (consumer_of(w, c)->subscription == subscription) return true;
-    for (uint32_t c = w->yielding_consumers; c; c = consumer_of(w, c)->next_yielding)
-        if (consumer_of(w, c)->subscription == subscription) return true;
-    return false;
+    return at(w, subscription)->giving_back > 0;
 }
 
 void consumers_have_left(struct worker *w, uint32_t subscription) {
-    if (w->leaving_consumers) give_back_left(w, subscription, UINT32_MAX);
-    if (w->yielding_consumers) give_back_yielded(w, subscription, UINT32_MAX);
+    if (consumers_give_back(w, subscription)) give_back_left(w, subscription);
+    if (consumers_give_back(w, subscription)) give_back_yielded(w, subscription);
 }
 
 void consumer_remove(struct worker *w, uint32_t consumer) {
@@ -177,7 +193,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     c->credit = 0;
     yield_no_more(w, consumer);
     w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes -= c->window_bytes;
-    bool leaves = give_back(w, c, w->piece);
+    bool leaves = give_back(w, c, false);
     leave_turns(w, c, consumer);
     flights_forget(w, consumer);
     if (c->previous)
@@ -192,9 +208,8 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     uint32_t subscription = c->subscription;
     c->description = NULL;
     c->rank = NULL;
-    c->next = w->leaving_consumers;
     if (leaves)
-        w->leaving_consumers = consumer;
+        put_leaving(w, consumer);
     else
         arena_give(&w->subscriptions.consumers, consumer);
     policy_left(w, subscription, consumer);

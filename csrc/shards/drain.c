@@ -91,6 +91,7 @@ enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subs
 enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic) {
     struct client *c = client_at(&w->clients, client);
     uint32_t first = topic_at(&w->topics, topic)->subscriptions;
+    worker_walk(w, 2 * (uint64_t)topic_at(&w->topics, topic)->subscription_count);
     if (!first || drain_departed(w, c, first, true, UINT64_MAX, w->piece) == DONE) return is_over(c);
     for (uint32_t n = first; n; n = at(w, n)->next) (void)goes_on(w, n);
     return MORE;

@@ -71,7 +71,7 @@ void large_forget(struct worker *w, struct shard *s, uint64_t id) {
 
 bool large_waits(const struct worker *w, uint32_t client, const struct message *m) {
     bool is_full = w->held_bytes > 0 && w->held_bytes + held_bytes(m) > HELD_MOST_BYTES;
-    if (!is_full || held_bytes(m) == 0 || !(w->unfinished || w->larges_left)) return false;
+    if (!is_full || held_bytes(m) == 0 || !(w->unfinished_first || w->larges_left)) return false;
     const struct client *c = client_at(&w->clients, client);
     /* Behind what waits for long it stands whoever is before it: others are not to wait as long as that. */
     return !c->waiting && (m->body_bytes >= LARGE_BYTES || c->unfinished || c->parked.head != c->parked.tail);

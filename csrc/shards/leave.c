@@ -28,7 +28,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     uint32_t topic = s->topic;
     struct topic *t = topic_at(&w->topics, topic);
     bool busy = handover_adopts(t) && !t->ending;
-    if (w->replaying || busy || burden(t, s) <= w->piece) return false;
+    if (w->replaying || busy || burden(t, s) <= worker_spare(w)) return false;
     bool buries = !t->ending && subscription_owns_stream(w, s, t->stream.end);
     subscription_unlink(w, subscription);
     s->gone = true;

@@ -44,6 +44,7 @@ static bool goes_on(struct worker *w, uint32_t acceptor) {
 }
 
 bool peers_leave(struct worker *w) {
+    worker_share_piece(w);
     for (uint64_t rest = w->peers_leaving; rest; rest &= rest - 1)
         if (!goes_on(w, (uint32_t)__builtin_ctzll(rest))) w->peers_leaving &= ~(rest & -rest);
     return w->peers_leaving != 0;
@@ -66,6 +67,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
     p->round_tail = 0;
     p->joined_client = 0;
     p->leaving = 1;
+    worker_share_piece(w);
     if (goes_on(w, acceptor)) w->peers_leaving |= bit;
 }
 

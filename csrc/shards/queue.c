@@ -433,10 +433,11 @@ static void delays_due(struct worker *w, uint64_t most) {
     }
 }
 
-static void pauses_due(struct worker *w) {
+static void pauses_due(struct worker *w, uint64_t most) {
     const struct heap_entry *first;
-    while ((first = heap_top(&w->pauses)) && first->high <= w->now_ns) {
+    while ((first = heap_top(&w->pauses)) && first->high <= w->now_ns && w->steps < most) {
         uint32_t topic = heap_item(*first);
+        worker_step(w);
         end_pause(w, topic);
         queue_serve(w, topic);
     }
@@ -490,7 +491,7 @@ bool queue_tick(struct worker *w) {
     if (queue_next_ns(w) > w->now_ns) return false;
     uint64_t most = w->steps + w->piece;
     delays_due(w, most);
-    pauses_due(w);
+    pauses_due(w, most);
     (void)wheel_advance(&w->inflight, reservation_timers(w), w->now_ns); /* the rest in the next turn */
     while (w->steps < most) {                                            /* what is left is due in the next turn too */
         uint32_t due = wheel_due(&w->inflight, w->now_ns);

@@ -139,14 +139,15 @@ static void remove_runnable(struct worker *w, uint32_t client) {
         w->runnable_last = c->previous_runnable;
 }
 
-/* Its request goes on in the next turn. */
+/* Its request goes on in the next turn, behind those of others. */
 static void put_off(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
+    uint32_t last = w->unfinished_last;
     c->unfinished = true;
-    c->previous_unfinished = 0;
-    c->next_unfinished = w->unfinished;
-    if (w->unfinished) client_at(&w->clients, w->unfinished)->previous_unfinished = client;
-    w->unfinished = client;
+    c->previous_unfinished = last;
+    c->next_unfinished = 0;
+    *(last ? &client_at(&w->clients, last)->next_unfinished : &w->unfinished_first) = client;
+    w->unfinished_last = client;
 }
 
 static void finished(struct worker *w, uint32_t client) {
@@ -171,19 +172,17 @@ static bool is_letting_go(const struct client *c) {
 
 static void leave_unfinished(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
+    uint32_t previous = c->previous_unfinished, next = c->next_unfinished;
     if (!c->unfinished) return;
-    if (c->previous_unfinished)
-        client_at(&w->clients, c->previous_unfinished)->next_unfinished = c->next_unfinished;
-    else
-        w->unfinished = c->next_unfinished;
-    if (c->next_unfinished) client_at(&w->clients, c->next_unfinished)->previous_unfinished = c->previous_unfinished;
+    *(previous ? &client_at(&w->clients, previous)->next_unfinished : &w->unfinished_first) = next;
+    *(next ? &client_at(&w->clients, next)->previous_unfinished : &w->unfinished_last) = previous;
     c->unfinished = false;
 }
 
 /* Some of the jobs it has are ready again. False: all are. */
 static bool give_back_some(struct worker *w, uint32_t client) {
     const struct client *c = client_at(&w->clients, client);
-    for (uint32_t left = w->piece; c->inflight_first && left; left--) {
+    while (c->inflight_first && worker_spare(w)) {
         uint32_t job = c->inflight_first;
         if (job_is_gone(w, job_at(w, job))) {
             worker_step(w);
@@ -224,27 +223,47 @@ void client_gone(struct worker *w, uint32_t client) {
         has_left(w, client);
         return;
     }
-    c->next_unfinished = w->leaving_clients;
-    w->leaving_clients = client;
+    c->next_unfinished = 0;
+    *(w->leaving_first ? &client_at(&w->clients, w->leaving_last)->next_unfinished : &w->leaving_first) = client;
+    w->leaving_last = client;
 }
 
+/* One after the other, as they went. */
 static bool clients_leave(struct worker *w) {
-    for (uint32_t *link = &w->leaving_clients; *link;) {
-        uint32_t client = *link;
-        struct client *c = client_at(&w->clients, client);
-        if (give_back_some(w, client)) {
-            link = &c->next_unfinished;
-            continue;
-        }
-        *link = c->next_unfinished;
+    worker_share_piece(w);
+    while (w->leaving_first && !give_back_some(w, w->leaving_first)) {
+        uint32_t client = w->leaving_first;
+        w->leaving_first = client_at(&w->clients, client)->next_unfinished;
         has_left(w, client);
     }
-    return w->leaving_clients != 0;
+    return w->leaving_first != 0;
 }
 
 /* What was asked walked along so much that the others come first. */
 static bool is_long(const struct worker *w, uint64_t walked_before) {
     return w->walked - walked_before >= WORKER_LONG_WALK;
+}
+
+/* It may touch much, and waits for the next turn if others have done so in this one. */
+static bool comes_later(const struct worker *w, const struct message *m) {
+    if (worker_spare(w)) return false;
+    switch (m->kind) {
+    case MSG_KICK:
+    case MSG_LIST:
+    case MSG_SEEK:
+    case MSG_SCAN:
+    case MSG_COMPACT:
+    case MSG_TXN_ACK:
+    case MSG_TXN_END:
+    case MSG_TXN_LIST:
+    case MSG_OLDEST:
+    case MSG_CHANGE:
+    case MSG_CATALOG:
+    case MSG_SUBSCRIBE: return true;
+    case MSG_FINISH: return (m->flags & MSG_UPTO) != 0;
+    case MSG_REQUEUE: return (m->flags & MSG_ALL) != 0;
+    default: return false;
+    }
 }
 
 /* What does not stand in line, and needs no client. False: it is something else. */
@@ -271,6 +290,7 @@ static enum outcome execute_each(struct worker *w, uint32_t client, const struct
     }
     while (*done < m->several && !c->waiting && !is_long(w, walked)) {
         request_each_get(&one, m, *done);
+        if (comes_later(w, &one)) return MORE;
         enum outcome outcome = execute(w, client, 0, &one);
         if (outcome != DONE) return outcome;
         if (c->done || c->upto || c->sheet) finished(w, client);
@@ -306,7 +326,7 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
     }
     if (m->kind == MSG_REQUEST_EACH) return handle_each(w, acceptor, client, m);
     uint64_t walked = w->walked;
-    enum outcome outcome = execute(w, client, opened_find(w, acceptor, m), m);
+    enum outcome outcome = comes_later(w, m) ? MORE : execute(w, client, opened_find(w, acceptor, m), m);
     if (outcome == MORE) park(w, acceptor, client, m, 0);
     if (outcome == MORE || (outcome == DONE && is_long(w, walked) && !c->unfinished)) put_off(w, client);
     return outcome != LATER;
@@ -330,6 +350,11 @@ static bool run_parked(struct worker *w, uint32_t client) {
     while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {
         uint64_t walked = w->walked;
         bool is_left;
+        if (!worker_spare(w)) {
+            put_off(w, client);
+            return true;
+        }
+        worker_step(w);
         enum outcome outcome = execute_parked(w, client, parked_first(&c->parked), &is_left);
         if (outcome == LATER) return false;
         if (outcome == MORE) {
@@ -363,29 +388,16 @@ bool requests_run_parked(struct worker *w) {
     return true;
 }
 
-/* Those for whom nothing was left of this turn come before the others in the next. */
-static void put_first(struct worker *w, uint32_t clients) {
-    uint32_t last = clients;
-    if (!clients) return;
-    while (client_at(&w->clients, last)->next_unfinished) last = client_at(&w->clients, last)->next_unfinished;
-    client_at(&w->clients, last)->next_unfinished = w->unfinished;
-    if (w->unfinished) client_at(&w->clients, w->unfinished)->previous_unfinished = last;
-    client_at(&w->clients, clients)->previous_unfinished = 0;
-    w->unfinished = clients;
-}
-
 bool requests_resume(struct worker *w) {
     bool more = clients_leave(w);
-    uint32_t client = w->unfinished;
-    w->unfinished = 0;
-    while (client && w->walked < WORKER_TURN_WALK) {
-        struct client *c = client_at(&w->clients, client);
-        uint32_t next = c->next_unfinished;
+    uint32_t last = w->unfinished_last;
+    worker_share_piece(w);
+    while (w->unfinished_first && worker_spare(w) && w->walked < WORKER_TURN_WALK) {
+        uint32_t client = w->unfinished_first;
         more = true;
-        c->unfinished = false;
+        leave_unfinished(w, client);
         if (!run_parked(w, client)) put_off(w, client);
-        client = next;
+        if (client == last) break;
     }
-    put_first(w, client);
-    return more;
+    return more || w->unfinished_first;
 }

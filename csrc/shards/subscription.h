@@ -77,7 +77,8 @@ struct subscription {
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
-    uint32_t turn; /* of those consumers that may take a message, a ring: whose turn it is */
+    uint32_t giving_back; /* those that left, or yield, and still give back what they had */
+    uint32_t turn;        /* of those consumers that may take a message, a ring: whose turn it is */
 
     uint32_t next_due, next_touched, next_over;
     union {
@@ -111,7 +112,7 @@ struct consumer {
     bool compacted;  /* see SUBSCRIBE_COMPACTED */
     bool leaving;    /* for good, once what it has is done with */
     bool yields;     /* what it has in flight is on its way to the next */
-    uint32_t next_yielding;
+    uint32_t previous_yielding, next_yielding;
     uint32_t window_bytes;                  /* on their way to the client's socket */
     uint32_t inflight_first, inflight_last; /* deliveries, by when their timeout began */
     uint32_t flight_place;                  /* in the worker's heap of flights */

@@ -503,6 +503,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= larges_go_on(w);
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
+        worker_share_piece(w);
         requests_run_parked(w);
         struct peer *p;
         for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));

@@ -132,11 +132,12 @@ struct worker {
     struct heap pauses;                     /* topics, by the end of their pause */
     struct heap waits;                      /* waiting clients with something to wait no longer for */
     uint32_t runnable_first, runnable_last; /* clients with parked requests that may go on */
-    uint32_t unfinished;                    /* the first of those whose request goes on in the next turn */
-    uint32_t leaving_clients;               /* gone, and what they had is given back in pieces; consumers too */
-    uint32_t leaving_consumers;
+    uint32_t unfinished_first, unfinished_last; /* clients whose request goes on in the next turn */
+    uint32_t leaving_first, leaving_last;       /* clients that are gone, and give back what they had in pieces; */
+    uint32_t leaving_consumers, leaving_consumers_last; /* ... consumers, too */
     uint32_t yielding_consumers;
     uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
+    uint64_t spare_until;       /* see worker_spare */
     uint64_t walked;            /* see WORKER_TURN_WALK */
     uint64_t turns;
     uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
@@ -334,6 +335,13 @@ static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
 /* One of a turn's, as few as a request needs. */
 static inline void worker_step(struct worker *w) {
     w->steps++;
+}
+/* A piece is shared by all who let go of much at once, and by all whose requests go on: so many steps are left of it. */
+static inline uint64_t worker_spare(const struct worker *w) {
+    return w->steps < w->spare_until ? w->spare_until - w->steps : 0;
+}
+static inline void worker_share_piece(struct worker *w) {
+    w->spare_until = w->steps + w->piece;
 }
 /* Along a list that strangers can make long. */
 static inline void worker_walk(struct worker *w, uint64_t items) {

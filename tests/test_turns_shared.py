@@ -1,0 +1,152 @@
+"""No turn is long in which many let go of much at once, or ask for much: they share a piece."""
+
+from __future__ import annotations
+
+import pytest
+from mq_shards.csrc._core import ffi, lib
+
+from tests.subscriptions import Channels
+from tests.test_worker import GONE, OK, RESERVE, SHARDS, WATCH, Answer
+from tests.turns import MOST, PIECE, put, roomy, turns, was_short
+
+bench = pytest.fixture(roomy)
+
+CLIENTS = 8
+EACH = PIECE - 96
+
+
+def reserve(bench: Channels, conn: int, count: int) -> None:
+    bench.raw(WATCH, conn, topic=bench.topic("t"))
+    for n in range(count):
+        bench.raw(RESERVE, conn)
+        if n % 1000 == 999:
+            bench.turn()
+    bench.turn()
+
+
+def served_meanwhile(bench: Channels, slots: list[int]) -> list[Answer]:
+    """What answers these, none of it in a turn that was long, and somebody else in each turn."""
+    lib.worker_longest_turn(bench.worker)
+    answers: list[Answer] = []
+    for _ in range(2000):
+        barrier = bench.raw(lib.MSG_BARRIER, 990)
+        came = bench.step()
+        assert barrier in [a.slot for a in came]
+        answers += [a for a in came if a.slot in slots]
+        if len(answers) == len(slots):
+            break
+    assert lib.worker_longest_turn(bench.worker) <= MOST
+    return answers
+
+
+def test_many_clients_that_go_give_their_jobs_back_in_pieces(bench: Channels) -> None:
+    put(bench, CLIENTS * EACH)
+    for n in range(CLIENTS):
+        reserve(bench, 1 + n, EACH)
+    for n in range(CLIENTS):
+        bench.raw(GONE, 1 + n)
+    turns(bench, 3 * CLIENTS)
+    figures = bench.catalog()["t"]
+    assert figures.jobs == CLIENTS * EACH
+
+
+def test_who_goes_first_gives_back_first(bench: Channels) -> None:
+    put(bench, 60)
+    first = bench.next_id - 60 * SHARDS
+    for n in range(3):
+        reserve(bench, 1 + n, 20)
+    lib.worker_limit_turn(bench.worker, 10)
+    for n in (3, 2, 1):
+        bench.raw(GONE, n)
+    bench.step()
+    bench.step()
+    bench.raw(WATCH, 100, topic=bench.topic("t"))
+    slots = [bench.raw(RESERVE, 100) for _ in range(20)]
+    got = [(a.id - first) // SHARDS for a in bench.step() if a.slot in slots]
+    assert got == [*range(20, 30), *range(40, 50)]
+
+
+@pytest.mark.parametrize("channels", [1, CLIENTS])
+def test_many_consumers_that_go_give_back_in_pieces(bench: Channels, channels: int) -> None:
+    for n in range(CLIENTS):
+        bench.sub(1 + n, "t", f"c{n % channels}")
+        bench.raw(lib.MSG_CREDIT, 1 + n, id=EACH)
+    each = EACH * CLIENTS // channels
+    for _ in range(each // 2000):
+        bench.mpub("t", [b""] * 2000)
+    for _ in range(40):
+        bench.turn()
+    lib.worker_longest_turn(bench.worker)
+    for n in range(CLIENTS):
+        bench.raw(GONE, 1 + n)
+    turns(bench, 3 * CLIENTS)
+    figures = bench.catalog()["t"].channels
+    assert [(c.depth, c.in_flight) for c in figures.values()] == [(each // 2000 * 2000, 0)] * channels
+
+
+def test_many_ephemeral_channels_that_go_let_go_in_pieces(bench: Channels) -> None:
+    for n in range(CLIENTS):
+        bench.sub(1 + n, "t", f"c{n}#ephemeral", flags=lib.SUBSCRIBE_EPHEMERAL)
+    bench.mpub("t", [b""] * EACH)
+    for n in range(CLIENTS):
+        bench.raw(GONE, 1 + n)
+    turns(bench, 3 * CLIENTS)
+    assert lib.worker_live_jobs(bench.worker, 0, 1, ffi.new("uint64_t *")) == 0
+
+
+def test_many_kicks_share_a_piece_and_end_in_their_order(bench: Channels) -> None:
+    put(bench, CLIENTS * EACH, delay=1000)
+    slots = [bench.raw(lib.MSG_KICK, 1 + n, topic=bench.topic("t"), id=EACH) for n in range(CLIENTS)]
+    answers = served_meanwhile(bench, slots)
+    assert sum(a.id for a in answers) == CLIENTS * EACH
+    assert [a.slot for a in answers] == slots
+
+
+def test_many_small_kicks_of_one_connection_share_a_piece(bench: Channels) -> None:
+    put(bench, 40 * 1000, delay=1000)
+    slots = [bench.raw(lib.MSG_KICK, 1, topic=bench.topic("t"), id=1000) for _ in range(40)]
+    assert [(a.slot, a.id) for a in served_meanwhile(bench, slots)] == [(slot, 1000) for slot in slots]
+
+
+def test_many_lists_and_catalogs_share_a_piece(bench: Channels) -> None:
+    for n in range(EACH):
+        bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_MAKE, body=b"topic-%d" % n)
+        if n % 1000 == 999:
+            bench.turn()
+    kinds = [lib.MSG_LIST, lib.MSG_CATALOG] * CLIENTS
+    slots = [bench.raw(kind, 1 + n) for n, kind in enumerate(kinds)]
+    assert [a.status for a in served_meanwhile(bench, slots)] == [OK] * len(slots)
+
+
+def test_channels_that_are_listed_are_counted_too(bench: Channels) -> None:
+    for n in range(20):
+        bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_MAKE, body=b"topic-%d" % n)
+        for channel in range(1000):
+            bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_MAKE, body=b"topic-%d\nc%d" % (n, channel))
+        made = bench.raw(lib.MSG_BARRIER, 998)
+        while made not in [a.slot for a in bench.turn()]:
+            pass
+    slots = [bench.raw(lib.MSG_CATALOG, 1)]
+    for _ in range(3):
+        assert bench.step() == []
+    (answer,) = served_meanwhile(bench, slots)
+    assert len(answer.body) > 20 * 1000 * 70
+    assert len(bench.catalog()) == 20
+
+
+def test_what_many_parked_behind_what_is_long_is_done_in_pieces(bench: Channels) -> None:
+    put(bench, 100 * 255)
+    put(bench, 100 * 1000, delay=1000)
+    slots = []
+    for n in range(100):
+        bench.raw(WATCH, 1 + n, topic=bench.topic("t"))
+        slots.append(bench.raw(lib.MSG_KICK, 1 + n, topic=bench.topic("t"), id=1000))
+    lib.worker_longest_turn(bench.worker)
+    answers = bench.step()
+    assert was_short(bench)
+    for n in range(100):
+        slots += [bench.raw(RESERVE, 1 + n) for _ in range(255)]
+        answers += bench.step() if n % 10 == 9 else []
+    came = {a.slot for a in answers}
+    answers += served_meanwhile(bench, [slot for slot in slots if slot not in came])
+    assert [a.status for a in answers] == [OK] * len(slots)
