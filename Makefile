@@ -18,6 +18,11 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := run
 .PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb base setup beanstalkd nsq nats nats-old pulsar spark java
 
+# First in what writes to .venv, dist or build: another make in this tree waits. Then, what that one has made meanwhile is not
+# made again.
+ALONE = mkdir -p build && exec 9>>build/$(1).lock && flock 9
+FRESH = ! test -e $@ || test -n "$$(find $^ -newer $@)" || exit 0
+
 CORE := $(wildcard csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
 WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
@@ -80,18 +85,21 @@ pipeline-demo: base spark
 
 # For any Linux whose C library is as new as this one's, and any Python from 3.11 on.
 wheel: wheel-spark
-	@rm -rf build/wheel dist/mq_shards-*.whl
+	@$(call ALONE,tree)
+	rm -rf build/wheel dist/mq_shards-*.whl
 	.venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
 	PATH=$$PWD/.venv/bin:$$PATH .venv/bin/auditwheel repair -w dist build/wheel/*.whl >/dev/null
 	ls dist/*.whl
 
 # Of Spark's source and sink alone: two, with a C core and without.
 wheel-spark: setup
-	@.venv/bin/python -c '$(call EXTRA,package)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
+	@$(call ALONE,tree)
+	.venv/bin/python -c '$(call EXTRA,package)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	.venv/bin/python deploy/spark/build.py >/dev/null
 
 deb: wheel
-	@PATH=$$PWD/.venv/bin:$$PATH sh deploy/debian/build dist/mq_shards-*.whl dist
+	@$(call ALONE,tree)
+	PATH=$$PWD/.venv/bin:$$PATH sh deploy/debian/build dist/mq_shards-*.whl dist
 
 # What the broker needs; and what tests, lint and benchmarks need besides.
 base: .venv/.built
@@ -112,7 +120,9 @@ EXTRA = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"
 spark: java .venv/.spark build/spark-classes.jsa
 
 .venv/.spark: pyproject.toml | .venv/.packages
-	@echo "installing Spark into .venv"
+	@$(call ALONE,tree)
+	$(FRESH)
+	echo "installing Spark into .venv"
 	if .venv/bin/python -c '$(call EXTRA,spark)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	then
 		touch $@
@@ -122,7 +132,9 @@ spark: java .venv/.spark build/spark-classes.jsa
 
 # Each JVM of the tests, and of the demo, starts in half of the time with it.
 build/spark-classes.jsa: .venv/.spark | java
-	@rm -f $@
+	@$(call ALONE,tree)
+	$(FRESH)
+	rm -f $@
 	.venv/bin/python -m tests.pipeline.class_archive
 
 java:
@@ -142,7 +154,8 @@ NSQ_PROGRAMS := nsqd nsqlookupd nsqadmin nsq_stat nsq_tail
 FIND_PROGRAMS := import sys; from perf.peers import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
 
 nsq: setup
-	@if .venv/bin/python -c '$(FIND_PROGRAMS)' $(NSQ_PROGRAMS); then
+	@$(call ALONE,nsq)
+	if .venv/bin/python -c '$(FIND_PROGRAMS)' $(NSQ_PROGRAMS); then
 		:
 	elif ! command -v go >/dev/null; then
 		echo "there is no Go to build nsqd with: comparisons with it are skipped"
@@ -171,7 +184,8 @@ NATS_VERSION := v2.15.2
 NATS_OLD_VERSION := v2.9.25
 
 nats: setup nats-old
-	@if [ -x build/nats/nats-server ]; then
+	@$(call ALONE,nats)
+	if [ -x build/nats/nats-server ]; then
 		:
 	elif ! command -v go >/dev/null; then
 		echo "there is no Go to build nats-server with: comparisons with it are skipped"
@@ -183,7 +197,8 @@ nats: setup nats-old
 	fi
 
 nats-old: setup
-	@if [ ! -x build/nats/$(NATS_OLD_VERSION:v%=%)/nats-server ] && command -v go >/dev/null; then
+	@$(call ALONE,nats-old)
+	if [ ! -x build/nats/$(NATS_OLD_VERSION:v%=%)/nats-server ] && command -v go >/dev/null; then
 		echo "building nats-server $(NATS_OLD_VERSION) to compare with"
 		GOTOOLCHAIN=local GOWORK=off GOBIN="$$PWD/build/nats/$(NATS_OLD_VERSION:v%=%)" timeout 600 \
 			go install github.com/nats-io/nats-server/v2@$(NATS_OLD_VERSION) >/dev/null 2>&1 ||
@@ -196,7 +211,9 @@ pulsar: setup
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.
 .venv/.built: .venv/.packages $(CORE)
-	@core=$$(.venv/bin/python -c 'import mq_shards.csrc._core as core; print(core.__file__)' 2>/dev/null || true)
+	@$(call ALONE,tree)
+	$(FRESH)
+	core=$$(.venv/bin/python -c 'import mq_shards.csrc._core as core; print(core.__file__)' 2>/dev/null || true)
 	if [ -z "$$core" ] || [ -n "$$(find $(CORE) -newer "$$core")" ]; then
 		echo "building the C core"
 		.venv/bin/python csrc/build.py --whole >/dev/null
@@ -206,19 +223,25 @@ pulsar: setup
 	touch $@
 
 .venv/.packages: pyproject.toml | .venv/bin/pip
-	@echo "installing packages into .venv"
+	@$(call ALONE,tree)
+	$(FRESH)
+	echo "installing packages into .venv"
 	.venv/bin/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'cffi>=1.17'
 	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
 	touch $@
 
 .venv/.tools: pyproject.toml | .venv/.packages
-	@echo "installing packages for tests into .venv"
+	@$(call ALONE,tree)
+	$(FRESH)
+	echo "installing packages for tests into .venv"
 	.venv/bin/python -c '$(call EXTRA,test);$(call EXTRA,lint);$(call EXTRA,perf)' |
 		.venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	touch $@
 
 .venv/bin/pip:
-	@missing=
+	@$(call ALONE,tree)
+	test ! -x $@ || exit 0
+	missing=
 	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"
 	if command -v $(PYTHON) >/dev/null; then
 		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
