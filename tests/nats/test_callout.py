@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.places import FOR_STRANGERS, GOOD_HOSTS, MOST, Places
+from mq_shards.acceptor.protocols.nats.remarks import SAME
 from mq_shards.acceptor.protocols.nats.xkeys import XKey
 
 from tests.nats.jwts import Account, Key
@@ -215,6 +216,14 @@ def test_who_is_let_in(both: Both, name: str) -> None:
     else:
         assert (wire.heard.data, wire.heard.closed) == (VIOLATION, True)
     wire.close()
+
+
+def test_who_is_refused_again_and_again_is_few_lines(both: Both) -> None:
+    server, _ = both
+    for _ in range(30):
+        heard(server.port, connect("refused")).close()
+    lines = server.said().count("auth_callout: ")
+    assert server.is_real or 0 < lines <= SAME * server.acceptors
 
 
 def test_what_the_service_is_told(both: Both) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from mq_shards.acceptor.protocols.nats.remarks import SAME
 
 from tests.nats.servers import NatsServer, running
 from tests.nats.test_operating import HELLO, KINDS
@@ -132,6 +133,16 @@ def test_it_may_come_in_any_pieces(proxied: Proxied, name: str) -> None:
         except ConnectionError:
             info = None
         assert (info["client_ip"] if info is not None else None) == wanted
+
+
+def test_who_comes_with_wrong_headers_again_and_again_is_few_lines(proxied: Proxied) -> None:
+    for _ in range(30):
+        with client(proxied.server) as raw:
+            raw.info()
+            raw.sock.sendall(b"PROXY TCP4 it is none\r\n")
+            assert raw.line() == b""
+    lines = proxied.server.said().count("a header of the PROXY protocol: ")
+    assert proxied.server.is_real or SAME <= lines <= SAME * proxied.server.acceptors
 
 
 @pytest.mark.parametrize("name", ["nothing", "a line", "binary", "for itself"])

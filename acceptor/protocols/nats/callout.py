@@ -33,6 +33,7 @@ from mq_shards.acceptor.protocols.nats.client import Client, go_json
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 from mq_shards.acceptor.protocols.nats.own_client import OwnClient
 from mq_shards.acceptor.protocols.nats.places import Place, Places
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.who import ASKED_AT, User
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Callout:
             self._xkey = XKey()
         self._asked: dict[str, _Asked] = {}  # by the last token of the subject for the answer; the first is the oldest
         self._asked_ever = 0
+        self._remarks = Remarks(log)
         self._inbox = f"$SYS._INBOX.{base64.b32encode(os.urandom(10)).decode()}"
         self.client: Final = OwnClient(engine, protocol, watched, terms.account, self._heard)
         self.client.subscribe(f"{self._inbox}.*")
@@ -151,10 +153,14 @@ class Callout:
         self.client.publish(ASKED_AT, request, f"{self._inbox}.{token}", header)
 
     def wait_ns(self) -> int:
-        first = next(iter(self._asked.values()), None)
-        return FOREVER if first is None else max(first.ends_ns - time.monotonic_ns(), 0)
+        first, remarks_ns = next(iter(self._asked.values()), None), self._remarks.wait_ns()
+        if first is None:
+            return remarks_ns
+        answer_ns = max(first.ends_ns - time.monotonic_ns(), 0)
+        return answer_ns if remarks_ns == FOREVER else min(answer_ns, remarks_ns)
 
     def expire(self) -> None:
+        self._remarks.expire()
         now_ns = time.monotonic_ns()
         while self._asked and next(iter(self._asked.values())).ends_ns <= now_ns:
             token = next(iter(self._asked))
@@ -230,7 +236,8 @@ class Callout:
         if self._asked.get(token) is not asked:
             return  # it has taken too long
         if isinstance(found, JwtError):
-            log.warning("%s: auth_callout: %s", asked.client.remote, found)
+            said = f"{asked.client.remote}: auth_callout: {found}"
+            self._remarks.say(logging.WARNING, asked.client.host, said)
             self._end(token, None)
         else:
             self._end(token, found)

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.protocols.nats import reasons
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Greetings:
         self._waiting: dict[int, TlsTerms] = {}  # for the first byte
         self._next: dict[int, Callable[[], None]] = {}  # when it is known for whom they come
         self._second = self._in_second = 0  # handshakes begun in it
+        self._remarks = Remarks(log, now_ns)
 
     def opened(self, conn: int) -> None:
         terms = self.terms
@@ -118,6 +120,14 @@ class Greetings:
         self._next.pop(conn, None)
         self.upgrades.closed(conn)
 
+    def wait_ns(self) -> int:
+        waits = self.upgrades.wait_ns(), self._remarks.wait_ns()
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        self.upgrades.expire()
+        self._remarks.expire()
+
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def _say_info(self, conn: int, *, required: bool) -> None:
@@ -138,7 +148,7 @@ class Greetings:
         try:
             client.introduce(header)
         except ValueError as error:
-            log.warning("%s: a header of the PROXY protocol: %s", client.remote, error)
+            self._remarks.say(logging.WARNING, client.host, f"{client.remote}: a header of the PROXY protocol: {error}")
             self._engine.call(conn, "end", reasons.PROTOCOL_VIOLATION)
             return
         self._next.pop(conn)()

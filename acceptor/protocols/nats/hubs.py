@@ -30,9 +30,9 @@ from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, ORIGIN_SHI
 from mq_shards.acceptor.protocols.nats.leaf_options import MOST as MOST_LEAVES
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.remotes import MOST, HubTls, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_info import Info
-from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.upgrade import Upgrades

@@ -40,7 +40,7 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
-from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 

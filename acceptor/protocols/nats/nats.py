@@ -508,7 +508,7 @@ class Nats(Guarding):
         return self._greetings.tls(conn), terms is not None and terms.maps
 
     def wait_ns(self) -> int:
-        waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
+        waits = [self._greetings.wait_ns(), self._expiries.wait_ns()]
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
@@ -518,7 +518,7 @@ class Nats(Guarding):
     def expire(self) -> None:
         for conn in self._expiries.over():
             self._look_again(conn, self._clients[conn])
-        self._greetings.upgrades.expire()
+        self._greetings.expire()
         for each in self._parts():
             if each is not None:
                 each.expire()

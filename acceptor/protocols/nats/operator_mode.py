@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -54,6 +55,7 @@ class OperatorMode:
         self._requests: ClaimsRequests | None = None
         self._system: System | None = None
         self._has_jetstream = False
+        self._remarks = Remarks(log)  # of accounts that cannot be fetched, which strangers may ask for
 
     def configure(self, found: Mapping[str, Any] | None) -> None:
         """What a file says of it: nothing, where it is not so."""
@@ -109,7 +111,7 @@ class OperatorMode:
         if found["url"]:
             from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
 
-            return UrlResolver(found["url"], self._engine.poke)
+            return UrlResolver(found["url"], self._engine.poke, self._remarks)
         if not found["directory"]:
             return None
         from mq_shards.acceptor.protocols.nats.claims_requests import ClaimsRequests
@@ -185,12 +187,14 @@ class OperatorMode:
             self._resolver.settle()
 
     def wait_ns(self) -> int:
-        waits = [self._requests.wait_ns()] if self._requests is not None else []
+        waits = [self._remarks.wait_ns()]
+        waits += [self._requests.wait_ns()] if self._requests is not None else []
         if self.operator is not None and (wait_s := self.operator.wait_s()) >= 0:
             waits.append(int(min(wait_s, LOOK_S) * 1e9))
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
+        self._remarks.expire()
         if self.operator is not None:
             self.operator.expire()
         if self._requests is not None:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.protocols.nats.jwt import MAX_BYTES
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 
 if TYPE_CHECKING:
     import aiohttp
@@ -26,16 +27,15 @@ TIMEOUT_S: Final = 1.9  # from when it is asked for, whatever comes
 
 Found = Callable[[str], None]
 
-log = logging.getLogger(__name__)
-
 
 class UrlResolver:
     """Not for use by several threads; `poke` is called on one of its own when settle() has something to do."""
 
-    def __init__(self, url: str, poke: Callable[[], None]) -> None:
+    def __init__(self, url: str, poke: Callable[[], None], remarks: Remarks) -> None:
         self._url = url
         self._poke = poke
-        self._found: SimpleQueue[tuple[Found, str]] = SimpleQueue()
+        self._remarks = remarks
+        self._found: SimpleQueue[tuple[Found, str, str]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
         self._fetches: set[asyncio.Task[None]] = set()  # on the loop
@@ -50,9 +50,11 @@ class UrlResolver:
     def settle(self) -> None:
         while True:
             try:
-                found, jwt = self._found.get_nowait()
+                found, jwt, complaint = self._found.get_nowait()
             except Empty:
                 return
+            if complaint:
+                self._remarks.say(logging.WARNING, self._url, complaint)
             found(jwt)
 
     def close(self) -> None:
@@ -69,13 +71,13 @@ class UrlResolver:
         task.add_done_callback(self._fetches.discard)
 
     async def _fetch(self, account: str, found: Found) -> None:
-        jwt = ""
+        jwt = complaint = ""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 jwt = await self._get(account)
         except (OSError, ValueError, TimeoutError) as error:
-            log.warning("cannot fetch account %s: %s", account, error or "it takes too long")
-        self._found.put((found, jwt))
+            complaint = f"cannot fetch account {account}: {error or 'it takes too long'}"
+        self._found.put((found, jwt, complaint))
         self._poke()
 
     async def _get(self, account: str) -> str:

@@ -32,6 +32,7 @@ from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.route_compression import (
     ACCEPT,
     AUTO,
@@ -45,7 +46,6 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
     thresholds_of,
 )
 from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
-from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:

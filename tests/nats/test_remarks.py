@@ -1,4 +1,4 @@
-"""What the log is told of other servers: all of it as long as that is little, and then how much it was."""
+"""What the log is told of others: all of it as long as that is little, and then how much it was."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.protocols.nats.route_remarks import LINE, MINUTE_NS, SAME, SERVERS, Remarks
+from mq_shards.acceptor.protocols.nats.remarks import LINE, MINUTE_NS, OTHERS, SAME, Remarks
 
 from tests.nats.clusters import OURS, Member
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
@@ -65,11 +65,11 @@ def test_strangers_of_many_names_are_few_lines_too(
 ) -> None:
     for n in range(100_000):
         remarks.say(logging.INFO, f"{n}", f"{n} is there")
-    assert len(caplog.messages) == SERVERS + SAME
+    assert len(caplog.messages) == OTHERS + SAME
     clock.now_ns += MINUTE_NS
     remarks.expire()
-    assert caplog.messages[SERVERS + SAME :] == [
-        f"99999 is there ({100_000 - SERVERS - SAME} lines like it in a minute)"
+    assert caplog.messages[OTHERS + SAME :] == [
+        f"99999 is there ({100_000 - OTHERS - SAME} lines like it in a minute)"
     ]
 
 

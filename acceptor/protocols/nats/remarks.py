@@ -1,10 +1,10 @@
-"""What the log is told of other servers, however often it is so: a server that is refused comes again at once, and
-strangers need not be who they say.
+"""What the log is told of others, however often it is so: a server that is refused comes again at once, and strangers
+need not be who they say.
 
     remarks.say(logging.ERROR, "b", "...")    of whom it is
 
-Of one server there are SAME lines of a level a minute, and of SERVERS servers; what is more than that is counted, and
-the minute's last line of each is said when it is over. A line is one, and short, whatever a server's name consists of.
+Of one there are SAME lines of a level a minute, and of OTHERS others; what is more than that is counted, and the last
+line of each is said when the minute is over. A line is one, and short, whatever a name consists of.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mq_shards.acceptor.engine import FOREVER
 
 MINUTE_NS: Final = 60_000_000_000
 SAME: Final = 10
-SERVERS: Final = 100
-OTHERS: Final = ""
+OTHERS: Final = 100
+REST: Final = ""
 LINE: Final = 400
 
 
@@ -42,8 +42,8 @@ class Remarks:
         if not self._remarked:
             self._until_ns = self._now_ns() + MINUTE_NS
         text = text[:LINE] if text.isprintable() else ascii(text[:LINE])
-        known = (level, of) in self._remarked or len(self._remarked) < SERVERS
-        remarked = self._remarked.setdefault((level, of if known else OTHERS), Remarked())
+        known = (level, of) in self._remarked or len(self._remarked) < OTHERS
+        remarked = self._remarked.setdefault((level, of if known else REST), Remarked())
         if remarked.said < SAME:
             remarked.said += 1
             self._log.log(level, "%s", text)
