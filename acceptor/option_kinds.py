@@ -314,9 +314,23 @@ def is_url_or_address(text: str) -> bool:
 # --- showing ----------------------------------------------------------------------------------------------------------
 
 
+_PASSWORD: Final = re.compile(r'(//[^/@:"\s]*:)[^"\s]*@')
+_SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # the secret half of an nkey
+
+
+def without_secrets(text: str) -> str:
+    """What is said of a wrong value is read by more people than the file it is in.
+
+    >>> without_secrets('"nats-route://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a@b")
+    ('"nats-route://me:xxxxx@host:x" is no URL', 'http://host:80/a@b')
+    """
+    return _SEED.sub("[REDACTED]", _PASSWORD.sub(r"\1xxxxx@", text))
+
+
 def shown(value: object) -> str:
     """On one line, whatever it is."""
     if isinstance(value, str):
+        value = without_secrets(value)
         return f'"{value if value.isprintable() else value.encode("unicode_escape").decode()}"'
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -105,6 +105,35 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: st
     assert complaint(tmp_path, text).startswith(said)
 
 
+SECRET = "5551234"
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'cluster {{ routes: ["nats-route://u:{SECRET}@host:bad"] }}',
+        f'cluster {{ listen: "nats://u:{SECRET}@host:bad" }}',
+        f'leafnodes {{ remotes: [{{url: "nats-leaf://u:{SECRET}@host:bad"}}] }}',
+        f'leafnodes {{ remotes: [{{url: "nats-leaf://u:{SECRET}@h"}}, {{url: "nats-leaf://u:{SECRET}@h"}}] }}',
+        f'resolver: "URL(gopher://u:{SECRET}@host)"',
+        f"authorization {{ user: a, password: {SECRET} }}",
+        f"authorization {{ user: a, password: [{SECRET}] }}",
+        f'authorization {{ users: ["{SECRET}"] }}',
+        f"authorization {{ users: [{{ nkey: {SEED} }}] }}",
+    ],
+)
+def test_what_is_wrong_is_said_without_what_is_secret(tmp_path: Path, text: str) -> None:
+    said = complaint(tmp_path, text)
+    assert said.startswith("nats.conf:1: ") and SECRET not in said and SEED not in said
+
+
+def test_options_of_ours_are_refused_without_what_is_secret() -> None:
+    with pytest.raises(OptionsError, match=r"nats\.routes: .*//u:xxxxx@host:bad") as raised:
+        parse(["--memory", "--set", f"nats.routes=nats-route://u:{SECRET}@host:bad"])
+    assert SECRET not in str(raised.value)
+
+
 def test_a_variable_that_names_itself_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "$TWO")
     monkeypatch.setenv("TWO", "$ONE")

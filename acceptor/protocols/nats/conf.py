@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from mq_shards.acceptor import named_files
-from mq_shards.acceptor.option_kinds import parse_duration, shown
+from mq_shards.acceptor.option_kinds import parse_duration, shown, without_secrets
 
 # Blocks and arrays in each other, and files that include each other.
 MAX_DEPTH: Final = 64
@@ -65,7 +65,7 @@ class Value:
     referenced: bool = field(default=False, compare=False)  # by a variable, which is reason enough for any key
 
     def error(self, text: str) -> ConfError:
-        return ConfError(f"{self.file}:{self.line}: {text}")
+        return ConfError(f"{self.file}:{self.line}: {without_secrets(text)}")
 
     def plain(self) -> object:
         """Without the lines."""
@@ -85,7 +85,7 @@ class Value:
     def text(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        raise self._other("a string")
+        raise self._another_kind("a string")
 
     def flag(self) -> bool:
         if isinstance(self.content, bool):
@@ -95,12 +95,12 @@ class Value:
     def block(self) -> Block:
         if isinstance(self.content, dict):
             return self.content
-        raise self._other("a block")
+        raise self._another_kind("a block")
 
     def items(self) -> list[Value]:
         if isinstance(self.content, list):
             return self.content
-        raise self._other("an array")
+        raise self._another_kind("an array")
 
     def texts(self) -> list[str]:
         return [item.text() for item in self.items()]
@@ -116,11 +116,16 @@ class Value:
         found = _KINDS.get(type(self.content)) or shown(self.content)
         return self.error(f"{found} is not {wanted}")
 
+    def _another_kind(self, wanted: str) -> ConfError:
+        """It may be a password, so it is not shown."""
+        return self.error(f"{_KINDS.get(type(self.content)) or _PLAIN[type(self.content)]} is not {wanted}")
+
 
 Block: TypeAlias = dict[str, Value]
 _KINDS: Final[Mapping[type, str]] = {
     dict: "a block", list: "an array", datetime: "a date", float: "a number with a point",
 }  # fmt: skip
+_PLAIN: Final[Mapping[type, str]] = {str: "a string", int: "a number", bool: "a flag"}
 
 
 def read(path: str, environment: Mapping[str, str] | None = None) -> Value:

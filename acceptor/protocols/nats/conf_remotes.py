@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from mq_shards.acceptor.option_kinds import without_secrets
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
@@ -156,17 +157,11 @@ def _row(conf: Conf, value: Value) -> dict[str, Any]:
 
 def _name(row: Mapping[str, Any]) -> str:
     """As two of one name are complained of: without passwords."""
-    urls = [_without_password(text) for text in row["urls"]]
+    urls = [without_secrets(text) for text in row["urls"]]
     shown = " ".join(f'"{url}"' for url in urls)
     more = f', credentials="{row["credentials"]}"' if row.get("credentials") else ""
     more = ', nkey="[REDACTED]"' if row.get("nkey") else more
     return f'urls=[{shown}], account="{row.get("account") or GLOBAL_ACCOUNT}"{more}'
-
-
-def _without_password(text: str) -> str:
-    scheme, there, rest = text.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{there}{user.partition(':')[0]}:xxxxx@{host}" if ":" in user and at else text
 
 
 def _is_to_be(conf: Conf, row: Mapping[str, Any], value: Value) -> bool:
