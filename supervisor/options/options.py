@@ -252,7 +252,7 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
     if not separator or not address or (match is None and not special) or address == "/":
-        raise OptionsError(f'{where}: "{text}" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)')
+        raise OptionsError(f"{where}: {shown(text)} is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)")
     if scheme not in EVERY_SCHEME:
         there_are = ", ".join(EVERY_SCHEME)
         raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {there_are})')

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.server
 import json
+import ssl
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -144,7 +145,7 @@ def until(wire: Wire, what: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def resolver(known: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+def resolver(known: Mapping[str, str], tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[str]]]:
     """Its URL, and what it was asked for."""
     asked: list[str] = []
 
@@ -162,10 +163,13 @@ def resolver(known: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
             pass
 
     found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        found.socket = tls.wrap_socket(found.socket, server_side=True)
     thread = threading.Thread(target=found.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{found.server_port}/accounts/", asked
+        host = "http://127.0.0.1" if tls is None else "https://localhost"
+        yield f"{host}:{found.server_port}/accounts/", asked
     finally:
         found.shutdown()
         thread.join()

@@ -155,8 +155,9 @@ def test_what_is_not_supported_is_one_line_of_warning(tmp_path: Path) -> None:
     ]
 
 
-def test_what_would_let_strangers_in_is_not_left_out(tmp_path: Path) -> None:
-    assert complaint(tmp_path, "\nresolver_tls {}") == "nats.conf:2: resolver_tls is not supported"
+def test_files_that_cannot_be_used_are_an_error(tmp_path: Path) -> None:
+    why = "resolver_tls: nats.tls-ca-file: /nowhere: No such file or directory"
+    assert complaint(tmp_path, "\nresolver_tls {ca_file: /nowhere}") == f"nats.conf:2: {why}"
 
 
 def test_options_of_ours_count_for_more(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import os
 import signal
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -34,6 +35,7 @@ from tests.nats.operators import (
 )
 from tests.nats.test_mesh import all_children
 from tests.nats.wire import Wire
+from tests.nsq.certificates import Certificates, make
 from tests.servers import comm_of, wait_until
 
 
@@ -59,6 +61,37 @@ def test_where_accounts_are_is_said_in_the_file_or_by_the_operator(kind: int, sa
         with serving(kind, content) as server:
             assert heard(server, B.user("u1")) == b""
             assert heard(server, Account("nobody").user("u2")) == VIOLATION
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize(
+    ("block", "is_let_in"),
+    [
+        ("ca_file: '{authority}', cert_file: '{client}', key_file: '{key}'", True),
+        ("ca_file: '{authority}'", False),
+        ("cert_file: '{client}', key_file: '{key}'", False),
+        ("cert_file: '{client}', key_file: '{key}', insecure: true", True),
+    ],
+    ids=["all", "without a certificate", "of an unknown authority", "whoever it is"],
+)
+def test_a_resolver_may_be_encrypted(certificates: Certificates, kind: int, block: str, is_let_in: bool) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.authority))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(certificates.server.cert, certificates.server.key)
+    pair = certificates.client
+    said = block.format(authority=certificates.authority, client=pair.cert, key=pair.key)
+    with resolver(accounts(), tls) as (url, asked), contextlib.ExitStack() as stack:
+        content = conf(f"resolver_tls {{ {said} }}", resolver=f"URL({url})", preload={})
+        if kind == 0 and not is_let_in:
+            stack.enter_context(pytest.raises(RuntimeError, match="could not fetch"))  # and does not start
+        server = stack.enter_context(serving(kind, content))
+        assert heard(server, B.user("u1")) == (b"" if is_let_in else VIOLATION)
+        assert (B.public in asked) == is_let_in
 
 
 @pytest.mark.parametrize("kind", [2, 3])

@@ -230,6 +230,20 @@ def test_certificates_may_be_pinned(kind: int, certificates: Certificates, tmp_p
         assert is_refused(server, certificates.context(certificates.server)), "signed, but another's key"
 
 
+@pytest.mark.parametrize(("curves", "is_let_in"), [("CurveP384", True), ("X25519", False)])
+def test_a_curve_may_be_chosen(
+    kind: int, certificates: Certificates, tmp_path: Path, curves: str, is_let_in: bool
+) -> None:
+    """Of those that OpenSSL has none of the others are there."""
+    pair, conf = certificates.server, tmp_path / "curves.conf"
+    said = f'["SecP384r1MLKEM1024", "{curves}"]'
+    conf.write_text(f"tls {{ cert_file: '{pair.cert}', key_file: '{pair.key}', curve_preferences: {said} }}")
+    context = certificates.context()
+    context.set_ecdh_curve("secp384r1")
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]) as server:
+        assert is_refused(server, context) != is_let_in
+
+
 CONF = """
 {users}
 tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{ca}", verify_and_map: true }}

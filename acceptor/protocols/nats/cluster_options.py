@@ -100,7 +100,7 @@ TLS_OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
     **{
         f"cluster-{name}": nats_tls_options.OPTIONS[name]
-        for name in ("tls-pinned-certs", "tls-cipher-suites", "tls-min-version")
+        for name in ("tls-pinned-certs", "tls-cipher-suites", "tls-curve-preferences", "tls-min-version")
     },
 }  # fmt: skip
 

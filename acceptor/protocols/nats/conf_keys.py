@@ -25,7 +25,6 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     listen,
     option,
     port,
-    refused,
     take_block,
     unsupported,
 )
@@ -103,9 +102,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "no_system_account": _LATER,
 }
 
-# What must not be left out in silence: clients would be let in, or overheard.
-REFUSED: Final = ("resolver_tls",)
-
 # Other names of the same keys.
 SAME: Final[Mapping[str, str]] = {
     "net": "host", "monitor_port": "http_port", "max_conn": "max_connections", "max_subs": "max_subscriptions",
@@ -117,7 +113,6 @@ SAME: Final[Mapping[str, str]] = {
 
 KEYS: Final[dict[str, Taker]] = {
     **{key: unsupported(key, why) for key, why in UNSUPPORTED.items()},
-    **{key: refused(key) for key in REFUSED},
     "listen": listen("nats"),
     "host": host("nats"),
     "port": port("nats"),

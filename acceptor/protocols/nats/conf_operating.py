@@ -17,6 +17,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     take_block,
     unsupported,
 )
+from mq_shards.acceptor.protocols.nats.tls_options import CURVES
 
 
 def timeout(name: str) -> Taker:
@@ -47,10 +48,6 @@ def _take_lame_duck_duration(conf: Conf, value: Value) -> None:
 
 
 _CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
-_CURVES: Final = "OpenSSL chooses"
-CURVES: Final = (
-    "SecP384r1MLKEM1024", "SecP256r1MLKEM768", "X25519MLKEM768", "X25519", "CurveP256", "CurveP384", "CurveP521",
-)  # fmt: skip
 
 
 def _certificates(prefix: str) -> Taker:
@@ -73,11 +70,22 @@ def _some(value: Value) -> list[str]:
     return found
 
 
-def _take_curves(conf: Conf, value: Value) -> None:
-    for name in _some(value):
-        if name not in CURVES:
-            raise value.error(f'there is no curve "{name}"')
-    unsupported("curve_preferences", _CURVES)(conf, value)
+def _curves(prefix: str) -> Taker:
+    """Python's ssl can be told one only."""
+
+    def take(conf: Conf, value: Value) -> None:
+        names = _some(value)
+        for name in names:
+            if name not in CURVES:
+                raise value.error(f'there is no curve "{name}"')
+        known = [name for name in names if CURVES[name]]
+        if not known:
+            raise value.error("curve_preferences: OpenSSL has none of these")
+        if len(known) > 1:
+            conf.warn(value, f"curve_preferences: of several OpenSSL chooses, among {', '.join(known)} and others")
+        conf.set(f"{prefix}curve-preferences", value, names)
+
+    return take
 
 
 def only_of_routes(_: Conf, value: Value) -> None:
@@ -97,7 +105,7 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
         "min_version": option(f"{prefix}min-version", Value.text),
         "certs": _certificates(prefix),
         "certificates": _certificates(prefix),
-        "curve_preferences": _take_curves,
+        "curve_preferences": _curves(prefix),
         "insecure": unsupported("insecure", "it is about connections that the server makes"),
         "allow_insecure_cipher_suites": unsupported("allow_insecure_cipher_suites", "OpenSSL has none of them"),
         "ocsp_peer": unsupported("ocsp_peer", "certificates are not asked about over OCSP"),

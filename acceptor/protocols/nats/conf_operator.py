@@ -14,8 +14,10 @@ from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_directory import directory
-from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker
+from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
+from mq_shards.acceptor.protocols.nats.tls import resolver_context
 
 # Around a JWT in a file, as nsc writes them.
 DECORATED: Final = re.compile(r"-{3,}BEGIN [^\n-]*JWT-{3,}\s*(\S+)\s*-{3,}END")
@@ -26,7 +28,7 @@ SCHEMES: Final = ("http://", "https://")
 def _wanted(conf: Conf) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "trusted_keys": [], "strict": [], "pinned": [], "preload": {}, "url": "", "directory": None, "sentinel": "",
-        "system_account": "",
+        "system_account": "", "tls": None,
     }  # fmt: skip
     found: dict[str, Any] = conf.content.setdefault("operator", empty)
     return found
@@ -113,11 +115,33 @@ def _take_sentinel(conf: Conf, value: Value) -> None:
     _wanted(conf)["sentinel"] = value.text()
 
 
+_NOT_HERE: Final = "it is about connections that are accepted"
+RESOLVER_TLS: Final[Mapping[str, Taker]] = {
+    **tls_block("tls-", dict.fromkeys(("verify_and_map", "connection_rate_limit", "handshake_first"), _NOT_HERE)),
+    "insecure": option("insecure", Value.flag),
+    "verify_cert_and_check_known_urls": only_of_routes,
+}
+
+
+def _take_resolver_tls(conf: Conf, value: Value) -> None:
+    """For a resolver's URL. Files that cannot be used are an error before anything starts."""
+    said = Conf()
+    take_block(said, value.block(), RESOLVER_TLS, " in resolver_tls")
+    conf.warnings += said.warnings
+    tls = {name: content for name, (_, content) in said.options.items()}
+    try:
+        resolver_context(tls)
+    except ValueError as error:
+        raise value.error(f"resolver_tls: {error}") from None
+    _wanted(conf)["tls"] = tls
+
+
 OPERATOR: Final[Mapping[str, Taker]] = {
     **dict.fromkeys(("operator", "operators", "roots", "root", "root_operators", "root_operator"), _take_operator),
     **dict.fromkeys(("trusted_keys", "trusted"), _take_trusted_keys),
     **dict.fromkeys(("resolver", "account_resolver", "accounts_resolver"), _take_resolver),
     "resolver_preload": _take_preload,
+    "resolver_tls": _take_resolver_tls,
     "resolver_pinned_accounts": _take_pinned,
     "default_sentinel": _take_sentinel,
 }

@@ -18,6 +18,8 @@ from mq_shards.acceptor.protocols.nats.expiry import LOOK_S
 from mq_shards.acceptor.protocols.nats.remarks import Remarks
 
 if TYPE_CHECKING:
+    import ssl
+
     from mq_shards.acceptor.engine import Engine
     from mq_shards.acceptor.protocol import Broker
     from mq_shards.acceptor.protocols.nats.claims import Account
@@ -33,6 +35,19 @@ ANSWERING_ACCEPTOR: Final = 0  # requests of the system account
 Row = dict[str, Any]
 
 log = logging.getLogger(__name__)
+
+
+def _context_of(tls: Mapping[str, Any] | None) -> ssl.SSLContext | None:
+    """How a resolver is known; None: as those whom the system trusts."""
+    if tls is None:
+        return None
+    from mq_shards.acceptor.protocols.nats.tls import resolver_context
+
+    try:
+        return resolver_context(tls)
+    except ValueError as error:  # a file that has gone since it was looked at
+        log.error("resolver_tls: %s", error)
+        return None
 
 
 class OperatorMode:
@@ -111,7 +126,7 @@ class OperatorMode:
         if found["url"]:
             from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
 
-            return UrlResolver(found["url"], self._engine.poke, self._remarks)
+            return UrlResolver(found["url"], self._engine.poke, self._remarks, _context_of(found["tls"]))
         if not found["directory"]:
             return None
         from mq_shards.acceptor.protocols.nats.claims_requests import ClaimsRequests

@@ -23,6 +23,7 @@ from mq_shards.acceptor.protocols.nats import (
 )
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, is_address, server_url
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
+from mq_shards.acceptor.protocols.nats.tls_options import with_defaults
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Remote:
         """Raises ValueError of one line."""
         from mq_shards.acceptor.protocols.nats.tls import client_context
 
-        said: dict[str, Any] = {name: kind.default for name, kind in TLS_OPTIONS.items()} | dict(self.tls or ())
+        said = with_defaults(dict(self.tls or ()))
         context = client_context(said, "", verify=not said.get("insecure"))
         pinned = frozenset(pin.lower() for pin in said["tls-pinned-certs"])
         return HubTls(context, said["tls-timeout"], pinned, is_first=bool(said["tls-handshake-first"]))

@@ -20,6 +20,8 @@ from mq_shards.acceptor.protocols.nats.jwt import MAX_BYTES
 from mq_shards.acceptor.protocols.nats.remarks import Remarks
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 AT_ONCE: Final = 256  # of all hosts
@@ -31,10 +33,12 @@ Found = Callable[[str], None]
 class UrlResolver:
     """Not for use by several threads; `poke` is called on one of its own when settle() has something to do."""
 
-    def __init__(self, url: str, poke: Callable[[], None], remarks: Remarks) -> None:
+    def __init__(self, url: str, poke: Callable[[], None], remarks: Remarks, tls: ssl.SSLContext | None) -> None:
+        """`tls`: for https; None: who is trusted is the system's."""
         self._url = url
         self._poke = poke
         self._remarks = remarks
+        self._tls = tls
         self._found: SimpleQueue[tuple[Found, str, str]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -85,7 +89,9 @@ class UrlResolver:
         import aiohttp  # here: it takes long, and nobody waits for this thread
 
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_ONCE))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=AT_ONCE, ssl=True if self._tls is None else self._tls)
+            )
         try:
             async with self._session.get(self._url + account) as answer:
                 if answer.status != 200:

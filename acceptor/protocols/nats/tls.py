@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import certificate_times, named_files
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
-from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS, first_ns
+from mq_shards.acceptor.protocols.nats.tls_options import CURVES, OPTIONS, first_ns, with_defaults
 from mq_shards.acceptor.secure import load_certificate
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -98,9 +98,15 @@ def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) ->
     return context
 
 
+def resolver_context(said: Mapping[str, Any]) -> ssl.SSLContext:
+    """Of resolver_tls, by the names of options without a prefix. Raises ValueError as terms() does."""
+    return client_context(with_defaults(said), "", verify=not said.get("insecure"))
+
+
 def _choose(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
     context.minimum_version = VERSIONS[settings[f"{prefix}tls-min-version"]]
     _choose_ciphers(context, settings[f"{prefix}tls-cipher-suites"], prefix)
+    _choose_curve(context, settings[f"{prefix}tls-curve-preferences"], prefix)
 
 
 def _show(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
@@ -125,6 +131,15 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) 
         raise ValueError(f"nats.{prefix}tls-cipher-suites: {_said(error)}") from None
     if names and not older:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+
+def _choose_curve(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
+    """ssl can be told one only: of several OpenSSL chooses."""
+    known = [CURVES[name] for name in names if CURVES[name]]
+    if names and not known:
+        raise ValueError(f"nats.{prefix}tls-curve-preferences: OpenSSL has none of {', '.join(names)}")
+    if len(known) == 1:
+        context.set_ecdh_curve(known[0])
 
 
 def _trust(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str, purpose: ssl.Purpose) -> None:

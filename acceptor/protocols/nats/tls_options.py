@@ -17,12 +17,18 @@ from mq_shards.acceptor.option_kinds import (
     Number,
     Text,
     TextList,
+    alternatives,
     parse_duration,
 )
 
 FALLBACK_NS: Final = 50 * MS  # of "auto"
 NOT_FIRST: Final = -1
 MIN_VERSIONS: Final = ("", "1.2", "1.3")
+# By OpenSSL's names, where it has them.
+CURVES: Final[Mapping[str, str]] = {
+    "X25519": "X25519", "CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1",
+    "X25519MLKEM768": "", "SecP256r1MLKEM768": "", "SecP384r1MLKEM1024": "",
+}  # fmt: skip
 SHA256_HEX: Final = re.compile(r"[0-9A-Fa-f]{64}")
 
 
@@ -59,6 +65,9 @@ OPTIONS: Final[Mapping[str, Kind]] = {
         lambda text: re.fullmatch(r"TLS_[A-Z0-9_]+", text) is not None,
     ),
     "tls-min-version": Text("", "of TLS", "1.2 or 1.3", lambda text: text in MIN_VERSIONS, "1.2"),
+    "tls-curve-preferences": TextList(
+        "of which keys are agreed on: one; of several any, and others", alternatives([*CURVES]), CURVES.__contains__
+    ),
     "tls-connection-rate-limit": Number(0, 0, 1 << 31, "handshakes a second of each acceptor; 0: any number"),
     "allow-non-tls": Flag(False, "clients may do without"),
 }  # fmt: skip
@@ -66,6 +75,10 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 # What says that clients are to encrypt, whatever certificate they are shown.
 DEMANDS: Final = ("tls-verify", "tls-verify-and-map", "tls-handshake-first", "tls-pinned-certs")
+
+
+def with_defaults(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: kind.default for name, kind in OPTIONS.items()}, **said}
 
 
 def are_set(settings: Mapping[str, Any]) -> bool:

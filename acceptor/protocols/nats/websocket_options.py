@@ -51,6 +51,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
         lambda text: SHA256_HEX.fullmatch(text) is not None,
     ),
     "websocket-tls-cipher-suites": _tls("tls-cipher-suites"),
+    "websocket-tls-curve-preferences": _tls("tls-curve-preferences"),
     "websocket-tls-min-version": _tls("tls-min-version"),
     "websocket-handshake-timeout": Duration(5 * SECOND, MS, YEAR, "until a connection is a websocket, TLS included"),
     "websocket-same-origin": Flag(False, "browsers may only come from where they were served"),
