@@ -315,14 +315,14 @@ def is_url_or_address(text: str) -> bool:
 
 
 _PASSWORD: Final = re.compile(r'(//[^/@:"\s]*:)[^"\s]*@')
-_SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # the secret half of an nkey
+_SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # of a key pair, as base32
 
 
 def without_secrets(text: str) -> str:
     """What is said of a wrong value is read by more people than the file it is in.
 
-    >>> without_secrets('"nats-route://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a@b")
-    ('"nats-route://me:xxxxx@host:x" is no URL', 'http://host:80/a@b')
+    >>> without_secrets('"http://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a@b")
+    ('"http://me:xxxxx@host:x" is no URL', 'http://host:80/a@b')
     """
     return _SEED.sub("[REDACTED]", _PASSWORD.sub(r"\1xxxxx@", text))
 
