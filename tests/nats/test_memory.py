@@ -1,17 +1,21 @@
-"""What clients that only listen cost: measured with many of them, with bounds that other machines keep too."""
+"""What clients that only listen, or have gone, cost: measured with many, with bounds that other machines keep too."""
 
 from __future__ import annotations
 
+import contextlib
 import resource
 
 import pytest
 
 from perf import load
 from perf.brokers import MEMORY, Broker, this_mq_shards
+from tests.nats.test_operating import until
+from tests.nats.wire import Wire
 
 # What was measured is in docs/nats-internals.md; this is for what is forgotten to be given back, or grows with each.
 MOST_OF_A_CONNECTION = 1400
 MOST_OF_A_SUBSCRIPTION = 200
+MOST_OF_ONE_THAT_ENDED = 2000  # which monitoring shows, 10,000 of each acceptor
 
 
 def held(connections: int, subscriptions: int) -> int:
@@ -32,3 +36,15 @@ def test_an_idle_connection_is_small() -> None:
 @pytest.mark.long
 def test_a_million_subscriptions_are_small() -> None:
     assert held(4, 1_000_000) / 1_000_000 < MOST_OF_A_SUBSCRIPTION
+
+
+def test_a_connection_that_ended_is_small() -> None:
+    ended = 3000
+    with Broker(this_mq_shards(1, "nats"), MEMORY) as broker:
+        for begun in range(500 + ended):
+            if begun == 500:  # whatever the first of them load
+                before = broker.memory().held
+            with contextlib.closing(Wire(broker.port)) as wire:
+                wire.send(b'CONNECT {"verbose":false,"name":"passer-by","lang":"raw","version":"1.2.3"}\r\nPING\r\n')
+                until(wire, b"PONG")
+        assert (broker.memory().held - before) / ended < MOST_OF_ONE_THAT_ENDED

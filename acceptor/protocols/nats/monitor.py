@@ -200,7 +200,8 @@ class Monitor:
             "subs": subscriptions,
         }
         self._ended += 1
-        self._closed.append((self._ended, orjson.dumps(row)))
+        # A copy: what orjson makes has room for 4 KiB, whatever it holds.
+        self._closed.append((self._ended, bytes(memoryview(orjson.dumps(row)))))
         self._closed_bytes += len(self._closed[-1][1])
         while len(self._closed) > self._max_closed or self._closed_bytes > CLOSED_BYTES:
             self._closed_bytes -= len(self._closed.popleft()[1])
