@@ -246,6 +246,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._taken_head = b""
         self._has_served = False  # a request
+        self._last: asyncio.TimerHandle | None = None  # when what is unsent is given up
 
     # --- what the loop says -----------------------------------------------------------------------------------------
 
@@ -300,6 +301,8 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._has_ended = True
+        if self._last is not None:
+            self._last.cancel()  # such a transport can be aborted no more
         self._wake()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
@@ -385,7 +388,7 @@ class _Connection(asyncio.BufferedProtocol):
         """What is written is still sent, if it is taken in time."""
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size() > 0:
-                asyncio.get_running_loop().call_later(SEND_S, self._transport.abort)
+                self._last = asyncio.get_running_loop().call_later(SEND_S, self._transport.abort)
             self._transport.close()
 
     # --- requests ---------------------------------------------------------------------------------------------------
