@@ -38,6 +38,12 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     return (uint8_t *)(first + 1);
 }
 
+/* Where the compiler knows that bytes are few it writes `rep movs`, which takes longer to begin than these take to be copied. */
+static void copy_body(uint8_t *to, const void *body, size_t bytes) {
+    __asm__("" : "+r"(bytes));
+    memcpy(to, body, bytes);
+}
+
 bool publishes_send(struct acceptor *a, uint32_t worker, const struct message *request, const void *body) {
     struct worker_link *link = &a->links[worker];
     if (link->channel == NULL || !is_plain(request)) return false;
@@ -49,6 +55,6 @@ bool publishes_send(struct acceptor *a, uint32_t worker, const struct message *r
     a->published_to |= bit_of(worker);
     if (each.bytes > 0) memset(room + bytes - 8, 0, 8); /* what is not written over */
     memcpy(room, &each, sizeof each);
-    if (each.bytes > 0) memcpy(room + sizeof each, body, each.bytes);
+    if (each.bytes > 0) copy_body(room + sizeof each, body, each.bytes);
     return true;
 }
