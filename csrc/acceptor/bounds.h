@@ -76,6 +76,8 @@
  * turn has not come. What is larger than MAPPED_BYTES is mapped for itself, and a few of those are kept too. */
 #define BLOCK_BYTES       ((size_t)32 << 10)
 #define KEEP_BLOCKS       512u
+#define LARGE_BLOCK_BYTES ((size_t)64 << 10)
+#define KEEP_LARGE_BLOCKS 32u
 #define PAGE_BYTES        ((size_t)4 << 10)
 #define KEEP_PAGES        512u
 #define CELL_BYTES        ((size_t)256)

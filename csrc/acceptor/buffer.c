@@ -20,14 +20,14 @@ static const struct {
 } SIZES[PIECE_SIZES] = {{CELL_BYTES, KEEP_CELLS},
                         {PAGE_BYTES, KEEP_PAGES},
                         {BLOCK_BYTES, KEEP_BLOCKS},
+                        {LARGE_BLOCK_BYTES, KEEP_LARGE_BLOCKS},
                         {OUTPUT_BLOCK_BYTES, KEEP_OUTPUT_BLOCKS}};
 
-/* PIECE_SIZES: of none. Nothing takes the largest but what needs all of it. */
+/* PIECE_SIZES: of none. */
 static uint32_t size_of(size_t bytes) {
     uint32_t size = 0;
     while (size < PIECE_SIZES && bytes > SIZES[size].bytes) size++;
-    bool is_too_small = size == PIECE_SIZES - 1 && bytes <= OUTPUT_BLOCK_BYTES - PAGE_BYTES;
-    return is_too_small ? PIECE_SIZES : size;
+    return size;
 }
 
 size_t bytes_room(size_t bytes) {

@@ -15,7 +15,7 @@
 
 struct piece;
 
-enum { PIECE_SIZES = 4, KEEP_MAPPED = 8 };
+enum { PIECE_SIZES = 5, KEEP_MAPPED = 8 };
 
 struct mapping {
     void *at;

@@ -40,11 +40,11 @@ void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct mes
         return;
     }
     /* Too large for a record, or no room now. */
-    uint8_t *body = malloc(bytes + 1);
+    uint8_t *body = bytes_take(&a->blocks, bytes);
     if (body == NULL) abort(); /* without memory there is no way on: the supervisor starts another acceptor */
     gather(body, parts, count);
     channel_send(channel, &head, body, bytes);
-    free(body);
+    bytes_give(&a->blocks, body, bytes);
 }
 
 uint64_t mesh_full(struct acceptor *a) {

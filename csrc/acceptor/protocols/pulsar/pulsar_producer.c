@@ -97,7 +97,7 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
     struct channel *channel = a->links[worker].channel;
     size_t bytes = pulsar_length(entry);
     struct message *room = channel_reserve(channel, request->body_bytes);
-    uint8_t *large = room == NULL ? malloc(request->body_bytes) : NULL;
+    uint8_t *large = room == NULL ? bytes_take(&a->blocks, request->body_bytes) : NULL;
     if (room == NULL && large == NULL) return false;
     uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
     memcpy(body, part, before);
@@ -108,7 +108,7 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
         channel_sent(channel);
     } else {
         channel_send(channel, request, large, request->body_bytes);
-        free(large);
+        bytes_give(&a->blocks, large, request->body_bytes);
     }
     a->published_to |= bit_of(worker);
     return true;
