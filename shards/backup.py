@@ -6,8 +6,9 @@
 
 What is copied of a shard is a beginning of its log: all segments that its manifest lists are open at one moment, then
 it is seen how far each goes, the last first, since they are written one after the other. So it is what a broker would
-find that had been killed there. All that is beside the logs (readers, writers, Pulsar's catalog) is copied before them:
-what it says of messages holds for the logs.
+find that had been killed there. When all shards are copied, what has come meanwhile is cut off at one moment for all
+of them (backup_cut.py), and copied too. All that is beside the logs (readers, writers, Pulsar's catalog) is copied
+before them: what it says of messages holds for the logs.
 
 A backup that is cut short leaves the one before as it was: files only grow, and what is not needed any more goes last.
 """
@@ -22,11 +23,12 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.shards import durable, medium
+from mq_shards.shards.backup_cut import Tail, cut
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.reader.scan import Columns, FileScan
@@ -157,10 +159,10 @@ class _Making:
         self._columns = Columns()
 
     def run(self) -> Made:
-        at_ns = time.time_ns()
         self._copy_rest()
         for shard in range(self._meta.shards):
             self._copy_shard(shard)
+        at_ns = self._copy_tails()
         backup = Backup(self._meta.id, self._meta.shards, at_ns, self._files)
         backup.save(self._to)
         self._tidy()
@@ -238,6 +240,55 @@ class _Making:
         finally:
             for fd in opened.values():
                 os.close(fd)
+
+    def _copy_tails(self) -> int:
+        """What has come since, up to one moment of all shards. Returns that."""
+        tails = [self._tail(shard) for shard in range(self._meta.shards)]
+        try:
+            at_ns = cut(tails, self._columns)
+            for shard, tail in enumerate(tails):
+                self._copy_tail(shard, tail)
+            return at_ns
+        finally:
+            for tail in tails:
+                tail.close()
+
+    def _tail(self, shard: int) -> Tail:
+        path = shard_path(self._source, shard)
+        segments = self._segments_of(shard)
+        last = max(segments, default=0)
+        ends = {last: self._files[segments[last]].bytes} if segments else {}
+        return Tail(path, lambda: self._listed(path, shard), last, ends)
+
+    def _segments_of(self, shard: int) -> dict[int, str]:
+        """By number: what is copied of a shard, by its path in the data directory."""
+        paths = {name: Path(name) for name in self._files if name.startswith(f"{shard_path(Path(), shard).name}/")}
+        return {int(path.stem): name for name, path in paths.items() if SEGMENT_NAME.fullmatch(path.name)}
+
+    def _copy_tail(self, shard: int, tail: Tail) -> None:
+        folder = self._to / LOG / shard_path(Path(), shard).name
+        # What retention has taken away meanwhile is none of that moment's.
+        for segment, name in self._segments_of(shard).items():
+            if segment not in tail.there:
+                del self._files[name]
+        said = 0  # by the segment behind it: where one ends
+        ends: dict[int, int] = {}
+        for segment, end in sorted(tail.ends.items(), reverse=True):
+            fd = tail.open.get(segment)
+            if fd is not None and segment in tail.there:
+                ends[segment] = end if end >= said else self._whole_bytes(fd, segment, self._name(shard, segment), said)
+                said = self._header(fd).previous_end
+        for segment, end in sorted(ends.items()):
+            name, fd = self._name(shard, segment), tail.open[segment]
+            if name in self._damaged and name in self._files:
+                continue
+            if name not in self._files:
+                self._copy_segment(shard, segment, fd, end, folder)
+                continue
+            mine = self._files[name]
+            crc = self._append(self._to / mine.at, fd, mine.bytes, end, mine.crc)
+            self._files[name] = replace(mine, bytes=end, crc=crc)
+        durable.sync_directory(folder)
 
     def _open_all(self, shard: int) -> dict[int, int]:
         """All segments that are listed, at one moment."""

@@ -429,3 +429,52 @@ def test_what_is_no_source_or_no_target_is_said(small: Path) -> None:
         pass
     with pytest.raises(StoreError, match="of another data directory"):
         backups.make(small / "another", small / "backup")
+
+
+def test_all_shards_of_a_backup_are_of_one_moment(tmp_path: Path) -> None:
+    """However long it takes to copy them: a job goes to each tube in turn, and from each the last is looked at."""
+    data, to, tubes = tmp_path / "data", tmp_path / "backup", 8
+    options = ("--shards", "8", "--set", "log.retention-hours=0")
+    done_at: dict[tuple[int, int], tuple[float, float]] = {}  # by tube and number: from when, until when it was put
+    stop = threading.Event()
+    with running(SINGLE, data_dir=data, max_job_bytes=1 << 20, options=options) as server, client_of(server) as client:
+        for n in range(200):
+            client.use(f"tube-{n % tubes}")
+            client.put(b"filler" + b"x" * 1_000_000)
+
+        def put() -> None:
+            with client_of(server) as other:
+                n = 0
+                while not stop.is_set():
+                    for tube in range(tubes):
+                        begun = time.monotonic()
+                        other.use(f"tube-{tube}")
+                        other.put(b"%d" % n)
+                        done_at[tube, n] = begun, time.monotonic()
+                    n += 1
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        try:
+            begun = time.monotonic()
+            done("backup", str(data), str(to))
+            took_s = time.monotonic() - begun
+        finally:
+            stop.set()
+            thread.join()
+    done("restore", str(to), str(tmp_path / "restored"))
+    found: set[tuple[int, int]] = set()
+    with broker_of(tmp_path / "restored") as (server, client):
+        for tube in range(tubes):
+            client.watch(f"tube-{tube}")
+            client.use(f"tube-{tube}")
+            for job in range(client.stats_tube(f"tube-{tube}")["current-jobs-ready"]):  # noqa: B007
+                body = client.reserve(timeout=0).body
+                if not body.startswith(b"filler"):
+                    found.add((tube, int(body)))
+            client.ignore(f"tube-{tube}")
+    assert found and len(found) < len(done_at)
+    # Nothing of before what is missing is there that was put later.
+    last = max(done_at[one][0] for one in found)
+    first = min(times[1] for one, times in done_at.items() if one not in found)
+    assert last - first < took_s / 8, f"{last - first:.3f} s between shards, of {took_s:.3f} s that it took"

@@ -113,15 +113,17 @@ class Columns:
 class FileScan:
     """Goes through the records of one segment's file from an offset on."""
 
-    def __init__(self, fd: int, segment: int, offset: int, size: int, columns: Columns) -> None:
-        """`size`: of the file, as far as it is looked at."""
+    def __init__(
+        self, fd: int, segment: int, offset: int, size: int, columns: Columns, window_bytes: int = WINDOW_BYTES
+    ) -> None:
+        """`size`: of the file, as far as it is looked at; `window_bytes` of it at once."""
         self.offset = offset
         self.stop: int | None = None  # END or BAD, at `offset`
         self._fd = fd
         self._segment = segment
         self._size = size
         self._columns = columns
-        self._buffer = bytearray(WINDOW_BYTES)
+        self._buffer = bytearray(window_bytes)
 
     def next(self) -> Batch | None:
         """The next records; None: `stop` says why there are no more. Raises OSError."""
