@@ -12,7 +12,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.live import Live, with_size, without_headers
-from mq_shards.gateway.names import MAX_TOPIC_BYTES
+from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
 from mq_shards.gateway.workers import Workers, WorkersError
 
 # What beanstalkd's clients see as the priority of a message that came through NSQ.
@@ -147,7 +147,7 @@ class Broker:
             await self._live.tell(topic, without_headers(bodies) if has_headers else bodies)
 
     def shard_of(self, topic: str) -> int:
-        return self._engine.shard_of_name(topic.encode())
+        return self._engine.shard_of_name(bytes_of(topic))
 
     def worker_of(self, topic: str) -> int:
         """By a name as a catalog has it."""
@@ -158,14 +158,15 @@ class Broker:
     ) -> None:
         if self.draining:
             raise DrainingError
-        if not 0 < len(topic.encode()) <= MAX_TOPIC_BYTES:
-            raise BadTopicError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes, this has {len(topic.encode())}")
-        number = self._engine.bind(topic.encode())
+        name = bytes_of(topic)
+        if not 0 < len(name) <= MAX_TOPIC_BYTES:
+            raise BadTopicError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes, this has {len(name)}")
+        number = self._engine.bind(name)
         if number == 0:
             raise TooManyTopicsError("there are as many topics as there may be")
         worker = self._engine.worker_of_topic(number)
         # The parts of a shard leave in the order in which they are asked for.
-        order = self._engine.shard_of_name(topic.encode()) if flags & lib.MSG_IDEMPOTENT else None
+        order = self._engine.shard_of_name(name) if flags & lib.MSG_IDEMPOTENT else None
         answer = await self.workers.ask(
             worker, kind, order=order,
             topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
@@ -178,7 +179,7 @@ class Broker:
 
         The names must be valid: they are not looked at here.
         """
-        name = topic.encode()
+        name = bytes_of(topic)
         worker = self._engine.worker_of_name(name)
         body = name if channel is None else name + b"\n" + channel.encode()
         shard = self._engine.shard_of_name(name)

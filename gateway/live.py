@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.names import bytes_of
 
 ACCEPTOR: Final = 0  # any would do, but those of one topic in their order
 SIZE: Final = struct.Struct(">I")
@@ -36,7 +37,7 @@ class Live:
 
     async def tell(self, topic: str, bodies: bytes) -> None:
         """`bodies`: each behind its size. Whoever cannot be told misses them, as one who is not there does."""
-        name = with_size(topic.encode())
+        name = with_size(bytes_of(topic))
         for piece in pieces(bodies):
             reply = await self._calls.ask(ACCEPTOR, "published", name + piece, timeout_ns=TIMEOUT_NS)
             if not reply.ok:

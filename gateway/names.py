@@ -23,3 +23,8 @@ def is_valid_channel(name: str) -> bool:
 
 def is_ephemeral(name: str) -> bool:
     return name.endswith(EPHEMERAL)
+
+
+def bytes_of(topic: str) -> bytes:
+    """Of the name of a topic of any protocol: what is no text in it is surrogates (console/names.py)."""
+    return topic.encode(errors="surrogateescape")

@@ -43,3 +43,12 @@ def raw(text: str) -> str:
         if shown(name) == text:
             return name
     return text.encode(errors="replace").decode("latin-1")
+
+
+def exact(text: str) -> str:
+    r"""The name that is shown so, as Broker takes it (gateway/names.py).
+
+    >>> [exact("café"), exact("caf\\xe9").encode(errors="surrogateescape")]
+    ['café', b'caf\xe9']
+    """
+    return raw(text).encode("latin-1").decode(errors="surrogateescape") if is_escaped(text) else text

@@ -27,6 +27,7 @@ from mq_shards.gateway.broker import (
     OutOfTurnError,
 )
 from mq_shards.gateway.byte_window import ByteWindow
+from mq_shards.gateway.console.names import exact
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.decisions import Decision
@@ -70,7 +71,7 @@ class Parts:
 def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]) -> Parts:
     """Of files and how many bytes of each count. Raises SectionsError, OSError."""
     parts = Parts()
-    shards: dict[bytes, ShardParts] = {}
+    shards: dict[str, ShardParts] = {}
     sections = 0
     for number, (path, size) in enumerate(files):
         for section in message_sections.in_file(path, size):
@@ -79,13 +80,13 @@ def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]
                 raise SectionsError(f"a batch has {MAX_SECTIONS} sections at most: larger ones are needed")
             found = shards.get(section.topic)
             if found is None:
-                shard = shard_of(section.topic.decode())
+                shard = shard_of(exact(section.topic))
                 found = shards[section.topic] = parts.shards.setdefault(shard, ShardParts())
             found.file.append(number)
             found.offset.append(section.start)
             found.size.append(section.end - section.start)
             parts.messages += section.messages
-    parts.topics = [topic.decode() for topic in shards]
+    parts.topics = list(shards)
     return parts
 
 
@@ -180,7 +181,7 @@ class Carrying:
         try:
             once = Once(self._decision.key, self._decision.batch, part)
             await self._broker.publish_many(
-                section.topic.decode(), section.messages, bodies, once,
+                exact(section.topic), section.messages, bodies, once,
                 has_headers=section.has_headers, delay_ns=section.delay_ns, priority=section.priority,
             )  # fmt: skip
         finally:
@@ -243,7 +244,7 @@ class _Sending:
         try:
             for part, data in enumerate(await carrying.read(self._parts, first, until), first):
                 section, bodies = message_sections.split(data)
-                await carrying.prepare(section.topic.decode())
+                await carrying.prepare(section.topic)
                 while len(self._on_way) >= SHARD_PARTS:
                     await self._oldest()
                 left -= sizes[part]

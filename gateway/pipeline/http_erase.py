@@ -12,7 +12,7 @@ from mq_shards.acceptor.access.rights import MANAGE, READ
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check, may, owner_of
 from mq_shards.gateway.broker import Broker, BrokerError, TopicNotFoundError
-from mq_shards.gateway.console.names import raw, shown
+from mq_shards.gateway.console.names import exact, raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.handling import Handler
@@ -58,7 +58,7 @@ class HttpErase:
     async def _delete(self, topic: str) -> bool:
         """False: it is in the log alone, or nowhere."""
         try:
-            await self._broker.change(broker_module.DELETE, topic)
+            await self._broker.change(broker_module.DELETE, exact(topic))
         except TopicNotFoundError:
             return False
         except (BrokerError, WorkersError) as error:

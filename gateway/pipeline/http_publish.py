@@ -11,6 +11,7 @@ from mq_shards.acceptor.access.rights import PUBLISH
 from mq_shards.gateway.access import check
 from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError
 from mq_shards.gateway.byte_window import ByteWindow
+from mq_shards.gateway.console.names import exact
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -51,8 +52,8 @@ class HttpPublish:
             except SectionsError as error:
                 raise HttpError(400, str(error)) from None
             for name in topics:
-                check(request, PUBLISH, name.decode())
-            sent = (self._publish_to(name.decode(), body, sections) for name, sections in topics.items())
+                check(request, PUBLISH, name)
+            sent = (self._publish_to(name, body, sections) for name, sections in topics.items())
             done = await asyncio.gather(*sent)
         published = sum(count for count, _ in done)
         for _, refusal in done:
@@ -71,7 +72,7 @@ class HttpPublish:
                 await self._window.take(size)
                 try:
                     await self._broker.publish_many(
-                        topic, section.messages, body[section.data : section.end],
+                        exact(topic), section.messages, body[section.data : section.end],
                         has_headers=section.has_headers, delay_ns=section.delay_ns, priority=section.priority,
                     )  # fmt: skip
                 finally:
@@ -86,8 +87,8 @@ class HttpPublish:
         return published, None
 
 
-def _by_topic(body: bytes, max_message_bytes: int) -> dict[bytes, list[Section]]:
-    topics: dict[bytes, list[Section]] = {}
+def _by_topic(body: bytes, max_message_bytes: int) -> dict[str, list[Section]]:
+    topics: dict[str, list[Section]] = {}
     for section in message_sections.check(body, max_message_bytes):
         topics.setdefault(section.topic, []).append(section)
         if len(topics) > MAX_TOPICS:

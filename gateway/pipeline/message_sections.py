@@ -1,6 +1,7 @@
 """Sections, the form in which messages come over HTTP: each has messages for one topic, as PUBLISH_MANY takes them.
 
-Little-endian: uint16 bytes of topic, uint16 flags, uint32 messages, uint32 bytes; the topic; with SCHEDULED uint64
+Little-endian: uint16 bytes of topic, uint16 flags, uint32 messages, uint32 bytes; the topic, as it is shown
+(console/names.py); with SCHEDULED uint64
 delay_ns, uint32 priority, uint32 0; so many bytes (csrc/ringbuf/many.h), with HEADERS each message's begin with its
 headers (struct headers, csrc/ringbuf/message.h). A worker never refuses for its form what has been checked here.
 Nothing is done once per message in Python.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.gateway.console.names import is_escaped
+from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
 
 HEAD: Final = struct.Struct("<HHII")
@@ -27,9 +28,10 @@ MAX_DELAY_NS: Final = ((1 << 32) - 1) * 1_000_000_000
 SECTION_BYTES: Final = 1 << 20
 BODY_SECTIONS: Final = 1 << 16  # in one body
 READ_BYTES: Final = 64 << 10
+SHOWN_BYTES: Final = len(r"\xff") * MAX_TOPIC_BYTES  # of a name none of whose bytes is text
 ANY_SIZE: Final = (1 << 32) - 1
 # What most call a topic.
-_USUAL_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
+_USUAL_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -38,7 +40,7 @@ class SectionsError(Exception):
 
 
 class Section(NamedTuple):
-    topic: bytes
+    topic: str
     messages: int
     start: int  # of its head
     data: int  # of its messages
@@ -51,13 +53,15 @@ class Section(NamedTuple):
 def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
     """Every section of a body, of which all is looked at. Raises SectionsError."""
     base = ffi.from_buffer("uint8_t[]", body)
-    names: set[bytes] = set()
+    names: set[str] = set()
     at = sections = 0
     while at < len(body):
         section = _decode(body, at)
         if section.end > len(body):
             raise SectionsError(f"the body ends in the middle of a section, which begins at {at}")
         if section.topic not in names:
+            if (name_bytes := len(raw(section.topic))) > MAX_TOPIC_BYTES:
+                raise SectionsError(f"a topic's name has {MAX_TOPIC_BYTES} bytes at most; at {at} are {name_bytes}")
             if not _is_name(section.topic):
                 raise SectionsError(f"{section.topic[:80]!r} is not a topic's name")
             names.add(section.topic)
@@ -83,7 +87,7 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
         at = 0
         while at < until:
             file.seek(at)
-            section = _decode(file.read(HEAD.size + MAX_TOPIC_BYTES + SCHEDULE.size), 0)
+            section = _decode(file.read(HEAD.size + SHOWN_BYTES + SCHEDULE.size), 0)
             section = section._replace(start=at, data=at + section.data, end=at + section.end)
             if section.end > until:
                 raise SectionsError(f"{path.name}: {until} bytes end in the middle of a section")
@@ -99,15 +103,11 @@ def split(data: bytes) -> tuple[Section, bytes]:
     return section, data[section.data :]
 
 
-def _is_name(name: bytes) -> bool:
-    """Whether a client of any protocol here may call a topic so, as text: see console/names.py."""
-    if _USUAL_NAME.fullmatch(name) is not None:
+def _is_name(text: str) -> bool:
+    """Whether a client of any protocol here may call a topic so."""
+    if _USUAL_NAME.fullmatch(text) is not None:
         return True
-    try:
-        text = name.decode()
-    except UnicodeDecodeError:
-        return False
-    return text != "" and _CONTROL.search(text) is None and not is_escaped(text)
+    return text != "" and _CONTROL.search(text) is None and shown(raw(text)) == text
 
 
 def _decode(data: bytes, at: int) -> Section:
@@ -116,10 +116,14 @@ def _decode(data: bytes, at: int) -> Section:
     name_bytes, flags, messages, size = HEAD.unpack_from(data, at)
     if flags & ~(HEADERS | SCHEDULED):
         raise SectionsError(f"no section begins at {at}")
-    if name_bytes > MAX_TOPIC_BYTES:
+    if name_bytes > SHOWN_BYTES:
         raise SectionsError(f"a topic's name has {MAX_TOPIC_BYTES} bytes at most; at {at} are {name_bytes}")
     start = at + HEAD.size
-    topic, start = data[start : start + name_bytes], start + name_bytes
+    name, start = data[start : start + name_bytes], start + name_bytes
+    try:
+        topic = name.decode()
+    except UnicodeDecodeError:
+        raise SectionsError(f"{name[:80]!r} is not a topic's name as it is shown") from None
     if not flags & SCHEDULED:
         return Section(topic, messages, at, start, start + size, bool(flags & HEADERS))
     if len(data) - start < SCHEDULE.size:

@@ -87,9 +87,9 @@ def section(topic: str) -> Section:
     return found
 
 
-def test_what_is_text_is_written_too_and_can_be_erased(broker: Broker) -> None:
+def test_what_is_read_is_written_under_that_name_and_can_be_erased(broker: Broker) -> None:
     address = Address.parse(broker.address)
-    for number, topic in enumerate(("neu: żółw, 日本", "b.new,one")):
+    for number, topic in enumerate(("neu: żółw, 日本", "b.new,one", "b.n\\xe9w", "b.n\\x5cxe9w", "\\xff" * 200)):
         with Client(address, 30) as client:
             stage = Stage(client, "names")
             stage.add(section(topic))
@@ -97,9 +97,19 @@ def test_what_is_text_is_written_too_and_can_be_erased(broker: Broker) -> None:
         assert run(Checkpoint(), brokers=broker.address, topic=orjson.dumps([topic]).decode()) == [(topic, 0)]
         assert api.call(broker.http_port, "DELETE", f"/v1/topics/{quote(topic, safe='')}").json["erased"] == 1
         assert topic in {erased["topic"] for erased in broker.get("/v1/erased")["erased"]}
-    for topic in ("no\nline", "caf\\xe9", "\x85"):
-        reply = api.call(broker.http_port, "POST", "/v1/publish", section(topic).data)
-        assert (reply.status, "is not a topic's name" in reply.json["error"]) == (400, True)
+    no_text = section("caf?").data.replace(b"?", b"\xe9")
+    for data in (no_text, *(section(topic).data for topic in ("no\nline", "é\\xe9", "\x85", "\\xff" * 201))):
+        reply = api.call(broker.http_port, "POST", "/v1/publish", data)
+        assert (reply.status, "a topic's name" in reply.json["error"]) == (400, True)
+
+
+def test_a_topic_that_is_no_text_is_deleted_as_it_is_erased_and_no_other(broker: Broker) -> None:
+    """`b.g\\xe9` is how two bytes are shown, and eight letters, which are shown otherwise."""
+    assert api.call(broker.http_port, "POST", "/v1/publish", section("b.g\\xe9").data).status == 200
+    assert api.call(broker.http_port, "POST", "/v1/publish", section("b.g\\x5cxe9").data).status == 200
+    assert api.call(broker.http_port, "DELETE", "/v1/topics/b.g%5Cxe9").json["erased"] == 1
+    live = {found["name"] for found in broker.get("/v1/find?search=b.g")["rows"]}
+    assert live == {"b.g\\x5cxe9"}
 
 
 def test_a_checkpoint_with_letters_for_bytes_goes_on(gateway: Gateway) -> None:
