@@ -321,7 +321,7 @@ def test_opening_and_closing_leaves_no_descriptor_and_no_mapping() -> None:
 # --- What is lent ----------------------------------------------------------------------------------------------------
 
 LENT = bytes(range(256)) * 32  # twice the ring
-CLOSE = 2  # csrc/ringbuf/message.h
+OPEN, CLOSE = 1, 2  # csrc/ringbuf/message.h
 
 
 def test_what_is_lent_is_overtaken_but_by_its_own_connection_and_by_what_follows_a_close(pair: tuple[End, End]) -> None:
@@ -366,6 +366,23 @@ def test_who_has_nothing_there_any_more_overtakes_what_is_lent_though_there_alwa
         assert came.index(number) < came.index(1000 + number)
     for number in (6, 7):
         assert came.index(2000 + number) < came.index(number)
+
+
+def test_nobody_overtakes_what_binds_a_number_anew_though_its_close_is_through(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    came: list[int] = []
+    sender.lend(1, LENT, conn=1)
+    sender.send(2, conn=3, kind=CLOSE)
+    sender.lend(3, LENT, conn=4)
+    sender.send(4, conn=3, kind=OPEN)
+    while 2 not in came:
+        sender.publish()
+        came += [what for what, _ in receiver.receive_all()]
+    sender.send(5, conn=2)
+    for _ in range(40):
+        sender.publish()
+        came += [what for what, _ in receiver.receive_all()]
+    assert came == [1, 2, 3, 4, 5]
 
 
 def test_what_is_lent_goes_back_with_its_channel() -> None:

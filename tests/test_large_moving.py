@@ -77,6 +77,20 @@ def test_so_many_are_lent_at_once_and_no_more(bench: Channels) -> None:
     assert lib.channel_counters(bench.channels[0]).out_bytes >= (LENT_MOST - 2) * 32
 
 
+def test_whoever_asks_for_nothing_large_overtakes_whatever_others_are_sent(bench: Channels) -> None:
+    """Of many connections, each of which has something large before what else it is answered."""
+    large = put(bench, bytes(LARGE))
+    own = [bench.raw(PEEK_ID, conn, id=large) for conn in range(10, 130)]
+    behind = [bench.raw(lib.MSG_BARRIER, conn) for conn in range(10, 130)]
+    others = [bench.raw(lib.MSG_BARRIER, conn) for conn in (*range(130, 200), 1 << 20, (1 << 22) - 1)]
+    answers = [a.slot for _ in range(4) for a in bench.step()]
+    assert [slot for slot in answers if slot in others] == others
+    assert not set(answers) & {*own, *behind}
+    pairs = [a.slot for a in until(bench, 2 * len(own))]
+    assert len(pairs) == len(set(pairs)) == 2 * len(own)
+    assert all(pairs.index(first) < pairs.index(second) for first, second in zip(own, behind, strict=True))
+
+
 HELD_MOST = 64 * MIB
 
 

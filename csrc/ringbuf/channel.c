@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ringbuf/behind.h"
 #include "ringbuf/ring.h"
 
 /* A record's flags: where in its message it lies. A message that fits into one record is both. */
@@ -67,9 +68,8 @@ struct channel {
 
     uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
     struct queue overflow;
-    struct queue lane;   /* what was lent, and what must not overtake it; */
-    uint64_t lane_of[2]; /* ... of these connections, a bit each, and some others: now, and before lane_until */
-    uint64_t lane_queued, lane_moved, lane_until; /* bytes, ever */
+    struct queue lane; /* what was lent, and what must not overtake it; */
+    struct behind behind;
     size_t lane_bytes; /* of it, those of memory of its own; and LENT_BYTES for each that was lent */
     struct channel_counters counters;
 
@@ -195,6 +195,7 @@ void channel_close(struct channel *channel) {
     if (channel->wake_fd >= 0) close(channel->wake_fd);
     free_queues(channel);
     free_assembly(channel);
+    free(channel->behind.messages);
     free(channel);
 }
 
@@ -275,23 +276,16 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
         channel_break(channel);
         return;
     }
-    if (behind) channel->lane_bytes += whole, channel->lane_queued += whole;
+    if (behind) channel->lane_bytes += whole;
     *record = (struct ring_record){.bytes = (uint32_t)bytes, .flags = flags};
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
 
-static uint64_t bit_of(uint32_t conn) {
-    return (uint64_t)1 << (conn * 0x9e3779b9u >> 26);
-}
-
-/* Whether it must not overtake what was lent. Fragments of another message would be taken for its own; and what a topic's number means
- * is not to change before that is there, so nothing overtakes a CLOSE. */
+/* Fragments of another message would be taken for those of what was lent. */
 static bool goes_behind(struct channel *channel, const struct message *header, bool in_fragments) {
-    if (channel->lane.first == NULL) return false;
-    if (header->kind == MSG_CLOSE) channel->lane_of[0] = UINT64_MAX;
-    bool goes = in_fragments || ((channel->lane_of[0] | channel->lane_of[1]) & bit_of(header->conn)) != 0;
-    if (goes) channel->lane_of[0] |= bit_of(header->conn);
-    return goes;
+    if (channel->lane.first == NULL || (!in_fragments && !behind_has(&channel->behind, header))) return false;
+    behind_put(&channel->behind, header);
+    return true;
 }
 
 /* What the ring has no room for now, or in one piece. */
@@ -373,7 +367,7 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
                   const struct lent *lent) {
     assert(header->body_bytes == body_bytes);
     size_t most = lane_payload(channel), total = sizeof *header + body_bytes;
-    if (channel_broken(channel) || total <= most) return false;
+    if (channel_broken(channel) || total <= most || !behind_prepare(&channel->behind)) return false;
     struct chunk *chunk = malloc(sizeof *chunk);
     struct lending *lending = malloc(sizeof *lending);
     if (chunk == NULL || lending == NULL) {
@@ -385,8 +379,8 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
     size_t bytes = fragments_bytes(total, most);
     *chunk = (struct chunk){.lending = lending, .capacity = bytes, .end = bytes};
     chain(&channel->lane, chunk);
-    channel->lane_bytes += LENT_BYTES, channel->lane_queued += bytes;
-    channel->lane_of[0] |= bit_of(header->conn);
+    channel->lane_bytes += LENT_BYTES;
+    behind_put(&channel->behind, header);
     return true;
 }
 
@@ -416,6 +410,16 @@ static size_t move_fragment(struct channel *channel, struct lending *l, size_t b
 
 static const struct ring_record *record_of(const struct chunk *chunk) {
     return (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + chunk->begin);
+}
+
+static void lane_has_moved(struct channel *channel, const struct chunk *chunk) {
+    const struct lending *l = chunk->lending;
+    if (l != NULL) {
+        behind_moved(&channel->behind, &l->header, true, l->moved == sizeof l->header + l->header.body_bytes);
+        return;
+    }
+    uint32_t flags = record_of(chunk)->flags;
+    behind_moved(&channel->behind, (const void *)(record_of(chunk) + 1), flags & FRAGMENT_FIRST, flags & FRAGMENT_LAST);
 }
 
 /* The payload of what comes next. */
@@ -465,18 +469,13 @@ static void drain_lane(struct channel *channel) {
         size_t bytes = move_next(channel, lane->first);
         if (bytes == 0) return;
         moved += bytes;
-        channel->lane_moved += bytes;
+        lane_has_moved(channel, lane->first);
         if (lane->first->lending == NULL) channel->lane_bytes -= bytes;
         lane->first->begin += bytes;
         if (lane->first->begin < lane->first->end) continue;
         if (lane->first->lending != NULL) channel->lane_bytes -= LENT_BYTES;
         drop_first(lane);
     }
-    /* A lane that always has something in it knows no more than who has something in it now, or had a while ago. */
-    if (lane->first != NULL && channel->lane_moved < channel->lane_until) return;
-    channel->lane_of[1] = lane->first != NULL ? channel->lane_of[0] : 0;
-    channel->lane_of[0] = 0;
-    channel->lane_until = channel->lane_queued;
 }
 
 /* Publishes what may be seen and lies in the ring. */
