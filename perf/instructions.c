@@ -15,7 +15,10 @@
 
 #include "acceptor/acceptor.h"
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/pulsar/pulsar.h"
 #include "measure.h"
+#include "pulsar_block.h"
+#include "pulsar_frames.h"
 #include "ringbuf/ring.h"
 #include "shards/worker.h"
 
@@ -33,7 +36,7 @@ static struct acceptor *acceptor;
 static uint64_t now_then = 1000 * NS;
 static struct remote remotes[MAX_REMOTES];
 static uint64_t done;
-static uint32_t nats_protocol;
+static uint32_t nats_protocol, pulsar_protocol;
 
 /* Both are what is counted: --toggle-collect names them. */
 __attribute__((noipa)) static int acceptor_counted(void) {
@@ -86,13 +89,35 @@ static void greet_nats(const struct upcall *u) {
     acceptor_resume(acceptor, u->conn);
 }
 
+/* What Python does for a CONNECT and a PRODUCER, of which the client says the first alone. */
+static void greet_pulsar(const struct upcall *u) {
+    static const char topic[] = "load";
+    const uint8_t terms[24 + sizeof(struct pulsar_rate)] = {0}; /* no policies */
+    if (u->bytes_count == 0 || *u->bytes != PULSAR_DO) return;
+    acceptor_call(acceptor, u->conn, "connected", 0, NULL, 0, NULL, 0);
+    acceptor_call(acceptor, u->conn, "done", 0, NULL, 0, NULL, 0);
+    acceptor_call(acceptor, u->conn, "add-producer", 0, topic, sizeof topic - 1, NULL, 0);
+    if (acceptor_call(acceptor, u->conn, "open-producer", 0, terms, sizeof terms, NULL, 0) != CALL_DONE)
+        die("no producer");
+    acceptor_resume(acceptor, u->conn);
+}
+
+static void greet(const struct upcall *u) {
+    if (u->protocol == nats_protocol)
+        greet_nats(u);
+    else if (u->protocol == pulsar_protocol)
+        greet_pulsar(u);
+    else
+        subscribe(u);
+}
+
 static void turns(void) {
     for (int i = 0; i < 4; i++) {
         now_then += 20000;
         acceptor_set_now(acceptor, now_then);
         struct upcall u;
         if (acceptor_counted() != 0)
-            while (acceptor_upcall(acceptor, &u)) u.protocol == nats_protocol ? greet_nats(&u) : subscribe(&u);
+            while (acceptor_upcall(acceptor, &u)) greet(&u);
         worker_counted();
         give_segments();
     }
@@ -194,21 +219,15 @@ static void beanstalk(unsigned rounds, unsigned depth) {
 
 /* ---- NSQ ---- */
 
-static char *put_u32(char *to, size_t value) {
-    uint32_t big = __builtin_bswap32((uint32_t)value);
-    memcpy(to, &big, sizeof big);
-    return to + sizeof big;
-}
-
 static size_t command(char *to, unsigned batch) {
-    char *at = to + sprintf(to, batch > 1 ? "MPUB load\n" : "PUB load\n");
+    uint8_t *at = (uint8_t *)to + sprintf(to, batch > 1 ? "MPUB load\n" : "PUB load\n");
     if (batch > 1) at = put_u32(put_u32(at, 4 + batch * (4 + BODY_BYTES)), batch);
     for (unsigned i = 0; i < batch; i++) {
         at = put_u32(at, BODY_BYTES);
         memset(at, 'x', BODY_BYTES);
         at += BODY_BYTES;
     }
-    return (size_t)(at - to);
+    return (size_t)(at - (uint8_t *)to);
 }
 
 /* Frames; messages are finished. */
@@ -302,11 +321,47 @@ static void nats_publish(unsigned rounds, unsigned subjects, unsigned subscriber
     }
 }
 
+/* ---- Pulsar ---- */
+
+/* SENDs of one message, or of a batch, until each has its receipt. */
+static void pulsar(unsigned rounds, size_t body_bytes, unsigned batch, unsigned depth) {
+    struct remote *c = &remotes[0];
+    struct block block;
+    uint8_t hello[COMMAND_BYTES], body[16];
+    connect_as(c, pulsar_protocol);
+    uint8_t *end = put_frame(hello, CONNECT, body, (size_t)(put_text(body, 1, "load") - body));
+    say(c, (const char *)hello, (size_t)(end - hello));
+    turns();
+    hear(c);
+    c->got_bytes = 0;
+    block_open(&block, body_bytes, batch, 0, depth);
+    uint64_t sequence = FIRST_SEQUENCE;
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned i = 0; i < block.count; i++) block_write(&block, i, 0, sequence++, now_then);
+        say(c, (const char *)block.frames, block.count * block.frame_bytes);
+        unsigned receipts = 0;
+        for (int turn = 0; receipts < block.count; turn++) {
+            if (turn == TURNS) die("stuck");
+            turns();
+            hear(c);
+            struct frame frame;
+            const uint8_t *at = (const uint8_t *)c->got, *stop = at + c->got_bytes;
+            for (size_t bytes; (bytes = read_frame(at, stop, COMMAND_BYTES, &frame)) > 0; at += bytes, receipts++)
+                if (frame.type != SEND_RECEIPT) die("answered with a command of type %d", (int)frame.type);
+            c->got_bytes = (size_t)(stop - at);
+            memmove(c->got, at, c->got_bytes);
+        }
+        done += (uint64_t)block.count * batch;
+    }
+    block_close(&block);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) die("usage: instructions LOAD ROUNDS");
     unsigned rounds = (unsigned)number(argv[2], 1, 1e9);
     begin();
     nats_protocol = acceptor_protocol("nats");
+    pulsar_protocol = acceptor_protocol("pulsar");
     if (strcmp(argv[1], "pipelined") == 0)
         beanstalk(rounds, 64);
     else if (strcmp(argv[1], "unpipelined") == 0)
@@ -327,6 +382,10 @@ int main(int argc, char **argv) {
         nats_publish(rounds, 1, 8, "SUB load.0000000 group 1\r\n");
     else if (strcmp(argv[1], "nats-subjects") == 0)
         nats_publish(rounds, 100000, 1, "SUB load.> 1\r\n");
+    else if (strcmp(argv[1], "pulsar-publish") == 0)
+        pulsar(rounds, 1024, 1, 64);
+    else if (strcmp(argv[1], "pulsar-batch") == 0)
+        pulsar(rounds, 100, 100, 10);
     else
         die("no load %s", argv[1]);
     printf("%llu\n", (unsigned long long)done);

@@ -23,11 +23,13 @@ from mq_shards.csrc import build as build_flags
 HERE: Final = Path(__file__).resolve().parent
 CORE: Final = HERE.parent / "csrc"
 FLAGS: Final = ("-std=gnu11", "-pthread", *build_flags.RELEASE, *build_flags.WHOLE)
+SOURCES: Final = ("instructions", "measure", "pulsar_block", "pulsar_frames")
 COUNTED: Final = ("acceptor_counted", "worker_counted")
 # By load: rounds, enough for the start not to count.
 LOADS: Final = {
     "pipelined": 10, "unpipelined": 300, "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,
     "nats-unwanted": 50, "nats-one": 50, "nats-fan-out": 10, "nats-queue": 50, "nats-subjects": 50,
+    "pulsar-publish": 60, "pulsar-batch": 60,
 }  # fmt: skip
 
 
@@ -42,7 +44,7 @@ class Counted:
 def build(core: Path, out: Path) -> Path:
     """Compiles the loads with the core in `core` into the folder `out`."""
     program = out / "instructions"
-    sources = [HERE / "instructions.c", HERE / "measure.c", *sorted(core.glob("*/**/*.c"))]
+    sources = [*(HERE / f"{name}.c" for name in SOURCES), *sorted(core.glob("*/**/*.c"))]
     command = [os.environ.get("CC", "cc"), *FLAGS, f"-I{core}", f"-I{HERE}", *map(str, sources), "-o", str(program)]
     subprocess.run(command, check=True)
     return program

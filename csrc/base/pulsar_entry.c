@@ -15,35 +15,44 @@ bool pulsar_get_varint(struct pulsar_bytes *rest, uint64_t *out) {
     return false;
 }
 
-static bool get_fixed(struct pulsar_bytes *rest, size_t bytes, struct pulsar_bytes *out) {
+/* Most are of one byte. */
+static inline bool get_varint(struct pulsar_bytes *rest, uint64_t *out) {
+    if (rest->at == rest->end || *rest->at >= 0x80) return pulsar_get_varint(rest, out);
+    *out = *rest->at++;
+    return true;
+}
+
+static inline bool get_fixed(struct pulsar_bytes *rest, size_t bytes, struct pulsar_bytes *out) {
     if (pulsar_length(*rest) < bytes) return false;
     *out = (struct pulsar_bytes){rest->at, rest->at + bytes};
     rest->at += bytes;
     return true;
 }
 
-static bool get_value(struct pulsar_bytes *rest, struct pulsar_field *out) {
+static inline bool get_value(struct pulsar_bytes *rest, struct pulsar_field *out) {
     uint64_t bytes;
     switch (out->tag & 7) {
-    case PULSAR_VARINT: return pulsar_get_varint(rest, &out->number);
+    case PULSAR_VARINT: return get_varint(rest, &out->number);
     case PULSAR_FIXED64: return get_fixed(rest, 8, &out->bytes);
     case PULSAR_FIXED32: return get_fixed(rest, 4, &out->bytes);
     case PULSAR_BYTES:
-        return pulsar_get_varint(rest, &bytes) && bytes <= pulsar_length(*rest) &&
-               get_fixed(rest, (size_t)bytes, &out->bytes);
+        return get_varint(rest, &bytes) && bytes <= pulsar_length(*rest) && get_fixed(rest, (size_t)bytes, &out->bytes);
     default: return false;
     }
 }
 
-bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out) {
+static inline bool next_field(struct pulsar_bytes *rest, struct pulsar_field *out) {
     struct pulsar_bytes after = *rest;
     uint64_t tag;
-    if (!pulsar_get_varint(&after, &tag) || tag > UINT32_MAX || tag < 8) return false;
-    out->tag = (uint32_t)tag;
-    out->bytes = (struct pulsar_bytes){0};
+    if (!get_varint(&after, &tag) || tag > UINT32_MAX || tag < 8) return false;
+    *out = (struct pulsar_field){.tag = (uint32_t)tag};
     if (!get_value(&after, out)) return false;
     *rest = after;
     return true;
+}
+
+bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out) {
+    return next_field(rest, out);
 }
 
 /* --- an entry ------------------------------------------------------------------------------------------------------ */
@@ -71,7 +80,7 @@ bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out
     struct pulsar_field field;
     uint32_t seen = 0;
     *out = (struct pulsar_metadata){0};
-    while (pulsar_next(&bytes, &field)) {
+    while (next_field(&bytes, &field)) {
         switch (field.tag) {
         case PULSAR_TAG(1, PULSAR_BYTES): out->producer = field.bytes, seen |= 1; break;
         case PULSAR_TAG(2, PULSAR_VARINT): out->sequence = field.number, seen |= 2; break;
@@ -102,15 +111,25 @@ bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out
 
 /* --- a batch ------------------------------------------------------------------------------------------------------- */
 
-static bool get_payload_bytes(struct pulsar_bytes metadata, uint64_t *out) {
+/* The size is mostly all there is, and looked for before what else there may be. */
+static inline bool get_payload_bytes(struct pulsar_bytes metadata, uint64_t *out) {
+    const uint32_t size_tag = PULSAR_TAG(3, PULSAR_VARINT);
     struct pulsar_field field;
     bool seen = false;
-    while (pulsar_next(&metadata, &field))
-        if (field.tag == PULSAR_TAG(3, PULSAR_VARINT)) *out = field.number, seen = true;
-    return pulsar_is_done(metadata) && seen;
+    while (!pulsar_is_done(metadata)) {
+        if (*metadata.at == size_tag) {
+            metadata.at++;
+            if (!get_varint(&metadata, out)) return false;
+            seen = true;
+            continue;
+        }
+        if (!pulsar_next(&metadata, &field)) return false;
+        if (field.tag == size_tag) *out = field.number, seen = true;
+    }
+    return seen;
 }
 
-bool pulsar_next_single(struct pulsar_bytes *rest, struct pulsar_single *out) {
+static inline bool next_single(struct pulsar_bytes *rest, struct pulsar_single *out) {
     struct pulsar_bytes after = *rest;
     uint64_t payload_bytes = 0;
     if (pulsar_length(after) < SIZE_BYTES) return false;
@@ -122,9 +141,13 @@ bool pulsar_next_single(struct pulsar_bytes *rest, struct pulsar_single *out) {
     return true;
 }
 
+bool pulsar_next_single(struct pulsar_bytes *rest, struct pulsar_single *out) {
+    return next_single(rest, out);
+}
+
 bool pulsar_is_batch(struct pulsar_bytes payload, uint32_t messages) {
     struct pulsar_single single;
     uint32_t count = 0;
-    while (count < messages && pulsar_next_single(&payload, &single)) count++;
+    while (count < messages && next_single(&payload, &single)) count++;
     return count == messages && pulsar_is_done(payload);
 }
