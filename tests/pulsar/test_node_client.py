@@ -25,7 +25,7 @@ HERE = Path(__file__).parent / "node"
 BUILT = ROOT / "build" / "pulsar" / f"node-{VERSION}"
 NODE_INCLUDE = Path("/usr/include/node")
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]  # it is fetched and built first
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from tests.servers import ROOT
 HERE = Path(__file__).parent
 BUILT = ROOT / "build" / "pulsar"
 
-pytestmark = pytest.mark.long
+# What the clients are built with may have to be fetched and built first.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
