@@ -472,6 +472,10 @@ class Engine:
         lib.acceptor_catalog_versions(self._acceptor, versions)
         return tuple(int(version) for version in versions)
 
+    def topics_pass(self) -> bool:
+        """Whether there is a topic that comes and goes with its jobs: of those catalog_versions does not tell."""
+        return bool(lib.acceptor_topics_pass(self._acceptor))
+
 
 def _error(what: str) -> EngineError:
     return EngineError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")

@@ -57,6 +57,7 @@ class Workers:
         self._in_order: list[dict[int, _Local]] = [{} for _ in range(engine.workers)]
         self._by_conn: dict[int, _Local] = {}
         self._attached: set[int] = set()
+        self.attachments = 0  # ever: each new process counts anew
         self._turn_due = False
         self._loop.add_reader(engine.fileno(), self.turn)
 
@@ -78,6 +79,7 @@ class Workers:
     def attach(self, worker: int, out_fd: int, in_fd: int, wake_fd: int) -> None:
         self._engine.peer(worker, out_fd, in_fd, wake_fd)
         self._attached.add(worker)
+        self.attachments += 1
         self._turn_soon()
 
     def detach(self, worker: int) -> None:

@@ -138,6 +138,12 @@ class Engine:
         slots = [self._request(worker, lib.MSG_CATALOG, pri=1) for worker in range(self._count)]
         return {topic.name: topic for slot in slots for topic in decode(self._answer(slot).body)}
 
+    def catalog_versions(self) -> tuple[int, ...]:
+        return self._acceptor.catalog_versions()
+
+    def topics_pass(self) -> bool:
+        return self._acceptor.topics_pass()
+
     def oldest(self, topic: bytes, channel: bytes = b"") -> int | None:
         """When it was published, by the wall clock."""
         body = topic + b"\n" + channel if channel else topic

@@ -640,3 +640,10 @@ void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {
         out[i] = __atomic_load_n(&a->board->workers[i].catalog_version, __ATOMIC_RELAXED);
     }
 }
+
+bool acceptor_topics_pass(const struct acceptor *a) {
+    uint64_t passing = 0;
+    for (uint32_t i = 0; i < a->workers; i++)
+        passing += __atomic_load_n(&a->board->workers[i].passing, __ATOMIC_RELAXED);
+    return passing > 0;
+}

@@ -223,5 +223,7 @@ size_t acceptor_buffered_bytes(const struct acceptor *a);
 /* For each worker a number that rises when a topic or a subscription is made or deleted there, and begins anew with its
  * process. */
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
+/* Whether there is a topic that comes and goes with its jobs: of those no version tells. */
+bool acceptor_topics_pass(const struct acceptor *a);
 
 #endif

@@ -78,6 +78,7 @@ struct worker_board {
     uint64_t records_migrated;
     uint64_t unreadable;      /* messages that were left out because their medium had failed */
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
+    uint64_t passing; /* tubes that have had jobs: as topics they come and go with those, without a new version */
     struct time_histogram durations[BOARD_DURATIONS];
     uint64_t stalls; /* requests that had to wait for a segment */
 };

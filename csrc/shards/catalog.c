@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/queue.h"
 #include "shards/requests.h"
 
 struct sheet {
@@ -200,6 +201,7 @@ void rings(struct worker *w, uint32_t client, const struct message *m) {
 void catalog_begins(struct worker *w) {
     for (uint32_t n = 1; n < w->topics.arena.end; n++) {
         struct topic *t = topic_at(&w->topics, n);
+        if (t->name) queue_count_passing(w, t);
         t->read_back = t->messages;
         t->read_back_bytes = t->message_bytes;
         for (uint32_t s = t->name ? t->subscriptions : 0; s; s = subscription_at(&w->subscriptions, s)->next) {
@@ -227,6 +229,11 @@ void list(struct worker *w, uint32_t client, const struct message *m) {
     struct message a = request_answer_of(w, client, m, STATUS_OK);
     a.id = at + 1 < w->topics.arena.end ? at : 0;
     request_send(w, client, &a, names, bytes);
+}
+
+void catalog_heard(struct worker *w, uint32_t topic) {
+    queue_count_passing(w, topic_at(&w->topics, topic));
+    catalog_changed(w);
 }
 
 void catalog_changed(struct worker *w) {

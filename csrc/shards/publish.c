@@ -294,7 +294,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
             transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
         else
             enter(w, topic, m, one, false);
-        if (unheard) catalog_changed(w);
+        if (unheard) catalog_heard(w, topic);
     }
     answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
     if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
@@ -354,7 +354,7 @@ static void enter_each(struct worker *w, uint32_t topic, const struct message *m
         enter(w, topic, m, one, false);
         at += publish_each_bytes(each->bytes);
     }
-    if (unheard) catalog_changed(w);
+    if (unheard) catalog_heard(w, topic);
 }
 
 static void answer_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status) {
@@ -481,7 +481,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
         if (m->flags & MSG_HEADERS) (void)split_headers(m, &one);
         enter(w, topic, &each, one, left > 1);
     }
-    if (unheard) catalog_changed(w);
+    if (unheard) catalog_heard(w, topic);
 }
 
 enum { MANY_ENTERED = 1 };

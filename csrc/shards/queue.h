@@ -82,6 +82,8 @@ static inline bool queue_paused(const struct worker *w, const struct topic *t) {
 
 /* After anything that may make a topic seen or unseen. */
 void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
+/* Of a tube that comes and goes with its jobs is only said that it is there: each time would be too often. */
+void queue_count_passing(struct worker *w, struct topic *t);
 
 /* Lets time pass up to w->now_ns. True if anything happened. */
 bool queue_tick(struct worker *w);

@@ -278,5 +278,7 @@ void catalog_begins(struct worker *w);
 void sheet_free(struct client *c);
 /* What is made or deleted is to be noticed by who follows it. */
 void catalog_changed(struct worker *w);
+/* A topic has its first messages. */
+void catalog_heard(struct worker *w, uint32_t topic);
 
 #endif

@@ -60,6 +60,7 @@ struct topic {
     bool nameless; /* recovery has not found its name: it goes by one that was made up */
     bool asleep;   /* see names.c */
     bool durable;
+    bool passing;       /* counted as one that comes and goes with its jobs */
     bool ephemeral;     /* durable, and gone with its last subscription */
     bool tube;          /* somebody put into, used, watched or reserved from its job queue */
     bool end_unwritten; /* it is durable no more, but the log does not say so yet */

@@ -30,7 +30,7 @@ AT_TIME: Final[int] = lib.START_TIME
 
 _TRANSACTION: Final = struct.Struct("=QQQQII")  # struct transaction_figures, csrc/ringbuf/message.h
 
-# How long the names of all topics are believed: pattern consumers ask again and again.
+# How long the names of all topics are believed though they may have changed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
 
 
@@ -78,6 +78,7 @@ class Core:
         self._names: list[str] = []
         self._names_at = -NAMES_S
         self._names_after = 0  # so many changes
+        self._names_of: tuple[int, ...] | None = None  # as long as this is the version; None: they have to be asked for
         self._changes = 0
         self._naming = asyncio.Lock()
         self.keeping: set[str] = set()  # topics whose messages are kept, as far as names() has seen
@@ -227,13 +228,17 @@ class Core:
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:
                 return self._names
+            version = self._version()
+            if version is not None and version == self._names_of:
+                return self._names
             asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
             names: list[str] = []
             keeping: set[str] = set()
             before = iter(self._names)
-            as_before = True
+            as_before = lasting = True
             for answer in await asyncio.gather(*asked):
                 async for topic in catalog.each(answer.body):
+                    lasting = lasting and bool(topic.flags & catalog.DURABLE)
                     if is_there(topic):
                         name = shown(topic.name)
                         as_before = as_before and next(before, None) == name
@@ -243,7 +248,14 @@ class Core:
             if not as_before or len(names) != len(self._names):
                 self._names = names
             self._names_at, self._names_after, self.keeping = now, changes, keeping
+            self._names_of = version if lasting else None
             return self._names
+
+    def _version(self) -> tuple[int, ...] | None:
+        """Another one whenever workers have other names; None: some may come and go without."""
+        if self._engine.topics_pass():
+            return None
+        return (*self._engine.catalog_versions(), self._workers.attachments)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

@@ -207,7 +207,7 @@ def test_what_workers_say_again_is_the_list_that_it_was_unless_any_name_is_anoth
     monkeypatch.setattr(core_module, "NAMES_S", 0.0)
 
     async def test() -> None:
-        core = Core(cast(Any, SimpleNamespace(workers=2)), cast(Any, None))
+        core = Core(cast(Any, SimpleNamespace(workers=2, topics_pass=lambda: True)), cast(Any, None))
         says = [first[:2], first[2:]]
 
         async def ask(worker: int, _kind: int) -> SimpleNamespace:
@@ -219,6 +219,41 @@ def test_what_workers_say_again_is_the_list_that_it_was_unless_any_name_is_anoth
         says = [then[:2], then[2:]]
         found = await core.names()
         assert found == then and (found is before) == (then == first)
+
+    asyncio.run(test())
+
+
+def test_workers_are_not_asked_again_until_a_version_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_module, "NAMES_S", 0.0)
+
+    async def test() -> None:
+        versions, asked = [1, 1], 0
+        passing = False
+        engine = SimpleNamespace(workers=2, topics_pass=lambda: passing, catalog_versions=lambda: tuple(versions))
+        workers = SimpleNamespace(attachments=2)
+        core = Core(cast(Any, engine), cast(Any, workers))
+
+        async def ask(worker: int, _kind: int) -> SimpleNamespace:
+            nonlocal asked
+            asked += 1
+            return SimpleNamespace(body=catalog_of([f"{worker}"]))
+
+        async def asks() -> bool:
+            nonlocal asked
+            asked = 0
+            assert await core.names() == ["0", "1"]
+            return asked > 0
+
+        core._ask = ask  # type: ignore[method-assign, assignment]
+        assert await asks() and not await asks() and not await asks()
+        versions[1] += 1
+        assert await asks() and not await asks()
+        workers.attachments += 1
+        assert await asks() and not await asks(), "who begins anew may come to the same version"
+        passing = True
+        assert await asks() and await asks()
+        passing = False
+        assert await asks() and not await asks()
 
     asyncio.run(test())
 

@@ -1,0 +1,104 @@
+"""Who knows what topics there are need not ask again until a version is another one, or tubes come and go with their
+jobs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.csrc._core import lib
+from mq_shards.gateway.catalog import DURABLE
+from mq_shards.gateway.pulsar.core import is_there
+
+from tests.engine import NSQ, Engine
+
+TOPICS = [b"a", b"b", b"c", b"d"]
+
+
+@pytest.fixture()
+def engine() -> Iterator[Engine]:
+    engine = Engine(workers=2)
+    yield engine
+    engine.dispose()
+
+
+class Clients:
+    """Of a broker, who do something now and then."""
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self.engine, self._random = engine, random.Random(seed)
+        self._beanstalk: list[int] = []
+        self._nsq: list[int] = []
+        self.restarts = 0
+
+    def act(self) -> None:
+        self._random.choice(
+            [self.put, self.work_off, self.work_off, self.use, self.publish, self.subscribe, self.delete, self.leave,
+             self.leave, self.restart_a_worker]
+        )()  # fmt: skip
+
+    def topic(self) -> bytes:
+        return self._random.choice(TOPICS)
+
+    def use(self) -> None:
+        self._beanstalk.append(self.engine.connect())
+        self.engine.send(self._beanstalk[-1], b"use %b\r\n" % self.topic())
+
+    def put(self) -> None:
+        conn = self.engine.connect()
+        self.engine.send(conn, b"use %b\r\nput 0 0 60 1\r\nx\r\n" % self.topic())
+        self.engine.close(conn)
+
+    def work_off(self) -> None:
+        """All jobs that there are."""
+        conn = self.engine.connect()
+        self.engine.send(conn, b"".join(b"watch %b\r\n" % topic for topic in TOPICS) + b"ignore default\r\n")
+        while True:
+            self.engine.received(conn)
+            self.engine.send(conn, b"reserve-with-timeout 0\r\n")
+            found = self.engine.received(conn).split()
+            if found[0] != b"RESERVED":
+                break
+            self.engine.send(conn, b"delete %b\r\n" % found[1])
+        self.engine.close(conn)
+
+    def publish(self) -> None:
+        conn = self.engine.connect(NSQ)
+        self.engine.send(conn, b"  V2PUB %b\n\0\0\0\1x" % self.topic())
+        self.engine.close(conn)
+
+    def subscribe(self) -> None:
+        self._nsq.append(self.engine.connect(NSQ))
+        channel = self._random.choice([b"channel", b"some#ephemeral"])
+        self.engine.send(self._nsq[-1], b"  V2SUB %b %b\n" % (self.topic(), channel))
+
+    def delete(self) -> None:
+        self.engine.change(lib.CHANGE_DELETE, self.topic())
+
+    def leave(self) -> None:
+        for conns in (self._beanstalk, self._nsq):
+            while conns:
+                self.engine.close(conns.pop())
+
+    def restart_a_worker(self) -> None:
+        if self._random.random() < 0.2:
+            self.engine.restart_worker(self._random.randrange(2))
+            self.restarts += 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_names_are_the_same_as_long_as_nothing_says_otherwise(engine: Engine, seed: int) -> None:
+    """As gateway/pulsar/core.py believes them."""
+    clients, known, again = Clients(engine, seed), None, 0
+    for _ in range(150):
+        clients.act()
+        version = None if engine.topics_pass() else (*engine.catalog_versions(), clients.restarts)
+        topics = engine.catalog()
+        names = {name for name, figures in topics.items() if is_there(figures)}
+        if version is not None and known is not None and known[0] == version:
+            assert names == known[1]
+            again += 1
+        lasting = all(figures.flags & DURABLE for figures in topics.values())
+        known = (version, names) if version is not None and lasting else None
+    assert again > 0, "it was never believed"
