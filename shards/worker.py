@@ -21,6 +21,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.descriptors import check_descriptors
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
@@ -146,6 +147,8 @@ class Worker:
         lib.worker_recovered(self._worker)
         self._tell_of_lost_names()
         self._look_at_readers()
+        new = sum(1 for shard in self._own if not lib.worker_active_segment(self._worker, shard))
+        check_descriptors(len(self._own), new)
         self._supply()
         damage = [_damage(d) for d in found.damage[0 : min(found.damages, len(found.damage))]]
         self._control.send(

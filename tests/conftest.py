@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-# A run of all tests takes a known time and says the same each time. For a search, with other examples each time and the
-# failures made small: HYPOTHESIS_PROFILE=default
-settings.register_profile("bounded", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+# A run of all tests takes a known time and says the same each time, whatever else the machine does: how long an example
+# takes is no matter. For a search, with other examples each time and the failures made small: HYPOTHESIS_PROFILE=default
+settings.register_profile(
+    "bounded", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    deadline=None, suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
 # A broker is several Python processes, and the tests start hundreds: none of them is to compile all modules again.

@@ -25,7 +25,7 @@ from perf.ports import free_port as free_port
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-LOOKS = 3  # for a process, of which one look may miss some
+NAMED_SECONDS = 5.0  # a process that has begun has its supervisor's name at first
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,14 @@ class Server:
 
     def pid_of(self, comm: str) -> int:
         """The process that calls itself so, as mq-worker-0."""
-        for _ in range(LOOKS):
+        until = time.monotonic() + NAMED_SECONDS
+        while True:
             for pid in self.pids():
                 if comm_of(pid) == comm:
                     return pid
+            if time.monotonic() > until:
+                break
+            time.sleep(0.002)
         raise LookupError(f"no process {comm} among {[(p, comm_of(p)) for p in self.pids()]}")
 
     def replace(self, comm: str) -> None:
