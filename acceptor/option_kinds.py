@@ -321,8 +321,8 @@ _SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # of a key pair, as bas
 def without_secrets(text: str) -> str:
     """What is said of a wrong value is read by more people than the file it is in.
 
-    >>> without_secrets('"http://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a@b")
-    ('"http://me:xxxxx@host:x" is no URL', 'http://host:80/a@b')
+    >>> without_secrets('"http://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a")
+    ('"http://me:xxxxx@host:x" is no URL', 'http://host:80/a')
     """
     return _SEED.sub("[REDACTED]", _PASSWORD.sub(r"\1xxxxx@", text))
 
