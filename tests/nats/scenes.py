@@ -23,6 +23,11 @@ def one(name: str, *said: bytes) -> Scene:
     return Scene(name, tuple((0, line) for line in said))
 
 
+def traced(subject: str, *lines: bytes) -> bytes:
+    header = b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+    return b"HPUB %s %d %d\r\n%shi\r\n" % (subject.encode(), len(header), len(header) + 2, header)
+
+
 SCENES: Final = (
     # --- before CONNECT, and CONNECT itself
     one("everything is confirmed before CONNECT", b"SUB a 1\r\nPUB a 2\r\nhi\r\nUNSUB 1\r\nPING\r\n"),
@@ -159,6 +164,23 @@ SCENES: Final = (
     Scene("a client without headers gets the message without", (
         (0, HEADERS), (1, QUIET + b"SUB a 7\r\n"), (0, b"HPUB a r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
     )),
+    # --- messages that are only traced: the trace itself is for nobody here
+    one("only traced", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")
+        + traced("a", b"Nats-Trace-Dest:t", b"Nats-Trace-Only: \tON ", b"x: y")
+        + traced("a", b"Nats-Trace-Only: 1", b"Nats-Trace-Dest: t")),
+    one("traced and delivered", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Dest: t")
+        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: false")
+        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only:", b"x: y")),
+    one("traced to nowhere", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Only: true")
+        + traced("a", b"Nats-Trace-Dest:", b"Nats-Trace-Only: true")
+        + traced("a", b"Nats-Trace-Dest: trace disabled", b"Nats-Trace-Only: true")
+        + traced("a", b"nats-trace-dest: t", b"Nats-Trace-Only: true")),
+    one("only traced, confirmed", b'CONNECT {"headers":true}\r\nSUB a 1\r\n'
+        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
+    one("only traced, and somebody is there", HEADERS + b"SUB in.* 1\r\nSUB a 2\r\n"
+        + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
+    one("only traced, and nobody is there", HEADERS + b"SUB in.* 1\r\n"
+        + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
     # --- no responders
     one("nobody is there", HEADERS + b"SUB in.* 1\r\nPUB nobody in.1 2\r\nhi\r\n"),
     one("nobody is there and nobody listens", HEADERS + b"PUB nobody in.1 2\r\nhi\r\n"),

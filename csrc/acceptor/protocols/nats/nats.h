@@ -423,6 +423,8 @@ void nats_leaving_free(struct nats_server *server, void (*freed)(struct connecti
 
 /* Hands a message of one of our clients out to all who are interested in it; false if that was nobody. */
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
+/* Whether anybody subscribes to what that client publishes there, or another account imports it. */
+bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject);
 /* Hands out to our clients what another acceptor sent: to those alone if `alone`, and to one of each group named. A group
  * that has nobody here any more is left in `groups`; returns how many are. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,

@@ -342,6 +342,18 @@ static bool deliver_to_named(struct nats_delivery *d, struct text name) {
     return found != NULL && deliver_to_member(d, found->found, found->weight);
 }
 
+bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject) {
+    struct nats_server *server = nats_server_of(a, from);
+    struct nats_account *account = nats_account_of(a, from);
+    const struct nats_share *imports[NATS_MAX_IMPORTED];
+    struct subject_pattern *const *patterns;
+    if (subjects_match(account->subjects, server->walk, subject.at, subject.bytes, &patterns) > 0) return true;
+    if (account->remote != NULL &&
+        subjects_match(account->remote, server->remote_walk, subject.at, subject.bytes, &patterns) > 0)
+        return true;
+    return account->shares != NULL && nats_imports_of(server, nats_of(from)->account, subject, imports) > 0;
+}
+
 /* What a stream of another server sends its consumer's clients they see under the subject that it was published to, which
  * stands behind the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
 static const struct nats_message *shown_of(const struct nats_message *m, struct nats_message *room) {

@@ -98,12 +98,13 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
         return;
     }
     nats_say_ok(a, c);
-    bool delivered = nats_deliver(a, c, m);
-    if (is_question(nats_server_of(a, c), m) && !c->closed) {
+    bool is_traced = nats_is_only_traced(m);
+    bool delivered = is_traced ? nats_is_wanted(a, c, m->subject) : nats_deliver(a, c, m);
+    if (!is_traced && is_question(nats_server_of(a, c), m) && !c->closed) {
         ask_python(a, c, m);
         return;
     }
-    if (nats_keep(a, c, m)) return;
+    if (!is_traced && nats_keep(a, c, m)) return;
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
 }
 

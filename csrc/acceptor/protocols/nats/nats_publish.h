@@ -16,6 +16,8 @@ struct nats_arguments {
 /* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
 size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,
                          const uint8_t *data, size_t line_bytes, size_t bytes);
+/* nats_trace.c: its publisher wants to know of its way, and nobody is to have it. */
+bool nats_is_only_traced(const struct nats_message *m);
 /* Nobody was there for a request: its sender is told, if it wants to be and listens. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
 /* It may be a name that servers make for themselves. */

@@ -1,0 +1,53 @@
+/* A message that is only to be traced: it is for nobody, and its way is what its publisher wants to hear of. Messages are not
+ * traced here, and a server that traces none does not hand such a message out either. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <strings.h>
+
+#include "acceptor/protocols/nats/nats_publish.h"
+
+static const char VERSION[] = "NATS/1.0\r\n", PREFIX[] = "Nats-Trace-", DISABLED[] = "trace disabled";
+
+static bool is(struct text text, const char *wanted) {
+    return text.bytes == strlen(wanted) && memcmp(text.at, wanted, text.bytes) == 0;
+}
+
+static bool is_yes(struct text value) {
+    static const char *const WORDS[] = {"1", "true", "on"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+        if (value.bytes == strlen(WORDS[i]) && strncasecmp((const char *)value.at, WORDS[i], value.bytes) == 0)
+            return true;
+    return false;
+}
+
+static struct text trimmed(const uint8_t *at, const uint8_t *end) {
+    while (at < end && (*at == ' ' || *at == '\t')) at++;
+    while (at < end && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    return (struct text){at, (size_t)(end - at)};
+}
+
+bool nats_is_only_traced(const struct nats_message *m) {
+    const size_t first = sizeof VERSION - 1;
+    if (m->header_bytes < first || memmem(m->payload, m->header_bytes, PREFIX, sizeof PREFIX - 1) == NULL) return false;
+    if (memcmp(m->payload, VERSION, first) != 0) return false;
+    bool has_destination = false, has_only = false, only = false;
+    const uint8_t *at = m->payload + first, *end = m->payload + m->header_bytes;
+    for (const uint8_t *next; at < end; at = next) {
+        const uint8_t *line_end = memmem(at, (size_t)(end - at), "\r\n", 2);
+        if (line_end == NULL) break;
+        next = line_end + 2;
+        const uint8_t *colon = memchr(at, ':', (size_t)(line_end - at));
+        if (colon == NULL) continue;
+        const struct text name = {at, (size_t)(colon - at)}, value = trimmed(colon + 1, line_end);
+        if (value.bytes == 0) continue;
+        if (!has_destination && is(name, "Nats-Trace-Dest")) {
+            if (is(value, DISABLED)) return false;
+            has_destination = true;
+        }
+        if (!has_only && is(name, "Nats-Trace-Only")) {
+            has_only = true;
+            only = is_yes(value);
+        }
+    }
+    return has_destination && only;
+}
