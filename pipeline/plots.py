@@ -27,7 +27,8 @@ BARS: Final = 25
 LABEL_LETTERS: Final = 36
 ROUNDS: Final = 3  # of labels that are alike: those of other names may be so only then
 BEFORE_LETTERS: Final = 10  # shown before the first letter in which names differ
-LOG_FROM: Final = 50.0  # times the median
+LOG_FROM: Final = 20.0  # times the median
+HEADROOM: Final = 1.05
 # Twelve that stay apart, also for eyes that see fewer colours; with a dash for each dozen, and so on.
 COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00",
@@ -126,10 +127,11 @@ def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         axes.set_xlabel("time of publication, UTC")
         axes.set_ylabel(unit)
-        if _stray([value for points in lines.values() for _, value in points]):
+        values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
+        if _stray(values):
             axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
+        else:  # with room above the highest, however near it the lowest is
+            axes.set_ylim(0, HEADROOM * max(values, default=0.0) or 1.0)
         axes.grid(alpha=0.25)
         if axes.lines:
             figure.legend(loc="outside right upper", fontsize="small", frameon=False)
@@ -162,11 +164,11 @@ def plot_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Plot:
 
 def _stray(values: Sequence[float]) -> bool:
     """Whether the highest would press all others to the ground."""
-    known = [value for value in values if math.isfinite(value)]
-    return bool(known) and min(known) > 0 and max(known) > LOG_FROM * median(known)
+    return bool(values) and min(values) > 0 and max(values) > LOG_FROM * median(values)
 
 
 def _nothing(axes: Any) -> None:  # noqa: ANN401
+    axes.set_axis_off()
     axes.text(0.5, 0.5, "nothing to show", ha="center", transform=axes.transAxes)
 
 

@@ -143,6 +143,25 @@ def test_lines_stay_apart(topics: int) -> None:
     assert len({style for style in curves if "stroke: #b0b0b0" not in style}) == topics
 
 
+def test_the_highest_line_does_not_lie_on_the_edge_though_all_are_near_it() -> None:
+    """As sizes of messages are, which begin at 0 all the same."""
+    at = [T0 + timedelta(minutes=n) for n in range(3)]
+    svg = plots.plot_lines("Sizes", "bytes", {"a": [(t, 58.0) for t in at], "b": [(t, 60.0) for t in at]}).svg
+    (top,) = {float(y) for y in re.findall(r'<clipPath[^>]*>\s*<rect x="[^"]+" y="([^"]+)"', svg)}
+    lines = r'<path d="M [\d.]+ ([\d.]+) [^"]*" clip-path="[^"]+" style="fill: none; stroke: #(?!b0b0b0)'  # no grid
+    highest = [float(y) for y in re.findall(lines, svg)]
+    assert len(highest) == 2 and min(highest) > top + 8
+
+
+def test_one_topic_of_many_does_not_press_the_others_to_the_ground() -> None:
+    def ticks(highest: float) -> str:
+        rates = {"orders": highest, "clicks": 50.0, **{f"sensor.{n}": 4.0 + n for n in range(10)}}
+        return plots.plot_lines("Rates", "/s", {name: [(T0, rate)] for name, rate in rates.items()}).svg
+
+    assert "10^" in ticks(278.0) or "mathdefault" in ticks(278.0)
+    assert "10^" not in ticks(60.0) and "mathdefault" not in ticks(60.0)
+
+
 def test_names_that_are_long_are_shortened_in_the_middle() -> None:
     name = "a" * 50 + "-the-end"
     assert plots.shortened(name).endswith("-the-end")
