@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.newest import Newest
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
@@ -138,6 +139,7 @@ class Nats(Guarding):
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
+        self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self.leaves: NatsLeaf | None = None  # likewise
@@ -291,8 +293,7 @@ class Nats(Guarding):
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
         by the acceptor that has the routes, for all. `others`: there are or were some; `met`: of which clients are
         told; `jetstream`: some that have it; `leaf_urls`: where leaf nodes find them."""
-        said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more}
-        self._broker.share(self.name, "cluster", said)
+        self._cluster_news.tell({"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more})
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
         if what == "cluster":
@@ -305,6 +306,7 @@ class Nats(Guarding):
                 for conn in self._clients:
                     self._limit(conn)
             self._say_info_again()
+            self._cluster_news.heard()
         elif account := self._by_jwt.took(what, message):
             if self.leaves is not None:
                 self.leaves.look_again()
