@@ -3,8 +3,8 @@ end as soon as it wants another."""
 
 from __future__ import annotations
 
-import os
 import resource
+from pathlib import Path
 from typing import Final
 
 from mq_shards.shards.store import StoreError
@@ -16,7 +16,7 @@ SPARE: Final = 16  # what is opened for a while
 def check_descriptors(shards: int, missing_segments: int) -> None:
     """Behind recovery, before `missing_segments` are made that a log cannot begin without. Raises StoreError."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    needed = len(os.listdir("/proc/self/fd")) + OF_A_SEGMENT * missing_segments + SPARE
+    needed = len(list(Path("/proc/self/fd").iterdir())) + OF_A_SEGMENT * missing_segments + SPARE
     if most != resource.RLIM_INFINITY and needed > most:
         raise StoreError(
             f"its {shards} shards need {needed} file descriptors, and it may have {most}: "
