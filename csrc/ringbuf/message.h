@@ -167,8 +167,8 @@ enum message_status {
 /* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
 #define MSG_IMPLICIT 4u
 
-/* In a DELETE's flags: of what conn has reserved only; for it, nothing else is there. */
-#define MSG_ONLY_OWN 1u
+/* In a DELETE's flags: of what conn has reserved, or of a tube that it watches; for it, nothing else is there. */
+#define MSG_ONLY_CONSUMED 1u
 
 /* In a PUBLISH's flags: its answer may be one with that of its neighbours. In those of the answer: it is that of `count` PUBLISHes
  * of the connection to one topic, which are OK: that in `slot`, with `id` and `seq`, and those in the slots that follow, with the seqs

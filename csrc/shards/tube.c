@@ -98,10 +98,17 @@ void tube_give_back(struct worker *w, uint32_t client, const struct message *m) 
     queue_serve(w, topic);
 }
 
+/* One that others have reserved nobody deletes; who may not consume all, only what waits in a tube that he watches. */
+static bool may_delete(struct worker *w, uint32_t job, uint32_t client, const struct message *m) {
+    if (job_at(w, job)->state == JOB_RESERVED) return held_by(w, job, client);
+    if ((m->flags & MSG_ONLY_CONSUMED) == 0) return true;
+    worker_walk(w, client_at(&w->clients, client)->watch_count);
+    return client_watch(&w->clients, client, job_at(w, job)->topic) != 0;
+}
+
 enum outcome tube_delete(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
-    bool others = job && job_at(w, job)->state != JOB_RESERVED && (m->flags & MSG_ONLY_OWN) != 0;
-    if (!job || others || (job_at(w, job)->state == JOB_RESERVED && !held_by(w, job, client))) {
+    if (!job || !may_delete(w, job, client, m)) {
         request_done(w, client, m, STATUS_NOT_FOUND);
         return DONE;
     }

@@ -88,7 +88,7 @@ def test_who_may_manage_a_topic_erases_it_and_is_named(broker: Guarded) -> None:
     assert [(one["topic"], one["by"]) for one in found["erased"]] == [("erasable", BOSS.name)]
 
 
-def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_only(broker: Guarded) -> None:
+def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_or_what_waits_in_a_tube_that_he_watches(broker: Guarded) -> None:
     import greenstalk
 
     port = broker.ports
@@ -96,15 +96,23 @@ def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_only(broker: G
         other = boss.put(b"not yours")
         mine = boss.put(b"yours", priority=1)
         with greenstalk.Client(("127.0.0.1", port["beanstalk shop"])) as shop:
-            shop.watch("mail")
             with pytest.raises(greenstalk.NotFoundError):
                 shop.delete(other)
+            shop.watch("mail")
             job = shop.reserve(30)
             assert job.id == mine
             shop.delete(job)
             held = shop.reserve_job(other)
             assert held.body == "not yours"
             shop.release(held)
+            waiting = [boss.put(b"x"), boss.put(b"x", delay=1000)]
+            taken = boss.reserve_job(boss.put(b"x"))
+            boss.bury(buried := boss.reserve_job(boss.put(b"x")))
+            for one in (*waiting, buried.id):
+                shop.delete(one)
+            with pytest.raises(greenstalk.NotFoundError):
+                shop.delete(taken.id)
+            boss.delete(taken)
         with greenstalk.Client(("127.0.0.1", port["beanstalk clerk"])) as clerk:
             for forbidden in (clerk.reserve_job, clerk.peek):
                 with pytest.raises(greenstalk.UnknownCommandError):

@@ -215,7 +215,7 @@ static bool by_id_alone(struct acceptor *a, struct connection *c, struct words w
     struct message request = {.kind = kind};
     if (!get_id(&w, &request.id) || !at_end(&w)) return refuse(a, c);
     if (kind == MSG_DELETE && beanstalk_is_guarded(a, c) && !beanstalk_of(c)->consumes_all)
-        request.flags = MSG_ONLY_OWN;
+        request.flags = MSG_ONLY_CONSUMED;
     if (kind == MSG_RESERVE_ID) {
         enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_JOB, &request.id, sizeof request.id);
         if (said == VERDICT_NONE) return false;
