@@ -88,7 +88,7 @@ def test_who_may_manage_a_topic_erases_it_and_is_named(broker: Guarded) -> None:
     assert [(one["topic"], one["by"]) for one in found["erased"]] == [("erasable", BOSS.name)]
 
 
-def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_or_what_waits_in_a_tube_that_he_watches(broker: Guarded) -> None:
+def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_and_what_he_watches(broker: Guarded) -> None:
     import greenstalk
 
     port = broker.ports
