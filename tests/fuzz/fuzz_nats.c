@@ -307,6 +307,7 @@ static size_t some_interest(uint8_t *body) {
     size_t at = put_u32(body, account);
     at += put_u32(body + at, weight);
     at += put_u32(body + at, some_route());
+    at += put_u32(body + at, ((const uint32_t[]){0, 0, 1, 2, NATS_MOST_ORIGINS, NATS_MOST_ORIGINS + 1})[pick(6)]);
     at += put_u32(body + at, (uint32_t)strlen(pattern) + (pick(40) ? 0 : pick(300)));
     at += put_u32(body + at, (uint32_t)strlen(queue));
     at += put_text(body + at, pattern);

@@ -44,6 +44,7 @@ static bool intruder_wants, intruder_began;
 static struct bytes intruder_says;
 static enum s2_level compressed[SERVERS][SERVERS]; /* S2_NONE: not at all; also of the one who is made up, */
 static enum s2_level intruder_compresses;          /* ... as is the one who comes next */
+static bool tells_origins;                         /* ... that it names clusters of leaf nodes */
 static uint32_t joins_as; /* what Python says of a route: the account that is its alone; 0: all */
 
 static const char *const accounts[] = {"$G", "$SYS", "third"};
@@ -83,7 +84,8 @@ static void join(uint32_t conn) {
     enum s2_level level = agreed(conn);
     if (level != S2_NONE) (void)acceptor_compress(world.acceptor, conn, level);
     /* Headers, and one connection for all accounts or for one. */
-    uint64_t flags = ROUTE_HEADERS | (joins_as ? 0 : ROUTE_NO_POOL);
+    uint64_t flags = ROUTE_HEADERS | (joins_as ? 0 : ROUTE_NO_POOL) | ROUTE_LEAF_MESSAGES;
+    if (tells_origins) flags |= ROUTE_ORIGINS;
     (void)say_of(conn, "join", flags | (uint64_t)1 << 32, joins_as ? accounts[joins_as - 1] : "");
 }
 
@@ -249,6 +251,7 @@ static void intrude(void) {
     intruder_at = pick(SERVERS);
     (void)turn(intruder_at); /* routes that are new there are none of its */
     joins_as = pick(4) ? 0 : THIRD;
+    tells_origins = pick(2) > 0;
     intruder_compresses = pick(2) ? S2_FAST : S2_NONE;
     intruder_began = false;
     bytes_free(&intruder_says);
@@ -295,6 +298,11 @@ static void say_nonsense(void) {
         "LS+ o $G a\r\n",
         "LS+ o $G a q1 2\r\n",
         "LS- o $G a\r\n",
+        "LS- o $G a q1\r\n",
+        "LS+ other $G a\r\n",
+        "LS- other $G a\r\n",
+        "LS+ o third a.* q0 1\r\n",
+        "LS- $G a q1\r\n",
         "RMSG $G a 3\r\nxyz\r\n",
         "RMSG $G a.b r 3\r\nxyz\r\n",
         "RMSG $G a + r q0 q1 q0 3\r\nxyz\r\n",

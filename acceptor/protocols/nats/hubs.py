@@ -26,12 +26,11 @@ from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, Client, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish
-from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, ORIGIN_SHIFT, RESERVED_CLUSTER
-from mq_shards.acceptor.protocols.nats.leaf_options import MOST as MOST_LEAVES
+from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.remarks import Remarks
-from mq_shards.acceptor.protocols.nats.remotes import MOST, HubTls, Remote, RemoteError, Servers, read
+from mq_shards.acceptor.protocols.nats.remotes import HubTls, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
@@ -70,7 +69,6 @@ class Hub:
     until_ns: int = 0  # its answer to CONNECT is to come; 0: it has, or nothing was said
     is_joined: bool = False
     is_ended: bool = False  # by us
-    origin: int = 0
     delay_ns: int = 0  # beside the usual, until it is tried again
 
     @property
@@ -378,14 +376,13 @@ class Hubs:
         there += sum(other.is_joined and other.remote.account == account for other in self._hubs.values())
         if most is not None and there >= most:
             raise HubError("maximum account active connections exceeded")
-        hub.origin = self._origin_of(hub)
         self._nats.admission.account(account)
         self._permit(hub, info)
         assert hub.info is not None
         flags = HEADERS if self._nats.identity.headers and hub.info.flag("headers") else 0
-        what = f"{loop_of(self._server_id, account)} {account}".encode(errors="surrogateescape")
+        what = f"{loop_of(self._server_id, account)} {hub.cluster} {account}".encode(errors="surrogateescape")
         try:
-            joined = self._engine.call(hub.conn, "join", flags | hub.origin << ORIGIN_SHIFT, what)
+            joined = self._engine.call(hub.conn, "join", flags, what)
         except ValueError:
             self._remark(logging.ERROR, hub, "there are as many hubs as there can be")
             raise HubError("") from None
@@ -413,17 +410,6 @@ class Hubs:
             raise HubError("") from None
         self._engine.call(hub.conn, "publishing", may_send)
         self._engine.call(hub.conn, "permissions", may_pass)
-
-    def _origin_of(self, hub: Hub) -> int:
-        """A number that all connections to servers of one cluster have, and no leaf node."""
-        there = [other for other in self._hubs.values() if other.origin]
-        if same := next((other for other in there if hub.cluster and other.cluster == hub.cluster), None):
-            return same.origin
-        used = {other.origin for other in there}
-        free = next((number for number in range(MOST_LEAVES + 1, MOST_LEAVES + MOST + 1) if number not in used), None)
-        if free is None:
-            raise HubError("")
-        return free
 
     # --- what has changed, and is seen ------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from mq_shards.acceptor.protocols.nats import (
 
 PREFIX: Final = "leaf-"
 MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats.h
-ORIGIN_SHIFT: Final = 16  # of what "join" is given
 # What is asked of JetStream is asked where a leaf node's clients are: there may be another on the other side.
 JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 RESERVED_CLUSTER: Final = "_"

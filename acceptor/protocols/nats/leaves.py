@@ -31,8 +31,6 @@ from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.leaf_options import (
     JETSTREAM,
-    MOST,
-    ORIGIN_SHIFT,
     PREFIX,
     RESERVED_CLUSTER,
     tls_settings,
@@ -71,7 +69,6 @@ class Leaf:
     said: Mapping[str, Any] = field(default_factory=dict)  # by CONNECT
     is_joined: bool = False
     is_ended: bool = False  # by us; it is closed when it has taken why
-    origin: int = 0
     began_wall_ns: int = field(default_factory=time.time_ns)
 
     @property
@@ -317,7 +314,6 @@ class Leaves:
         if most is not None and there >= most:
             raise LeafError("maximum account active connections exceeded")
         self._replace(leaf)
-        leaf.origin = self._origin_of(leaf)
         permissions = user.permissions or Permissions()
         try:
             engine.call(conn, "publishing", admission.hold(-conn, Permissions(publish=permissions.publish)))
@@ -327,9 +323,10 @@ class Leaves:
             raise LeafError(VIOLATION) from None
         engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
         flags = HEADERS if leaf.said.get("headers") else 0
-        what = f"{loop_of(self._server_id, user.account)} {user.account}".encode(errors="surrogateescape")
+        # What one of its cluster has, all of it have from each other.
+        what = f"{loop_of(self._server_id, user.account)} {leaf.said.get('cluster', '')} {user.account}"
         try:
-            joined = engine.call(conn, "join", flags | leaf.origin << ORIGIN_SHIFT, what)
+            joined = engine.call(conn, "join", flags, what.encode(errors="surrogateescape"))
         except ValueError:
             raise LeafError("maximum connections exceeded") from None
         if not joined:
@@ -353,18 +350,6 @@ class Leaves:
         for other in self._there():
             if other is not leaf and leaf.is_same(other):
                 self._end(other, "Duplicate Remote LeafNode Connection")
-
-    def _origin_of(self, leaf: Leaf) -> int:
-        """A number that all of its cluster have, and nobody else."""
-        there = [other for other in self._leaves.values() if other.is_joined]
-        cluster = leaf.said.get("cluster", "")
-        if same := next((other for other in there if cluster and other.said.get("cluster") == cluster), None):
-            return same.origin
-        used = {other.origin for other in there}
-        free = next((number for number in range(1, MOST + 1) if number not in used), None)
-        if free is None:
-            raise LeafError("maximum connections exceeded")
-        return free
 
     # --- what has changed -------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ GOSSIP_DISABLED: Final = 1
 GOSSIP_OVERRIDE: Final = 2
 
 URLS: Final = items(text, "")
+# Clusters of leaf nodes are told apart, in LMSG, LS+ and LS-.
+ORIGINS: Final = {"lnoc": True, "lnocu": True}
 
 
 def anything(value: object) -> object:
@@ -116,7 +118,7 @@ class Own:
             "max_payload": self.max_payload, "ip": self.advertised, "nonce": nonce, "cluster": self.cluster,
             "cluster_dynamic": self.dynamic, "connect_urls": list(self.connect_urls),
             "ws_connect_urls": list(self.ws_connect_urls), "leafnode_urls": list(self.leafnode_urls), "ldm": self.ldm,
-            "compression": compression, **self.permissions, "route_pool_size": max(self.pool_size, 0),
+            "compression": compression, **self.permissions, **ORIGINS, "route_pool_size": max(self.pool_size, 0),
             "route_pool_idx": pool_index, "route_account": account, "gossip_mode": gossip_mode,
         }  # fmt: skip
         return {
@@ -130,5 +132,5 @@ class Own:
         return {
             "echo": True, "verbose": False, "pedantic": False, **{name: said for name, said in who.items() if said},
             "tls_required": self.tls, "headers": True, "name": self.server_id, "cluster": self.cluster,
-            **({"cluster_dynamic": True} if self.dynamic else {}),
+            **({"cluster_dynamic": True} if self.dynamic else {}), "lnoc": True,
         }  # fmt: skip

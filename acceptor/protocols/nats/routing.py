@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 # enum nats_route_flag, csrc/acceptor/protocols/nats/nats_route.h
 HEADERS: Final = 2
 NO_POOL: Final = 4
+ORIGINS: Final = 1024
+LEAF_MESSAGES: Final = 2048
 
 # What the codec says of a route, in its order.
 FIGURES: Final = (
@@ -529,6 +531,7 @@ class Routing:
         if self._delays_info(route):
             self._say_info(route, index)
         flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
+        flags |= (ORIGINS if info.flag("lnocu") else 0) | (LEAF_MESSAGES if info.flag("lnoc") else 0)
         size = max(self._own.pool_size, 0)
         self._engine.call(route.conn, "permissions", ROUTES_SET)
         try:

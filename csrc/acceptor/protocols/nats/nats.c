@@ -289,7 +289,7 @@ static bool started(struct acceptor *a, void *state) {
     server->ping_max = 2;
     server->key = siphash_key(0);
     server->random = server->key.words[0] | 1;
-    server->permissions.key = server->key;
+    server->permissions.key = server->origins.key = server->key;
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
     return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
@@ -342,6 +342,7 @@ static void stopped(void *state) {
     }
     for (uint32_t n = 0; n < NATS_LINKS; n++) free(server->links[n].waiting.items);
     nats_accounts_close(server);
+    nats_origins_close(&server->origins);
     subject_walk_free(server->remote_walk);
     free(server->expired);
     free(server->publishers.items);

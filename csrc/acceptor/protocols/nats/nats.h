@@ -22,6 +22,7 @@
  *   nats_proxied.c         for whom a proxy speaks
  *   nats_figures.c         what is known of connections, for monitoring
  *   nats_route.h           other servers, and what is said to them
+ *   nats_origins.h         ... and which clusters of leaf nodes they speak for
  *
  * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
  * its output is cut, so a publisher never waits for one.
@@ -34,6 +35,7 @@
 #include <string.h>
 
 #include "acceptor/engine.h"
+#include "acceptor/protocols/nats/nats_origins.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
 #include "base/subjects.h"
 #include "base/text.h"
@@ -86,7 +88,6 @@ enum {
     NATS_LEAVES = 1024,
     NATS_HUBS = 64,
     NATS_LINKS = NATS_ROUTES + NATS_LEAVES + NATS_HUBS,
-    NATS_ORIGINS = NATS_LEAVES + NATS_HUBS,
     NATS_FIRST_LEAF = BOARD_MAX_ACCEPTORS + NATS_ROUTES,
     NATS_FIRST_HUB = NATS_FIRST_LEAF + NATS_LEAVES,
     NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_LINKS,
@@ -111,14 +112,10 @@ enum nats_kind {
     NATS_SERVERS = 2,
     NATS_LEAF_NODES = 4,
     NATS_HUB_SERVERS = 8,
-    NATS_OUTSIDE = NATS_LEAF_NODES | NATS_HUB_SERVERS, /* of the cluster */
-    NATS_ANY_KIND = 15,
+    NATS_SERVERS_LEAVES = 16, /* servers, for leaf nodes of theirs whose cluster they name */
+    NATS_OUTSIDE = NATS_LEAF_NODES | NATS_HUB_SERVERS | NATS_SERVERS_LEAVES, /* of the cluster */
+    NATS_ANY_KIND = 31,
 };
-
-static inline uint32_t nats_kind_of(uint32_t other) {
-    if (nats_is_hub(other)) return NATS_HUB_SERVERS;
-    return nats_is_leaf(other) ? NATS_LEAF_NODES : nats_is_route(other) ? NATS_SERVERS : NATS_ACCEPTORS;
-}
 
 /* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers say of
  * it on others is not true any more. */
@@ -161,6 +158,7 @@ struct nats_remote {
     uint16_t account;
     uint16_t other;
     uint32_t epoch;    /* of the other: see nats_has_left */
+    uint32_t origin;   /* of a leaf node or a hub, its cluster, or that a server says this for; 0: there is none */
     uint64_t messages; /* that this acceptor sent because of it, and of nothing before it */
 };
 _Static_assert(NATS_MAX_ACCOUNTS <= UINT16_MAX + 1 && NATS_OTHERS <= UINT16_MAX, "each has a number");
@@ -193,7 +191,7 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or nobody */
     struct connection_list waiting; /* publishers, as long as it is full */
-    uint32_t origin; /* of a leaf node or a hub, at the acceptor that has it: its cluster; 0: none is known */
+    uint32_t origin;                /* of a leaf node or a hub, at the acceptor that has it: its cluster */
     bool full;
 };
 
@@ -233,9 +231,10 @@ struct nats_server {
     uint32_t route_count;                     /* that this acceptor has, leaf nodes and hubs among them */
     uint32_t leaf_count;                      /* of these */
     uint32_t last_link, last_leaf, last_hub;  /* that one was given */
-    uint64_t leaf_interest;                   /* what leaf nodes and hubs want, at whatever acceptor they are */
+    uint64_t leaf_interest;                   /* what leaf nodes and hubs want, wherever they are */
+    struct nats_origins origins;
     /* Of what those want, how much each of their clusters does: scratch for what each is told. */
-    uint64_t origin_weights[NATS_ORIGINS + 1], origin_stamps[NATS_ORIGINS + 1], origin_stamp;
+    uint64_t origin_weights[NATS_MOST_ORIGINS + 1], origin_stamps[NATS_MOST_ORIGINS + 1], origin_stamp;
     uint32_t max_interest;               /* of all servers together */
     uint64_t interest, interest_bytes;   /* of them, and its text; with what is to be forgotten */
     uint32_t full_route;                 /* that was given a message lately and is full; 0: none */
@@ -319,6 +318,13 @@ static inline bool nats_has_left(const struct nats_server *server, const struct 
     return r->epoch != server->others[r->other].epoch;
 }
 
+static inline uint32_t nats_kind_of(const struct nats_remote *r) {
+    if (nats_is_hub(r->other)) return NATS_HUB_SERVERS;
+    if (nats_is_leaf(r->other)) return NATS_LEAF_NODES;
+    if (!nats_is_route(r->other)) return NATS_ACCEPTORS;
+    return r->origin == 0 ? NATS_SERVERS : NATS_SERVERS_LEAVES;
+}
+
 static inline struct nats *nats_of(const struct connection *c) {
     return connection_state(c);
 }
@@ -344,9 +350,10 @@ struct nats_message {
     struct text size, header_size; /* as the publisher wrote them */
     const uint8_t *payload;
     size_t payload_bytes, header_bytes;
-    uint64_t from;  /* nats_sender(); 0: somebody behind a route */
-    uint64_t tried; /* acceptors that were to choose a member of a group and had none, as bits */
-    bool joined;    /* reply, sizes, payload and what ends it stand in one piece, as a subscriber gets them */
+    uint64_t from;   /* nats_sender(); 0: somebody behind a route */
+    uint64_t tried;  /* acceptors that were to choose a member of a group and had none, as bits */
+    uint32_t origin; /* that has it already: the cluster of leaf nodes it came from; 0: none that is known here */
+    bool joined;     /* reply, sizes, payload and what ends it stand in one piece, as a subscriber gets them */
 };
 
 /* A client, as it is known to all acceptors. */
@@ -488,9 +495,9 @@ enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
  * of it beside that. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
                   uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
-/* Notes that somebody wants something as often as `weight` says, and tells whom that concerns. */
-void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
-                        struct text subject, struct text queue, uint32_t weight);
+/* Notes that somebody, of that origin, wants something as often as `weight` says, and tells whom that concerns. */
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
+                        uint32_t account, struct text subject, struct text queue, uint32_t weight);
 /* ... does not want that any more. */
 void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
 /* Whether anybody has to be told what our clients want. */

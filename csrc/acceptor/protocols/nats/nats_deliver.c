@@ -438,14 +438,13 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
 
 /* Who may have what came from one of the others. What a hub sends stays on this server, its leaf nodes and other hubs; a server
  * of the cluster has hubs of its own, but an answer to a question from a hub comes back by that one. */
-static struct nats_candidates audience_of(const struct nats_server *server, uint32_t from, struct text subject) {
+static struct nats_candidates audience_of(uint32_t from, const struct nats_message *m) {
     static const char REPLY[] = "_R_.";
-    if (nats_is_leaf(from)) {
-        uint32_t kinds = nats_is_hub(from) ? NATS_ANY_KIND & ~(uint32_t)NATS_SERVERS : NATS_ANY_KIND;
-        return (struct nats_candidates){.kinds = kinds, .origin = nats_link_of(server, from)->origin};
-    }
-    bool is_reply = subject.bytes >= sizeof REPLY - 1 && memcmp(subject.at, REPLY, sizeof REPLY - 1) == 0;
-    return (struct nats_candidates){.kinds = NATS_ACCEPTORS | (is_reply ? NATS_OUTSIDE : NATS_LEAF_NODES)};
+    enum { HERE = NATS_ACCEPTORS | NATS_LEAF_NODES, AND_HUBS = HERE | NATS_HUB_SERVERS };
+    bool is_reply = m->subject.bytes >= sizeof REPLY - 1 && memcmp(m->subject.at, REPLY, sizeof REPLY - 1) == 0;
+    uint32_t kinds = nats_is_hub(from) || is_reply ? AND_HUBS : HERE;
+    if (nats_is_leaf(from) && !nats_is_hub(from)) kinds = NATS_ANY_KIND;
+    return (struct nats_candidates){.kinds = kinds, .origin = m->origin};
 }
 
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
@@ -453,7 +452,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
     bool is_leaf = nats_is_leaf(from);
-    const struct nats_candidates all = audience_of(server, from, message->subject);
+    const struct nats_candidates all = audience_of(from, message);
     d.message = message;
     struct subject_pattern *const *patterns;
     struct abroad abroad;

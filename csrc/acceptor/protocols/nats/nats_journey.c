@@ -88,6 +88,8 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     struct leg *first = &journey->legs[0];
     bool any = false;
     first->message = *message;
+    /* In another account it is nobody's that it came from. */
+    first->message.origin = 0;
     first->asker = asker;
     first->by = NULL;
     first->account = account;

@@ -90,31 +90,35 @@ static uint32_t free_link(struct nats_server *server, bool is_hub) {
     return 0;
 }
 
-/* "LOOP ACCOUNT": the subject by which loops are found, and the account; in the value whether it knows headers, and its origin,
- * which those of one cluster have in common. It is told what is wanted in that account. */
+/* "LOOP CLUSTER ACCOUNT": the subject by which loops are found, the name of its cluster, which may be empty, and the account; in
+ * the value whether it knows headers. It is told what is wanted in that account. */
 static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
+    const uint8_t *end = k->bytes + k->bytes_count;
     const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
-    uint64_t origin = k->value >> 16;
-    if (blank == NULL || origin == 0 || origin > NATS_ORIGINS) return CALL_REFUSED;
+    const uint8_t *second = blank != NULL ? memchr(blank + 1, ' ', (size_t)(end - blank - 1)) : NULL;
+    if (second == NULL) return CALL_REFUSED;
     size_t loop_bytes = (size_t)(blank - k->bytes);
     if (loop_bytes > sizeof r->loop) return CALL_REFUSED;
     if (r->other != 0 || c->closed || c->closing) return CALL_CLOSED;
-    r->account = nats_account_named(server, (struct text){blank + 1, k->bytes_count - loop_bytes - 1});
+    r->account = nats_account_named(server, (struct text){second + 1, (size_t)(end - second - 1)});
     if (r->account == 0) return CALL_REFUSED;
     uint32_t other = free_link(server, (r->flags & ROUTE_HUB) != 0);
     if (other == 0) return CALL_REFUSED;
+    uint32_t origin = nats_origin_take(&server->origins, (struct text){blank + 1, (size_t)(second - blank - 1)});
+    if (origin == 0) return CALL_REFUSED;
     memcpy(r->loop, k->bytes, loop_bytes);
     r->loop_bytes = (uint32_t)loop_bytes;
     r->flags |= (uint32_t)(k->value & ROUTE_HEADERS);
     r->other = other;
     nats_link_of(server, other)->connection = c;
-    nats_link_of(server, other)->origin = (uint32_t)origin;
+    nats_link_of(server, other)->origin = origin;
     server->route_count++;
     server->leaf_count++;
-    nats_route_say_interest(a, server, c, r->account, (struct text){(const uint8_t *)r->loop, loop_bytes},
-                            (struct text){0}, 1);
+    const struct nats_interest loop = {
+        .account = r->account, .subject = {(const uint8_t *)r->loop, loop_bytes}, .weight = 1};
+    nats_route_say_interest(a, server, c, &loop);
     if (!c->closed) nats_tell_route(a, server, c);
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }

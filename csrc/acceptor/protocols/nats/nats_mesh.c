@@ -31,7 +31,8 @@ enum mesh_kind {
 
 struct interest {
     uint32_t account, weight;
-    uint32_t route; /* of whom; 0: of the acceptor's clients */
+    uint32_t route;  /* of whom; 0: of the acceptor's clients */
+    uint32_t origin; /* by the number that the acceptor with the routes has for it */
     uint32_t subject_bytes, queue_bytes;
 };
 
@@ -72,7 +73,7 @@ static void tell_all(struct acceptor *a, struct nats_server *server, const struc
 
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
                uint32_t weight) {
-    const struct interest i = {account, weight, 0, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    const struct interest i = {account, weight, 0, 0, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
     if (server->route_count > 0) nats_tell_routes(a, server, account, subject, queue, weight);
     tell_all(a, server, &i, subject, queue);
 }
@@ -98,7 +99,7 @@ struct telling {
 
 static void tell_pattern(void *context, struct subject_pattern *p) {
     const struct telling *t = context;
-    struct interest i = {t->account, 1, 0, p->bytes, 0};
+    struct interest i = {t->account, 1, 0, 0, p->bytes, 0};
     if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.weight = g->entries.count;
@@ -115,6 +116,7 @@ static void tell_route_entries(const struct telling *t, struct subject_entries *
         const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
         if (!nats_is_route(r->other) || nats_has_left(t->server, r)) continue;
         i->route = r->other;
+        i->origin = r->origin;
         i->weight = r->entry.weight;
         send_interest(t->a, t->server, t->other, i, p->text, queue);
     }
@@ -122,7 +124,7 @@ static void tell_route_entries(const struct telling *t, struct subject_entries *
 
 static void tell_route_pattern(void *context, struct subject_pattern *p) {
     const struct telling *t = context;
-    struct interest i = {t->account, 1, 0, p->bytes, 0};
+    struct interest i = {t->account, 1, 0, 0, p->bytes, 0};
     tell_route_entries(t, &p->alone, &i, p, NULL);
     for (struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.queue_bytes = g->name->bytes;
@@ -233,7 +235,7 @@ void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t ro
 /* --- what others want --------------------------------------------------------------------------------------------- */
 
 static struct nats_remote *find_remote(const struct nats_server *server, const struct nats_account *account,
-                                       uint32_t other, struct text subject, struct text queue) {
+                                       uint32_t other, uint32_t origin, struct text subject, struct text queue) {
     struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
     if (p == NULL) return NULL;
     struct subject_group *g =
@@ -242,7 +244,7 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
     struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
     for (uint32_t i = 0; i < entries->count; i++) {
         struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
-        if (r->other == other && !nats_has_left(server, r)) return r;
+        if (r->other == other && r->origin == origin && !nats_has_left(server, r)) return r;
     }
     return NULL;
 }
@@ -251,7 +253,7 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
 static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
     uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
     if (!nats_is_route(r->other)) return;
-    if (nats_is_leaf(r->other)) server->leaf_interest += more ? 1 : UINT64_MAX;
+    if ((nats_kind_of(r) & NATS_OUTSIDE) != 0) server->leaf_interest += more ? 1 : UINT64_MAX;
     server->interest += more ? 1 : UINT64_MAX;
     server->interest_bytes += more ? bytes : -bytes;
 }
@@ -265,12 +267,13 @@ void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
     *(r->previous != NULL ? &r->previous->next : &list->first) = r->next;
     *(r->next != NULL ? &r->next->previous : &list->last) = r->previous;
     subjects_remove(server->accounts[r->account].remote, &r->entry);
+    nats_origin_drop(&server->origins, r->origin);
     free(r);
 }
 
 /* Without memory for it we would not be the server that its clients think they are on. */
-static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t number, struct text subject,
-                                      struct text queue, uint32_t weight) {
+static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t origin, uint32_t number,
+                                      struct text subject, struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
     struct nats_remotes *list = &server->others[other].wanted;
     struct nats_remote *r = calloc(1, sizeof *r);
@@ -279,6 +282,8 @@ static struct nats_remote *add_remote(struct nats_server *server, uint32_t other
     r->entry.weight = weight;
     r->account = (uint16_t)number;
     r->other = (uint16_t)other;
+    r->origin = origin;
+    nats_origin_keep(&server->origins, origin);
     r->epoch = server->others[other].epoch;
     if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
     count_interest(server, r, true);
@@ -315,23 +320,23 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
  * node's to all of them. */
 static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
                           struct text subject, struct text queue, uint32_t weight) {
-    const struct interest i = {r->account, weight, r->other, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    const struct interest i = {r->account, weight, r->other, r->origin, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
     nats_tell_routes_of(a, server, r, weight);
     if (nats_is_route(r->other) && nats_link_of(server, r->other)->connection != NULL)
         tell_all(a, server, &i, subject, queue);
 }
 
-void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
-                        struct text subject, struct text queue, uint32_t weight) {
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
+                        uint32_t number, struct text subject, struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
     if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
-    struct nats_remote *r = find_remote(server, account, other, subject, queue);
+    struct nats_remote *r = find_remote(server, account, other, origin, subject, queue);
     if (r == NULL && weight == 0) return;
     if (r != NULL && weight > 0) {
         if (r->entry.weight == weight) return;
         subjects_weigh(&r->entry, weight);
     } else if (r == NULL) {
-        r = add_remote(server, other, number, subject, queue, weight);
+        r = add_remote(server, other, origin, number, subject, queue, weight);
     }
     pass_interest(a, server, r, subject, queue, weight);
     if (weight == 0) nats_forget_remote(server, r);
@@ -357,7 +362,9 @@ static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t o
     i.account = account_of(server, other, i.account);
     if (i.account == 0 || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
     if (i.route >= NATS_OTHERS || (i.route != 0 && !nats_is_route(i.route))) return;
-    nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.account, subject, queue, i.weight);
+    /* Numbers of origins are given by the acceptor with the routes: nobody tells it. */
+    if (i.route == 0 || i.origin > NATS_MOST_ORIGINS || a->index == NATS_ROUTING_ACCEPTOR) i.origin = 0;
+    nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.origin, i.account, subject, queue, i.weight);
 }
 
 static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t route) {

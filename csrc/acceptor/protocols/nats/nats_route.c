@@ -96,6 +96,24 @@ static bool is_moving(const struct nats_server *server, const struct nats_route 
     return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
 }
 
+/* Of a leaf node, or by a server in its cluster's name. Servers that do not say in LS- of which cluster it is, tell none apart:
+ * what these want they want themselves. */
+static void hear(struct acceptor *a, struct connection *c, struct text cluster, const struct nats_interest *i) {
+    struct nats_server *server = route_server(a, c);
+    const struct nats_route *r = route_of(c);
+    uint32_t weight = (uint32_t)i->weight, origin = 0;
+    bool is_leaf = (r->flags & ROUTE_LEAF) != 0, is_named = cluster.bytes > 0 && (r->flags & ROUTE_ORIGINS) != 0;
+    if (is_leaf) origin = nats_link_of(server, r->other)->origin;
+    if (!is_leaf && is_named) {
+        bool wanted = weight > 0;
+        origin = wanted ? nats_origin_take(&server->origins, cluster) : nats_origin_named(&server->origins, cluster);
+        if (origin == 0 && wanted) nats_route_end(a, c, "maximum subscriptions exceeded");
+        if (origin == 0) return;
+    }
+    nats_hear_interest(a, server, r->other, origin, i->account, i->subject, i->queue, weight);
+    if (!is_leaf && weight > 0) nats_origin_drop(&server->origins, origin);
+}
+
 /* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is nobody's. */
 static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
                           bool wanted) {
@@ -104,11 +122,12 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
     r->active_ns = a->now_ns;
     /* Where nobody has said that the origin matters it is left out when the interest goes. */
-    if (leaf && !wanted && count == (r->account == 0 ? 2u : 1u)) leaf = false;
+    if (!wanted && (r->flags & ROUTE_ORIGINS) == 0) leaf = false;
     size_t least = (leaf ? 1u : 0u) + (r->account == 0 ? 1u : 0u) + 1, groups = wanted ? 2 : 1;
     if (count != least && count != least + groups) return false;
     if (r->other == 0) return true;
-    if (leaf) items++, count--;
+    struct text cluster = {0};
+    if (leaf) cluster = *items++, count--;
     uint32_t account = account_in(a, c, &items, &count);
     struct text subject = items[0], queue = {0};
     uint64_t weight = wanted ? 1 : 0;
@@ -127,7 +146,9 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
         nats_route_end(a, c, "maximum subscriptions exceeded");
         return true;
     }
-    if (may) nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
+    const struct nats_interest interest = {
+        .account = account, .subject = subject, .queue = queue, .weight = (uint32_t)weight};
+    if (may) hear(a, c, cluster, &interest);
     return true;
 }
 
@@ -195,6 +216,15 @@ static bool may_hand_on(struct acceptor *a, struct connection *c, uint32_t accou
            nats_may_keep_routed(a, c, m);
 }
 
+/* Which cluster of leaf nodes has a message already: its own, or what a server says. */
+static uint32_t origin_of(const struct acceptor *a, const struct connection *c, struct text cluster) {
+    const struct nats_server *server = route_server(a, c);
+    const struct nats_route *r = route_of(c);
+    if (r->other == 0) return 0;
+    if ((r->flags & ROUTE_LEAF) != 0) return nats_link_of(server, r->other)->origin;
+    return nats_origin_named(&server->origins, cluster);
+}
+
 /* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
 static size_t take_message(struct acceptor *a, struct connection *c, const struct text *items, size_t count,
                            enum verb verb, const uint8_t *data, size_t line_bytes, size_t bytes) {
@@ -206,7 +236,9 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     bool is_named = verb != VERB_PUBLISH && verb != VERB_PUBLISH_HEADERS;
     size_t least = (is_named && route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
     bool good = count <= MAX_ARGUMENTS && count >= least;
-    if (good && verb == VERB_LEAF_MESSAGE) items++, count--;
+    struct text cluster = {0};
+    if (good && verb == VERB_LEAF_MESSAGE) cluster = *items++, count--;
+    m.origin = origin_of(a, c, cluster);
     uint32_t account = good && is_named ? account_in(a, c, &items, &count) : 0;
     size_t sizes = verb == VERB_MESSAGE || verb == VERB_PUBLISH ? 1 : 2;
     good = good && read_message(items, count, sizes, &m, &groups, &group_count) && (is_named || group_count == 0);
@@ -436,7 +468,10 @@ void nats_route_closed(struct acceptor *a, struct connection *c) {
     if (r->other == 0) return;
     nats_link_of(server, r->other)->connection = NULL;
     server->route_count--;
-    if (nats_is_leaf(r->other)) server->leaf_count--;
+    if (nats_is_leaf(r->other)) {
+        server->leaf_count--;
+        nats_origin_drop(&server->origins, nats_link_of(server, r->other)->origin);
+    }
     nats_tell_lost(a, server, r->other);
     nats_other_left(a, server, r->other);
     nats_wake_route(a, server, r->other);
@@ -465,7 +500,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
         if (r->account == 0) return CALL_REFUSED;
     }
     if ((r->other = free_link(server)) == 0) return CALL_REFUSED;
-    r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL));
+    r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES));
     r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);
     r->pool_size = (uint32_t)(k->value >> 32 & 0xffff);
     nats_link_of(server, r->other)->connection = c;

@@ -33,6 +33,8 @@ enum nats_route_flag {
     ROUTE_HUB = 128,        /* it is a hub's, whose leaf node this server is; with ROUTE_LEAF */
     ROUTE_LOOPED = 256,     /* it was ended because there is a circle */
     ROUTE_SNIFF = 512,      /* Python wants to know a leaf node's first byte */
+    ROUTE_ORIGINS = 1024,   /* the server tells clusters of leaf nodes apart in what is wanted: LS+ and LS- name them */
+    ROUTE_LEAF_MESSAGES = 2048, /* ... and in messages: LMSG */
 };
 
 enum nats_route_counter {
@@ -127,9 +129,16 @@ static inline bool nats_is_loop(struct text subject) {
 void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
                      const struct nats_message *message, const struct nats_chosen *chosen);
 void nats_route_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
-/* RS+, or RS- if the weight is 0. */
-void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t account,
-                             struct text subject, struct text queue, uint64_t weight);
+struct nats_interest {
+    uint32_t account;
+    uint32_t origin; /* that wants it, where that is to be said; 0: none */
+    struct text subject, queue;
+    uint64_t weight; /* 0: not any more */
+};
+
+/* RS+ or RS-, LS+ or LS-. */
+void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c,
+                             const struct nats_interest *interest);
 /* The time of output that does not leave begins, if there is any. */
 void nats_route_watch(struct acceptor *a, struct connection *c);
 void nats_route_schedule(struct acceptor *a, struct connection *c);
@@ -160,7 +169,7 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 /* Who of the others may have a message, or one for a group. */
 struct nats_candidates {
     uint32_t kinds;  /* enum nats_kind */
-    uint32_t origin; /* but for leaf nodes of that cluster; 0: there is none, */
+    uint32_t origin; /* but for leaf nodes of that cluster, wherever they are; 0: there is none, */
     uint64_t tried;  /* for these acceptors, as bits, */
     uint64_t stamp;  /* and for who is stamped with it; 0: nobody is */
 };
@@ -168,8 +177,8 @@ struct nats_candidates {
 /* Whether one of them is among these, and has not left. */
 static inline bool nats_is_among(const struct nats_server *server, const struct nats_remote *r,
                                  struct nats_candidates among) {
-    if ((nats_kind_of(r->other) & among.kinds) == 0 || nats_has_left(server, r)) return false;
-    return among.origin == 0 || !nats_is_leaf(r->other) || nats_link_of(server, r->other)->origin != among.origin;
+    if ((nats_kind_of(r) & among.kinds) == 0 || nats_has_left(server, r)) return false;
+    return among.origin == 0 || r->origin != among.origin;
 }
 
 /* One who has members of a group, in proportion; NULL when there is none. */

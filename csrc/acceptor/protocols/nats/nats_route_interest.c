@@ -1,7 +1,8 @@
 /* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
- * when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of leaf
- * nodes as if these were clients; a leaf node hears of all but those of its own cluster; a hub hears of clients here and of leaf
- * nodes: each server of a cluster has hubs of its own, and hubs do not hear of each other. */
+ * when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of each
+ * cluster of leaf nodes by itself, or as if these were clients, if they do not tell them apart; a leaf node hears of all but those of
+ * its own cluster; a hub hears of clients here and of leaf nodes: each server of a cluster has hubs of its own, and hubs do not
+ * hear of each other. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
@@ -61,13 +62,18 @@ static bool is_to_hub(const struct connection *c) {
     return (route_of(c)->flags & ROUTE_HUB) != 0;
 }
 
-/* Whether what one of the others wants is told over a connection. */
+/* Whether leaf nodes of a cluster are told of as such. */
+static bool is_apart(const struct nats_server *server, const struct connection *c, uint32_t origin) {
+    return (route_of(c)->flags & ROUTE_ORIGINS) != 0 && nats_origin_name(&server->origins, origin).bytes > 0;
+}
+
+/* Whether what one of the others wants is told over a connection, as what is wanted here. */
 static bool is_told_over(const struct nats_server *server, const struct connection *c, const struct nats_remote *r) {
-    uint32_t kind = nats_kind_of(r->other);
-    if (!is_to_leaf(c)) return (kind & (NATS_SERVERS | NATS_HUB_SERVERS)) == 0;
-    if (is_to_hub(c)) return (kind & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
-    return (kind & NATS_OUTSIDE) == 0 ||
-           nats_link_of(server, r->other)->origin != nats_link_of(server, route_of(c)->other)->origin;
+    uint32_t kind = nats_kind_of(r);
+    bool is_near = (kind & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
+    if (!is_to_leaf(c)) return is_near && !is_apart(server, c, r->origin);
+    if (is_to_hub(c)) return is_near;
+    return (kind & NATS_OUTSIDE) == 0 || r->origin != nats_link_of(server, route_of(c)->other)->origin;
 }
 
 static struct subject_entries *entries_of(const struct nats_account *account, struct text subject, struct text queue) {
@@ -94,29 +100,37 @@ static uint64_t weight_there(const struct nats_server *server, const struct nats
 
 /* By all others, for all connections at once: of each cluster of leaf nodes, or of hubs, it is in server->origin_weights. */
 struct weights {
-    uint64_t acceptors, servers, leaves, hubs;
+    uint64_t acceptors, servers, hubs;
+    uint64_t leaves, nameless; /* of these, those of no cluster */
+    uint64_t same;             /* ... and those of the cluster of `except` */
 };
+
+static void weigh_origin(struct nats_server *server, uint32_t origin, uint64_t weight) {
+    if (server->origin_stamps[origin] != server->origin_stamp) server->origin_weights[origin] = 0;
+    server->origin_stamps[origin] = server->origin_stamp;
+    server->origin_weights[origin] += weight;
+}
 
 static struct weights weigh_others(struct nats_server *server, const struct nats_account *account, struct text subject,
                                    struct text queue, const struct nats_remote *except) {
-    struct weights w = {0, 0, 0, 0};
+    struct weights w = {0};
     struct subject_entries *entries = entries_of(account, subject, queue);
-    uint64_t stamp = ++server->origin_stamp;
+    server->origin_stamp++;
     struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)items[i];
         uint64_t weight = items[i]->weight;
         if (r == except || nats_has_left(server, r)) continue;
-        if (!nats_is_route(r->other)) {
-            w.acceptors += weight;
-        } else if (!nats_is_leaf(r->other)) {
-            w.servers += weight;
-        } else {
-            uint32_t origin = nats_link_of(server, r->other)->origin;
-            *(nats_is_hub(r->other) ? &w.hubs : &w.leaves) += weight;
-            if (server->origin_stamps[origin] != stamp) server->origin_weights[origin] = 0;
-            server->origin_stamps[origin] = stamp;
-            server->origin_weights[origin] += weight;
+        if (r->origin != 0) weigh_origin(server, r->origin, weight);
+        switch (nats_kind_of(r)) {
+        case NATS_ACCEPTORS: w.acceptors += weight; break;
+        case NATS_HUB_SERVERS: w.hubs += weight; break;
+        case NATS_LEAF_NODES:
+            w.leaves += weight;
+            if (nats_origin_name(&server->origins, r->origin).bytes == 0) w.nameless += weight;
+            if (except != NULL && r->origin == except->origin) w.same += weight;
+            break;
+        default: w.servers += weight; break;
         }
     }
     return w;
@@ -133,24 +147,39 @@ struct interest_change {
     uint64_t weight;  /* of who wants it otherwise, now */
     uint64_t here;    /* of clients and bindings, unless it is those */
     uint32_t by;      /* enum nats_kind; 0: somebody of this acceptor */
-    uint32_t origin;  /* of a leaf node or a hub; 0: not known any more */
+    uint32_t origin;  /* of a leaf node or a hub, here or of another server; 0: of none */
     struct weights w; /* of the others */
 };
 
 /* Nothing is to be told of a pattern that others want too; but who is still being told what there was has not heard of it yet
  * from them, and does not later: what several want is said of the first of them. To be told twice changes nothing. */
-static void tell_one(const struct interest_change *k, struct connection *c, uint64_t others) {
+static void tell_one(const struct interest_change *k, struct connection *c, uint32_t origin, uint64_t others) {
+    struct nats_interest said = {k->account, origin, k->subject, k->queue, k->weight};
     if (k->queue.bytes > 0)
-        nats_route_say_interest(k->a, k->server, c, k->account, k->subject, k->queue, k->weight + others);
-    else if (others == 0 || (k->weight > 0 && route_of(c)->telling != NULL))
-        nats_route_say_interest(k->a, k->server, c, k->account, k->subject, k->queue, k->weight);
+        said.weight += others;
+    else if (others > 0 && (k->weight == 0 || route_of(c)->telling == NULL))
+        return;
+    nats_route_say_interest(k->a, k->server, c, &said);
+}
+
+static void tell_server(const struct interest_change *k, struct connection *c) {
+    bool is_by_leaf = k->by == NATS_LEAF_NODES;
+    if (is_by_leaf && is_apart(k->server, c, k->origin)) {
+        tell_one(k, c, k->origin, k->w.same);
+        return;
+    }
+    bool are_apart = (route_of(c)->flags & ROUTE_ORIGINS) != 0;
+    tell_one(k, c, 0, k->here + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
+}
+
+static bool is_by_others(const struct interest_change *k) {
+    return (k->by & (NATS_SERVERS | NATS_SERVERS_LEAVES | NATS_HUB_SERVERS)) != 0;
 }
 
 static void tell_servers(const struct interest_change *k) {
-    if ((k->by & (NATS_SERVERS | NATS_HUB_SERVERS)) != 0) return;
-    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
+    for (uint32_t n = 0; n < NATS_ROUTES && !is_by_others(k); n++) {
         struct connection *c = k->server->links[n].connection;
-        if (c != NULL && carries(k->server, c, k->account)) tell_one(k, c, k->here + k->w.acceptors + k->w.leaves);
+        if (c != NULL && carries(k->server, c, k->account)) tell_server(k, c);
     }
 }
 
@@ -160,17 +189,17 @@ static void tell_leaves(const struct interest_change *k) {
     if (server->leaf_count > 0) for_hubs += weight_shared(&server->accounts[k->account], k->subject, k->queue);
     uint64_t all = for_hubs + k->w.servers + k->w.hubs;
     /* A circle may go by way of a hub, or of a server that has one: by this it is found. */
-    bool is_for_hubs = (k->by & (NATS_SERVERS | NATS_HUB_SERVERS)) == 0 || nats_is_loop(k->subject);
+    bool is_for_hubs = !is_by_others(k) || nats_is_loop(k->subject);
     for (uint32_t n = NATS_ROUTES; server->leaf_count > 0 && n < NATS_LINKS; n++) {
         const struct nats_route_link *link = &server->links[n];
         if (link->connection == NULL || !carries(server, link->connection, k->account)) continue;
         if ((k->by & NATS_OUTSIDE) != 0 && k->origin == link->origin) continue;
         if (is_to_hub(link->connection)) {
-            if (is_for_hubs) tell_one(k, link->connection, for_hubs);
+            if (is_for_hubs) tell_one(k, link->connection, 0, for_hubs);
             continue;
         }
         bool has = server->origin_stamps[link->origin] == server->origin_stamp;
-        tell_one(k, link->connection, all - (has ? server->origin_weights[link->origin] : 0));
+        tell_one(k, link->connection, 0, all - (has ? server->origin_weights[link->origin] : 0));
     }
 }
 
@@ -195,9 +224,9 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
     struct interest_change k = {.a = a, .server = server, .account = r->account, .weight = weight};
     k.subject = (struct text){(const uint8_t *)p->text, p->bytes};
     if (g != NULL) k.queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-    k.by = nats_kind_of(r->other);
-    if (k.by == NATS_SERVERS && server->leaf_count == 0) return;
-    if ((k.by & NATS_OUTSIDE) != 0 && !nats_has_left(server, r)) k.origin = nats_link_of(server, r->other)->origin;
+    k.by = nats_kind_of(r);
+    if ((k.by & (NATS_SERVERS | NATS_SERVERS_LEAVES)) != 0 && server->leaf_count == 0) return;
+    k.origin = r->origin;
     k.here = weight_here(&server->accounts[r->account], k.subject, k.queue) +
              weight_kept(server, r->account, k.subject, k.queue);
     tell_both(&k, r);
@@ -275,17 +304,44 @@ static bool may_be_told(const struct nats_telling *t, struct nats_permissions *s
 }
 
 /* What is taken back is said while it may be. */
-static void tell_otherwise(const struct nats_telling *t, struct text subject, struct text queue, uint64_t weight) {
-    bool could = may_be_told(t, t->before, subject), can = may_be_told(t, t->now, subject);
+static void tell_otherwise(const struct nats_telling *t, struct nats_interest said) {
+    bool could = may_be_told(t, t->before, said.subject), can = may_be_told(t, t->now, said.subject);
     if (could == can) return;
     route_of(t->c)->permissions = can ? t->now : t->before;
-    nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, can ? weight : 0);
+    if (!can) said.weight = 0;
+    nats_route_say_interest(t->a, t->server, t->c, &said);
     route_of(t->c)->permissions = t->now;
+}
+
+static void say(struct nats_telling *t, struct nats_interest said) {
+    if (said.weight > 0 && t->changes)
+        tell_otherwise(t, said);
+    else if (said.weight > 0)
+        nats_route_say_interest(t->a, t->server, t->c, &said);
+    if (connection_unsent(t->c) > TOLD_AHEAD_BYTES && t->left < TOLD_AT_ONCE) t->left = 0;
+}
+
+/* Of each cluster of leaf nodes here, by itself, to a server that tells them apart. */
+static void tell_origins(struct nats_telling *t, struct text subject, struct text queue) {
+    struct nats_server *server = t->server;
+    struct subject_entries *entries = entries_of(&server->accounts[t->account], subject, queue);
+    (void)weigh_others(server, &server->accounts[t->account], subject, queue, NULL);
+    struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
+    for (uint32_t i = 0; entries != NULL && i < entries->count && !t->c->closed; i++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)items[i];
+        bool is_told = nats_kind_of(r) == NATS_LEAF_NODES && !nats_has_left(server, r) &&
+                       is_apart(server, t->c, r->origin) && server->origin_stamps[r->origin] == server->origin_stamp;
+        if (!is_told) continue;
+        server->origin_stamps[r->origin] = 0;
+        say(t, (struct nats_interest){t->account, r->origin, subject, queue, server->origin_weights[r->origin]});
+    }
 }
 
 /* What several want is said of the first of them, for all. */
 static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
+    if (t->what == OF_OTHERS && (route_of(t->c)->flags & ROUTE_ORIGINS) != 0) tell_origins(t, subject, queue);
+    if (t->c->closed) return;
     uint64_t here = weight_here(account, subject, queue);
     uint64_t there = weight_there(t->server, account, subject, queue, t->c);
     uint64_t kept = weight_kept(t->server, t->account, subject, queue);
@@ -294,11 +350,7 @@ static void tell(struct nats_telling *t, struct text subject, struct text queue)
     if (t->what >= OF_IMPORTS && kept > 0) return;
     uint64_t weight = here + there + kept;
     if (is_to_leaf(t->c)) weight += weight_shared(account, subject, queue);
-    if (weight > 0 && t->changes)
-        tell_otherwise(t, subject, queue, weight);
-    else if (weight > 0)
-        nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
-    if (connection_unsent(t->c) > TOLD_AHEAD_BYTES && t->left < TOLD_AT_ONCE) t->left = 0;
+    say(t, (struct nats_interest){t->account, 0, subject, queue, weight});
 }
 
 static void tell_pattern(void *context, struct subject_pattern *p) {

@@ -1,4 +1,4 @@
-/* What goes to another server: RS+ and RS-, RMSG and HMSG. */
+/* What goes to another server: RS+ and RS-, RMSG and HMSG; LS+, LS- and LMSG in the name of a cluster of leaf nodes. */
 #include "acceptor/protocols/nats/nats_route.h"
 #include "base/decimal.h"
 
@@ -49,27 +49,30 @@ void nats_route_say(struct acceptor *a, struct connection *c, const void *text, 
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */
 
-void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t number,
-                             struct text subject, struct text queue, uint64_t weight) {
-    struct text account = account_of(server, c, number);
+void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c,
+                             const struct nats_interest *i) {
+    struct text account = account_of(server, c, i->account), origin = nats_origin_name(&server->origins, i->origin);
+    const struct text subject = i->subject, queue = i->queue;
     struct nats_permissions *permissions = route_of(c)->permissions;
     bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
     bool passes = permissions == NULL || (is_leaf && nats_is_loop(subject)) ||
                   nats_may_publish(&server->permissions, permissions, subject);
     if (!passes) return;
-    uint8_t *out = socket_room(a, c, account.bytes + subject.bytes + queue.bytes + DECIMAL_MAX_BYTES + 16);
+    size_t words_bytes = origin.bytes + account.bytes + subject.bytes + queue.bytes;
+    uint8_t *out = socket_room(a, c, words_bytes + DECIMAL_MAX_BYTES + 16);
     if (out == NULL) return;
-    *out++ = is_leaf ? 'L' : 'R';
-    out = put(out, weight > 0 ? "S+ " : "S- ", 3);
+    *out++ = is_leaf || origin.bytes > 0 ? 'L' : 'R';
+    out = put(out, i->weight > 0 ? "S+ " : "S- ", 3);
+    if (origin.bytes > 0) out = put_word(out, origin.at, origin.bytes);
     if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
     out = put(out, subject.at, subject.bytes);
     if (queue.bytes > 0) {
         *out++ = ' ';
         out = put(out, queue.at, queue.bytes);
     }
-    if (queue.bytes > 0 && weight > 0) {
+    if (queue.bytes > 0 && i->weight > 0) {
         *out++ = ' ';
-        out = decimal_put(out, weight);
+        out = decimal_put(out, i->weight);
     }
     socket_written(a, c, put(out, "\r\n", 2));
     nats_route_watch(a, c);
@@ -77,10 +80,17 @@ void nats_route_say_interest(struct acceptor *a, struct nats_server *server, str
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
+/* Which cluster of leaf nodes has it already, where the server wants to know; empty: it is not said. */
+static struct text origin_of(const struct nats_server *server, const struct nats_route *r,
+                             const struct nats_message *m) {
+    if (m->origin == 0 || (r->flags & ROUTE_LEAF_MESSAGES) == 0) return (struct text){0};
+    return nats_origin_name(&server->origins, m->origin);
+}
+
 /* Room for a line about so many groups. */
 static size_t line_bytes(const struct nats_message *m, struct text account, const struct nats_chosen *chosen) {
     return account.bytes + m->subject.bytes + m->reply.bytes + m->size.bytes + m->header_size.bytes + chosen->bytes +
-           2 * DECIMAL_MAX_BYTES + 16;
+           2 * DECIMAL_MAX_BYTES + 20;
 }
 
 /* "reply ", or with groups "+ reply q1 q2 " or "| q1 q2 ". */
@@ -132,12 +142,17 @@ void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     struct text account = account_of(server, c, number);
     bool headers = m->header_bytes > 0 && (r->flags & ROUTE_HEADERS) != 0;
     size_t cut = headers ? 0 : m->header_bytes;
-    uint8_t *out = socket_room(a, c, line_bytes(m, account, chosen) + m->payload_bytes);
+    const struct text origin = origin_of(server, r, m);
+    uint8_t *out = socket_room(a, c, line_bytes(m, account, chosen) + origin.bytes + m->payload_bytes);
     if (out == NULL) return;
-    out = put(out, headers ? "HMSG " : is_leaf ? "LMSG " : "RMSG ", 5);
+    out = put(out, is_leaf || origin.bytes > 0 ? "LMSG " : "RMSG ", 5);
+    if (headers && origin.bytes == 0) out[-5] = 'H';
+    if (origin.bytes > 0) out = put_word(out, origin.at, origin.bytes);
     if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
     out = put_word(out, m->subject.at, m->subject.bytes);
     out = put_reply_and_groups(out, other, m, chosen);
+    /* In the name of a cluster both sizes are said, whether or not there are headers. */
+    if (origin.bytes > 0 && !headers) out = put(out, "0 ", 2);
     out = put(put_sizes(out, m, headers), "\r\n", 2);
     out = put(out, m->payload + cut, m->payload_bytes - cut);
     socket_written(a, c, put(out, "\r\n", 2));
