@@ -1,4 +1,4 @@
-"""The client of a broker's HTTP API (docs/pipeline-internals.md): topics, offsets, records, what a query has read and
+"""The client of a broker's HTTP API (docs/pipeline-http.md): topics, offsets, records, what a query has read and
 what one writes.
 
 Owns one connection, kept between calls. A call that fails for a reason that may pass (no connection, a broker that

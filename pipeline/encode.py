@@ -1,4 +1,4 @@
-"""From columns of Arrow record batches to sections (docs/pipeline-internals.md): messages of one topic, as a broker
+"""From columns of Arrow record batches to sections (docs/pipeline-http.md): messages of one topic, as a broker
 takes them.
 
 Sections are gathered over many batches, so that they are large however many topics there are. The C core copies the

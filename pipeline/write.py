@@ -1,7 +1,7 @@
 """Writes rows into topics, once: a task stages its rows, the driver has them published.
 
 Whatever becomes of a task, what counts is what the driver names; whatever becomes of the driver, the broker publishes
-no batch of a writer twice (docs/pipeline-internals.md).
+no batch of a writer twice (docs/pipeline-http.md).
 """
 
 from __future__ import annotations

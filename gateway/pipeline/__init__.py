@@ -1,1 +1,1 @@
-"""The HTTP API of pipelines: records, readers, staged and idempotent publishes (docs/pipeline-internals.md)."""
+"""The HTTP API of pipelines: records, readers, staged and idempotent publishes (docs/pipeline-http.md)."""

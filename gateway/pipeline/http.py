@@ -1,4 +1,4 @@
-"""The HTTP API for data pipelines (docs/pipeline-internals.md): its sockets, and which request goes to which handler.
+"""The HTTP API for data pipelines (docs/pipeline-http.md): its sockets, and which request goes to which handler.
 
 What reads files runs in threads: the event loop waits for no disk.
 """

@@ -1,4 +1,4 @@
-"""A broker's HTTP API (docs/pipeline-internals.md) over log segments in a data directory, with faults on demand.
+"""A broker's HTTP API (docs/pipeline-http.md) over log segments in a data directory, with faults on demand.
 
 It stands in for the gateway where a test needs what a broker does not do on request: a reply that ends too early, a
 message that is gone, a byte that is wrong.
