@@ -3,13 +3,14 @@ wanted."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
 
 from tests.subscriptions import DELETE, EPHEMERAL, Channels, delivered
-from tests.test_worker import OK, PROBE, RESERVE, TIMED_OUT, WATCH
+from tests.test_worker import NO_SPACE, OK, PEEK_ID, PROBE, PUBLISH, RESERVE, TIMED_OUT, WATCH
 
 
 @pytest.fixture()
@@ -149,3 +150,29 @@ def test_a_probe_wants_the_tubes_that_are_watched(bench: Channels) -> None:
     kept, _ = bench.pub("t")
     assert (answer := bench.ask(PROBE, 5)).status == OK
     assert answer.id == kept
+
+
+@pytest.fixture()
+def full_disk() -> Iterator[None]:
+    """No file can be made longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_job_is_one_after_a_crash_though_its_tube_was_wanted_while_there_was_no_room(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    bench.pub("t")
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    lib.worker_refuse_segment(bench.worker, 0)
+    # Of what publishes keep free for what is finished nothing is left.
+    while OK in {bench.change(what, "t", "c") for what in (lib.CHANGE_PAUSE, lib.CHANGE_UNPAUSE)}:
+        pass
+    assert bench.ask(PUBLISH, 5, topic=bench.topic("t"), id=bench.next_id).status == NO_SPACE
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    lib.worker_retry_segments(bench.worker)
+    job, _ = bench.pub("t", lasting=False)
+    bench.restart()
+    assert bench.ask(PEEK_ID, 5, id=job).status == OK

@@ -66,7 +66,7 @@ void opened_forget(struct worker *w, uint32_t acceptor, const struct message *m)
 }
 
 void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
-    if (topic && asked_for) topic_want_tube(w, topic);
+    if (topic && asked_for) (void)topic_want_tube(w, topic);
     struct client *c = client_at(&w->clients, client);
     uint32_t before = c->used;
     c->used = topic;
@@ -81,7 +81,7 @@ void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_fo
 }
 
 void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
-    if (topic && asked_for) topic_want_tube(w, topic);
+    if (topic && asked_for) (void)topic_want_tube(w, topic);
     worker_walk(w, client_at(&w->clients, client)->watch_count);
     if (!topic || client_watch(&w->clients, client, topic)) return;
     if (!client_add_watch(&w->clients, client, topic)) return;

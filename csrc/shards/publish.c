@@ -220,7 +220,8 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
     if (retain && !t->stream.retains) return DONE;
     *status = STATUS_NO_SPACE;
-    if (!durable && !t->tube) topic_want_tube(w, topic);
+    if (!durable && topic_want_tube(w, topic) == LATER) return LATER;
+    if (!durable && !t->tube) return DONE;
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
     if (large) {
         uint64_t beside = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0;

@@ -84,7 +84,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     t->terminated = (r->flags & TOPIC_TERMINATED) != 0;
     t->epochs = a.epochs;
     replay_pause(w, topic, r->flags, a.stopped_seq);
-    if (r->flags & TOPIC_TUBE) topic_want_tube(w, topic);
+    if (r->flags & TOPIC_TUBE) (void)topic_want_tube(w, topic);
 }
 
 static void apply_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {

@@ -150,8 +150,9 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
 /* Room for its record, which is to be written anew; `more`: as a publish has it, what comes of it frees none on a full disk. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
-/* Somebody wants its job queue: what waits for a first subscription goes there. */
-void topic_want_tube(struct worker *w, uint32_t topic);
+/* Somebody wants its job queue: what waits for a first subscription goes there. It is no tube yet if the log has no room to say so; LATER:
+ * that is on its way. */
+enum outcome topic_want_tube(struct worker *w, uint32_t topic);
 /* A channel that is asked for; `start` NULL: it begins as a channel does. */
 struct channel_wish {
     const char *name;

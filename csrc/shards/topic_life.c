@@ -82,24 +82,38 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-void topic_want_tube(struct worker *w, uint32_t topic) {
+/* Where channels are, what is put would be theirs alone after a crash: so it is a tube once the log says so. */
+static enum outcome log_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->tube) return;
-    t->tube = true;
-    if (!t->durable) return;
-    /* Should there be no room for this now, the next segment's head says it. */
     struct shard *s = shard_of_topic(w, t);
-    if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
+    enum log_result result = shard_reserve(w, s, 2, shard_topic_bytes(t), false);
+    t->tube = result == LOG_OK;
+    if (t->tube) shard_log_topic(w, s, topic);
+    if (t->tube) return DONE;
+    uint8_t status;
+    return requests_reserved(w, s, result, true, &status);
+}
+
+enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->tube) return DONE;
+    if (t->durable && !w->replaying) {
+        enum outcome logged = log_tube(w, topic);
+        if (!t->tube) return logged;
+    }
+    t->tube = true;
+    if (!t->durable) return DONE;
     /* Beside channels it has, as they do, what its topic keeps. */
-    if (t->subscription_count && !t->keeps) return;
+    if (t->subscription_count && !t->keeps) return DONE;
     uint64_t from = t->subscription_count ? t->stopped_seq : 0;
     if (handover_leaves(t) || (!w->replaying && t->stream.live > w->piece)) {
         handover_to_queue(w, topic, from);
-        return;
+        return DONE;
     }
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         waiting_becomes_job(w, topic, seq);
     if (!w->replaying) queue_serve(w, topic);
+    return DONE;
 }
 
 /* --- jobs and subscriptions --------------------------------------------------------------------------------------- */
