@@ -7,7 +7,7 @@ from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import Channels
 from tests.test_worker import GONE, OK, RESERVE, SHARDS, WATCH, Answer
-from tests.turns import MOST, PIECE, put, roomy, turns, was_short
+from tests.turns import MOST, PIECE, deliver, put, roomy, turns, was_short
 
 bench = pytest.fixture(roomy)
 
@@ -150,3 +150,45 @@ def test_what_many_parked_behind_what_is_long_is_done_in_pieces(bench: Channels)
     came = {a.slot for a in answers}
     answers += served_meanwhile(bench, [slot for slot in slots if slot not in came])
     assert [a.status for a in answers] == [OK] * len(slots)
+
+
+def in_flight_of_who_goes(bench: Channels) -> None:
+    """In the next turn."""
+    for n in range(CLIENTS):
+        bench.sub(1 + n, "t", "c")
+        bench.raw(lib.MSG_CREDIT, 1 + n, id=EACH)
+    for _ in range(CLIENTS * EACH // 2000):
+        bench.mpub("t", [b""] * 2000)
+    for _ in range(40):
+        bench.turn()
+    bench.sub(100, "t", "c")
+    lib.worker_longest_turn(bench.worker)
+    for n in range(CLIENTS):
+        bench.raw(GONE, 1 + n)
+
+
+def test_where_a_channel_stands_is_told_when_who_went_has_given_all_back(bench: Channels) -> None:
+    in_flight_of_who_goes(bench)
+    served_meanwhile(bench, [bench.raw(lib.MSG_POSITION, 1, topic=bench.topic("t"), body=b"c")])
+    figures = bench.catalog()["t"].channels["c"]
+    assert (figures.depth, figures.in_flight) == (CLIENTS * EACH // 2000 * 2000, 0)
+
+
+def test_all_up_to_a_message_is_finished_after_who_went_has_given_it_back(bench: Channels) -> None:
+    in_flight_of_who_goes(bench)
+    finished = 10_000
+    bench.raw(lib.MSG_FINISH, 100, flags=lib.MSG_BY_SEQ | lib.MSG_UPTO, ttr=finished - 1)
+    served_meanwhile(bench, [bench.raw(lib.MSG_BARRIER, 100)])
+    for _ in range(2):
+        assert bench.catalog()["t"].channels["c"].depth == CLIENTS * EACH // 2000 * 2000 - finished
+        bench.restart()
+
+
+def test_many_that_ask_where_a_channel_with_much_in_flight_stands_share_a_piece(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    bench.mpub("t", [b""] * 2 * EACH)
+    deliver(bench, 1)
+    slots = [bench.raw(lib.MSG_POSITION, 10 + n, topic=bench.topic("t"), body=b"c") for n in range(200)]
+    first = bench.step()
+    assert 0 < len(first) < 100
+    assert len(served_meanwhile(bench, slots[len(first) :])) == 200 - len(first)

@@ -257,6 +257,7 @@ static bool comes_later(const struct worker *w, const struct message *m) {
     case MSG_TXN_END:
     case MSG_TXN_LIST:
     case MSG_OLDEST:
+    case MSG_POSITION:
     case MSG_CHANGE:
     case MSG_CATALOG:
     case MSG_SUBSCRIBE: return true;

@@ -29,6 +29,10 @@ void subscription_over_forget(struct worker *w, uint32_t subscription) {
 uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     if (!s->over_until) return 0;
+    if (consumers_give_back(w, subscription)) {
+        s->still = w->turns;
+        return 0;
+    }
     uint32_t finished = subscription_finish_upto(w, subscription, s->over_until - 1, w->piece);
     if (finished < w->piece)
         subscription_over_forget(w, subscription);
