@@ -189,22 +189,23 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
 
 /* The log has room, and so have the tables. All that a message costs here is inlined: calls were a twentieth of it. */
 __attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, const struct message *m,
-                                           struct arrival one, bool more) {
+                                           const struct arrival *one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
     uint16_t flags =
-        (uint16_t)((more ? PUBLISH_MORE : 0) | (one.headers_bytes ? MESSAGE_HEADERS : 0) | who_waits(t, m));
+        (uint16_t)((more ? PUBLISH_MORE : 0) | (one->headers_bytes ? MESSAGE_HEADERS : 0) | who_waits(t, m));
     log_position position =
-        shard_log_publish(w, s, topic, seq, one.id, attributes, one.content, one.content_bytes, flags);
+        shard_log_publish(w, s, topic, seq, one->id, attributes, one->content, one->content_bytes, flags);
     t->messages++;
     w->count->published++;
-    t->message_bytes += one.content_bytes - one.headers_bytes;
-    stream_enter(w, topic, seq, one.id, position,
+    t->message_bytes += one->content_bytes - one->headers_bytes;
+    stream_enter(w, topic, seq, one->id, position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
                      (more ? ENTER_WITH_MORE : 0));
-    queue_enter(w, topic, one.id, one.headers_bytes ? headers_packed(one.content) : 0, m->pri, m->delay_ns, position);
+    queue_enter(w, topic, one->id, one->headers_bytes ? headers_packed(one->content) : 0, m->pri, m->delay_ns,
+                position);
 }
 
 /* What comes before the records: the topic is what the message wants it to be, and has a number in the log. `large`: of a message
@@ -294,7 +295,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         if (in_transaction)
             transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
         else
-            enter(w, topic, m, one, false);
+            enter(w, topic, m, &one, false);
         if (unheard) catalog_heard(w, topic);
     }
     answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
@@ -352,7 +353,7 @@ static void enter_each(struct worker *w, uint32_t topic, const struct message *m
     for (uint32_t left = m->several; left > 0; left--) {
         const struct publish_each *each = each_at(at);
         struct arrival one = {.id = each->id, .content = at + sizeof *each, .content_bytes = each->bytes};
-        enter(w, topic, m, one, false);
+        enter(w, topic, m, &one, false);
         at += publish_each_bytes(each->bytes);
     }
     if (unheard) catalog_heard(w, topic);
@@ -480,7 +481,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
         struct arrival one = next_of_many(many);
         one.id = id;
         if (m->flags & MSG_HEADERS) (void)split_headers(m, &one);
-        enter(w, topic, &each, one, left > 1);
+        enter(w, topic, &each, &one, left > 1);
     }
     if (unheard) catalog_heard(w, topic);
 }
