@@ -4,7 +4,8 @@
 
 By the number of each segment: the wall clock in its header, which nobody else's has; 0 as long as it is not known to
 have one.
-`going` are segments that are being removed, so their files may or may not be there.
+`going` are segments that are being removed, so their files may or may not be there. `ended`, where there is one, is a
+segment and how many bytes of it were written when the broker was stopped: fewer are not all.
 
 The order of things, so that being killed between any two of them is no alarm: a segment's file is made, then it is
 listed, then it is written to; it is listed as going, then its file is removed. Each listing is durable before what
@@ -51,6 +52,7 @@ class Manifest(NamedTuple):
     shard: int
     segments: Mapping[int, int] = MappingProxyType({})
     going: Sequence[int] = ()
+    ended: tuple[int, int] = (0, 0)
 
     def save(self, path: Path) -> None:
         """Durable when it returns, with the names of all files that are in the shard's folder by then. OSError."""
@@ -74,6 +76,7 @@ class Manifest(NamedTuple):
             "shard": self.shard,
             "segments": {str(number): begun for number, begun in sorted(self.segments.items())},
             "going": list(self.going),
+            **({"ended": list(self.ended)} if self.ended[0] else {}),
         }
         return json.dumps(content).encode() + b"\n"
 
@@ -91,10 +94,11 @@ class Manifest(NamedTuple):
             version, whose, of = found["version"], found["directory"], found["shard"]
             segments = {int(number): int(begun) for number, begun in found["segments"].items()}
             going = [int(number) for number in found["going"]]
+            segment, end = map(int, found.get("ended", (0, 0)))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ManifestError("its manifest is damaged") from None
         if version != VERSION:
             raise ManifestError(f"its manifest is of version {version!r}; this program reads version {VERSION}")
         if (whose, of) != (directory, shard):
             raise ManifestError(f"its manifest is that of shard {of!r} of the data directory with id {whose!r}")
-        return Manifest(directory, shard, segments, going)
+        return Manifest(directory, shard, segments, going, (segment, end))

@@ -247,6 +247,7 @@ class Recovered(NamedTuple):
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()
     lost_tail: int = 0  # so many of the newest segments are missing
+    ended: tuple[int, int] = (0, 0)  # Manifest.ended
 
 
 class SegmentStore(Protocol):
@@ -267,8 +268,8 @@ class SegmentStore(Protocol):
     def open_copies(self, segment: int) -> int | None:
         """The file in which copies of the segment's names are kept, made if there is none; None where none are kept."""
 
-    def note_begun(self) -> None:
-        """Remembers which segments have come to have a header."""
+    def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
+        """Remembers which segments have come to have a header, and at a stop where the log ends (Manifest.ended)."""
 
     def remove(self, segment: int) -> None:
         """It may be gone already."""
@@ -410,7 +411,8 @@ class ShardStore:
             for name in names
             if KNOWN_NAME.fullmatch(name) is None
         ]
-        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail)
+        ended = manifest.ended if manifest else (0, 0)
+        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail, ended)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
@@ -477,8 +479,8 @@ class ShardStore:
         for path in list(self.path.glob(f"*{BACK}")):
             path.rename(path.with_suffix(".log"))
 
-    def _list_as(self, segments: dict[int, int], going: Sequence[int] = ()) -> None:
-        manifest = Manifest(self._directory_id, self.shard, segments, list(going))
+    def _list_as(self, segments: dict[int, int], going: Sequence[int] = (), ended: tuple[int, int] = (0, 0)) -> None:
+        manifest = Manifest(self._directory_id, self.shard, segments, list(going), ended)
         manifest.save(self.path)
         self._manifest = manifest
 
@@ -497,13 +499,13 @@ class ShardStore:
         if segments:
             os.fsync(self._fd)
 
-    def note_begun(self) -> None:
+    def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
         """Segments that have come to have a header are listed with it. Raises StoreError."""
         listed = self._listed()
         begun = self._begun(listed)
-        if begun != listed:
+        if begun != listed or (self._manifest is not None and ended not in ((0, 0), self._manifest.ended)):
             with explained(f"{self.path} cannot be written"):
-                self._list_as(begun)
+                self._list_as(begun, ended=ended)
 
     def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
         with explained(f"{self.path} cannot be read"):
@@ -610,7 +612,7 @@ class MemoryStore:
     def path_of(self, segment: int) -> None:
         return None
 
-    def note_begun(self) -> None:
+    def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
         """Nobody takes them away."""
 
     def open(self, segment: int) -> int:

@@ -6,12 +6,14 @@ with the disk. It never sees a message: `worker_run` comes back only when one of
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import select
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,6 +55,8 @@ DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
 # A log that cannot be written for so long will not be: start anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
+# A stop takes so much longer at most for writing down where each log ends.
+NOTE_ENDS_S: Final = 2.0
 SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
 NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -115,6 +119,7 @@ class Worker:
         lib.worker_push_at_most(
             self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
         )
+        self._cut_off: set[tuple[int, int]] = set()  # shards' segments that go on no further, and went on at a stop
         self._memory: dict[int, dict[int, int]] = {}
         # Once it serves, and if it has a disk to wait for.
         self._errands: Errands | None = None
@@ -150,7 +155,11 @@ class Worker:
         new = sum(1 for shard in self._own if not lib.worker_active_segment(self._worker, shard))
         check_descriptors(len(self._own), new)
         self._supply()
-        damage = [_damage(d) for d in found.damage[0 : min(found.damages, len(found.damage))]]
+        damage = [
+            _damage(d)
+            for d in found.damage[0 : min(found.damages, len(found.damage))]
+            if d.offset != d.until or (d.shard, d.segment) not in self._cut_off
+        ]
         self._control.send(
             {
                 "did": "recovered",
@@ -214,6 +223,7 @@ class Worker:
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
             self._keep_copies(shard, number, _with_copies(files.store, number, fd))
+        damages = int(found.damages)
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
                 at = found.unknown
@@ -229,8 +239,21 @@ class Worker:
                 shard, found.uncut, os.strerror(found.uncut_errno),
             )  # fmt: skip
             found.uncut = 0
+        self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
         if recovered.lost_tail:
             lib.worker_skip(self._worker, shard, recovered.lost_tail)
+
+    def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
+        """A log that was cut off looks like one whose last write was. Where it ended at a stop, it has to go on."""
+        torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
+        end = min([lib.worker_segment_end(self._worker, shard, segment), *torn])
+        if not 0 < end < ended:
+            return
+        what = f"{segment_name(segment)} ends at {end}, and ended at {ended} when the broker was stopped"
+        if self._refuses_damage:
+            raise StoreError(f"shard {shard} is refused: {what} (--damage serve does without)")
+        log.error("shard %d: %s: the messages between are lost", shard, what)
+        self._cut_off.add((shard, segment))
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -289,6 +312,13 @@ class Worker:
             self._errands = None
         if not lib.worker_flush(self._worker):
             raise OSError(ffi.errno, f"the log could not be synced: {os.strerror(ffi.errno)}")
+        until = time.monotonic() + NOTE_ENDS_S
+        for shard, files in self._files.items():
+            segment = lib.worker_active_segment(self._worker, shard)
+            if time.monotonic() > until:
+                break
+            with contextlib.suppress(StoreError):  # a full disk: then it is not noticed if something is cut off
+                files.store.note_begun((segment, lib.worker_segment_end(self._worker, shard, segment)))
         self._control.send({"did": "stopped"})
 
     def _hear(self) -> None:

@@ -243,6 +243,10 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
     return w->own[shard]->segment;
 }
 
+uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment) {
+    return log_segment_end(w->own[shard]->log, segment);
+}
+
 uint64_t worker_appended(const struct worker *w, uint32_t shard) {
     return log_appended(w->own[shard]->log);
 }

@@ -225,6 +225,8 @@ void worker_retry_segments(struct worker *w);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+/* Where a segment that is there ends, or will if it is the active one: bytes. */
+uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment);
 /* How much was appended to a shard's log, and synced, since the worker began: bytes. */
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);

@@ -52,6 +52,7 @@ void worker_limit_turn(struct worker *w, uint32_t steps);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 bool worker_drop_first(struct worker *w, uint32_t shard);

@@ -6,6 +6,7 @@ traceback or in processes that start again and again.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.beanstalk.wire import Wire
-from tests.servers import MANY, SINGLE, Server, running
+from tests.servers import MANY, SINGLE, Server, running, start
 
 SHARDS = 3
 TUBES = tuple(f"spoilt-{n}" for n in range(6))
@@ -204,3 +205,32 @@ def test_files_are_spoilt_between_restarts_and_the_rest_is_served(tmp_path: Path
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_files_are_spoilt_again_and_again(tmp_path: Path, seed: int) -> None:
     spoil_and_go_on(tmp_path / "data", seed, rounds=20)
+
+
+def test_what_is_cut_off_a_log_while_the_broker_is_stopped_is_said_once(tmp_path: Path) -> None:
+    data, options = tmp_path / "data", ("--shards", "1")
+    with running(SINGLE, data_dir=data, options=options) as server:
+        with Wire(server) as wire:
+            for n in range(100):
+                wire.put(b"%d" % n)
+        assert server.terminate() == 0
+    (log,) = logs(data)
+    with running(SINGLE, data_dir=data) as server:
+        assert " error " not in server.said()
+        assert server.terminate() == 0
+    os.truncate(log, 2000)
+    with pytest.raises(RuntimeError, match=r"shard 0 is refused: 0000000001\.log ends at \d+, and ended at \d+"):
+        server = start(SINGLE, data_dir=data, options=("--damage", "refuse"))
+        server.dispose()
+    with running(SINGLE, data_dir=data) as server:
+        said = [line for line in server.said().splitlines() if "0000000001.log ends at" in line]
+        assert len(said) == 1 and said[0].endswith("when the broker was stopped: the messages between are lost")
+        assert "had not been acknowledged" not in server.said()
+        with Wire(server) as wire:
+            left = int(wire.stats()["current-jobs-ready"])
+            assert 0 < left < 100
+            wire.put(b"and it goes on")
+        assert server.terminate() == 0
+    with running(SINGLE, data_dir=data) as server, Wire(server) as wire:
+        assert "ends at" not in server.said()
+        assert int(wire.stats()["current-jobs-ready"]) == left + 1
