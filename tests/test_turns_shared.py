@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import Channels
 from tests.test_worker import GONE, OK, RESERVE, SHARDS, WATCH, Answer
-from tests.turns import MOST, PIECE, deliver, put, roomy, turns, was_short
+from tests.turns import MANY, MOST, PIECE, deliver, put, roomy, turns, was_short
 
 bench = pytest.fixture(roomy)
 
@@ -192,3 +194,33 @@ def test_many_that_ask_where_a_channel_with_much_in_flight_stands_share_a_piece(
     first = bench.step()
     assert 0 < len(first) < 100
     assert len(served_meanwhile(bench, slots[len(first) :])) == 200 - len(first)
+
+
+def test_of_those_that_publish_very_many_at_once_each_has_a_turn(bench: Channels) -> None:
+    messages = b"".join(struct.pack(">I", 1) + b"x" for _ in range(MANY))
+    slots = []
+    for n in range(CLIENTS):
+        slots.append(bench.raw(lib.MSG_PUBLISH_MANY, 1 + n, topic=bench.topic("t"), id=bench.next_id, pri=MANY,
+                               body=messages))  # fmt: skip
+        bench.next_id += MANY * SHARDS
+    answers: list[Answer] = []
+    for _ in range(CLIENTS):
+        barrier = bench.raw(lib.MSG_BARRIER, 990)
+        came = bench.step()
+        published = [a for a in came if a.slot in slots]
+        assert len(published) <= 2
+        answers += published
+    assert [(a.slot, a.status, a.seq) for a in answers] == [(slot, OK, n * MANY) for n, slot in enumerate(slots)]
+    assert barrier in [a.slot for a in came]
+    bench.restart()
+    assert bench.catalog()["t"].depth == CLIENTS * MANY
+
+
+def test_a_turn_takes_in_so_many_messages_whatever_they_came_in(bench: Channels) -> None:
+    messages, count = b"".join(struct.pack(">I", 1) + b"x" for _ in range(1000)), 100
+    for _ in range(count):
+        bench.raw(lib.MSG_PUBLISH_MANY, 5, topic=bench.topic("t"), id=bench.next_id, pri=1000, body=messages)
+        bench.next_id += 1000 * SHARDS
+    answered = [len(bench.step()) for _ in range(10)]
+    assert max(answered) <= 4 * PIECE // 1000 + 1
+    assert sum(answered) == count

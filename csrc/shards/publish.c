@@ -512,6 +512,8 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
         if (prepare(w, topic, &durable, m->count, bytes, NULL, &status) == LATER) return LATER;
         due = status == STATUS_OK;
         if (due) enter_many(w, topic, m, &many);
+        /* Beside it nobody else who publishes so many has a place in this turn. */
+        if (due && m->count > WORKER_TURN_STEPS) w->spare_until = w->steps;
     }
     if (!due) {
         answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq : 0);

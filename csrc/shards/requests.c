@@ -263,6 +263,7 @@ static bool comes_later(const struct worker *w, const struct message *m) {
     case MSG_SUBSCRIBE: return true;
     case MSG_FINISH: return (m->flags & MSG_UPTO) != 0;
     case MSG_REQUEUE: return (m->flags & MSG_ALL) != 0;
+    case MSG_PUBLISH_MANY: return m->count > WORKER_TURN_STEPS;
     default: return false;
     }
 }

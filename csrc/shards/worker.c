@@ -338,7 +338,11 @@ static const struct message *receive(struct worker *w, struct channel *channel) 
     return channel_receive(channel);
 }
 
+/* One of many costs a fraction of what one does alone; very many have a turn of their own, or wait for one. */
+enum { MANY_AS_ONE = 4 };
+
 static uint32_t message_count(const struct message *m) {
+    if (m->kind == MSG_PUBLISH_MANY) return m->count > WORKER_TURN_STEPS ? 1 : 1 + m->count / MANY_AS_ONE;
     bool is_several = m->kind == MSG_PUBLISH_EACH || m->kind == MSG_REQUEST_EACH;
     return is_several && m->several > 0 ? m->several : 1;
 }
