@@ -208,3 +208,30 @@ is StatusText serving
 ask 11300 peek-ready one
 """
     run(script, made)
+
+
+def test_a_unit_may_have_another_name(made: dict[str, Path]) -> None:
+    """Of whoever takes another server's place: its jobs are those of before, and so is the way it is told things."""
+    script = r"""
+put 11300 before
+systemctl stop mq-shards && systemctl disable -q mq-shards
+cp /lib/systemd/system/mq-shards.service /etc/systemd/system/beanstalkd.service
+printf '[Socket]\nListenStream=127.0.0.1:911\nFileDescriptorName=b\nService=beanstalkd.service\n' \
+    >/etc/systemd/system/queue.socket
+mkdir -p /etc/systemd/system/beanstalkd.service.d
+printf '[Service]\nSockets=queue.socket\nExecStart=\nExecStart=%s\n' \
+    '/usr/bin/mq-shards --config /etc/mq-shards.toml --listen beanstalk://systemd:b' \
+    >/etc/systemd/system/beanstalkd.service.d/socket.conf
+systemctl daemon-reload
+systemctl start queue.socket beanstalkd
+of() { systemctl show -P "$1" beanstalkd; }
+is StatusText serving
+ask 911 'reserve\r\n' before
+systemctl reload beanstalkd
+systemctl kill --kill-whom=main --signal=USR1 beanstalkd
+for _ in $(seq 100); do ! ask 911 'put 0 0 60 1\r\nx\r\n' DRAINING || break; sleep 0.1; done
+ask 911 'put 0 0 60 1\r\nx\r\n' DRAINING
+systemctl stop beanstalkd
+is Result success
+"""
+    run(INSTALL + script, made)
