@@ -128,6 +128,7 @@ class Calls:
         self._soonest_ns: int | None = None  # none of them is due before
         self._next = 1
         self._socket: socket.socket | None = None
+        self._gone_at_ns = now_ns()  # if there is none
         self._generation = 0  # of the socket
         self._writing = False
         self._sending: deque[_Outgoing] = deque()  # one piece of each in turn
@@ -144,6 +145,11 @@ class Calls:
     @property
     def connected(self) -> bool:
         return self._socket is not None
+
+    @property
+    def absent_ns(self) -> int:
+        """How long nobody has been there; 0: somebody is."""
+        return 0 if self._socket is not None else self._now_ns() - self._gone_at_ns
 
     def serve(self, what: str, handler: Callable[[Asked], None]) -> None:
         assert what not in self._handlers and len(what) <= NAME_BYTES
@@ -243,6 +249,7 @@ class Calls:
         self._loop.forget(self._socket.fileno())
         self._socket.close()
         self._socket = None
+        self._gone_at_ns = self._now_ns()
         self._generation += 1
         self._sending.clear()
         self._told.clear()

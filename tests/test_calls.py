@@ -69,6 +69,18 @@ def two() -> Iterator[Two]:
     two.close()
 
 
+def test_how_long_nobody_has_been_there_is_known(two: Two) -> None:
+    two.now_ns += 5
+    assert two.here.absent_ns == 5
+    two.join()
+    two.now_ns += 5
+    assert two.here.absent_ns == 0
+    two.there.detach()
+    two.run()
+    two.now_ns += 7
+    assert two.here.absent_ns == 7
+
+
 def test_a_question_is_answered_on_both_sides(two: Two) -> None:
     two.join()
     two.there.serve("double", lambda asked: asked.answer(asked.body * 2))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, payload_of
+from tests.servers import wait_until
 
 TOPIC_NOT_FOUND, SERVICE_NOT_READY, INCOMPATIBLE = 11, 6, 18
 AVRO = 4
@@ -112,6 +113,29 @@ def test_a_gateway_that_is_down_stops_no_traffic(topic: str) -> None:
                 assert time.monotonic() - begin < 30, "one after the other it would be a minute"
         finally:
             os.kill(server.pid_of("mq-gateway"), signal.SIGCONT)
+
+
+def test_for_a_gateway_that_has_been_away_for_long_nobody_waits(topic: str) -> None:
+    """As after it has died again and again: who comes back when a worker was lost asks it more than once."""
+    with running() as server, Wire(server.port) as wire:
+        wire.connect().producer(topic)
+        dead = server.pid_of("mq-gateway")
+        os.kill(server.process.pid, signal.SIGSTOP)  # or there is another at once
+        try:
+            os.kill(dead, signal.SIGKILL)
+            for _ in range(2):  # the first may have been asked of the one that was killed
+                wire.ask("producer", "error", topic=f"{topic}-new", producer_id=2)
+            begin = time.monotonic()
+            for consumer in range(20):
+                wire.ask("lookupTopic", "lookupTopicResponse", topic=topic)
+                wire.subscribe(topic, f"s{consumer}", consumer=consumer)
+            refused = wire.ask("producer", "error", topic=f"{topic}-new", producer_id=3)
+            assert refused.error == SERVICE_NOT_READY
+            assert time.monotonic() - begin < 3
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        new = {"topic": f"{topic}-new", "producer_id": 4}
+        wait_until(lambda: not hasattr(wire.ask("producer", None, **new), "error"), "the gateway is back")
 
 
 @pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])

@@ -15,7 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
 
 SECOND_NS: Final = 1_000_000_000
-# How long somebody waits for a gateway that is not there, or busy.
+# How long somebody waits for a gateway that is busy, or has just gone; for one that has been away for longer nobody waits.
 TIMEOUT_NS: Final = 3 * SECOND_NS
 
 # ServerError, by name.
@@ -79,7 +79,7 @@ class Catalog:
             self.learn(told["namespace"], told["policies"], told.get("topic"), told.get("topic_policies", {}))
 
     def ask(
-        self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int = TIMEOUT_NS, **fields: object
+        self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None, **fields: object
     ) -> None:
         """`heard` is called later, except where there is no gateway at all."""
 
@@ -96,4 +96,6 @@ class Catalog:
         if self._calls is None:
             heard(GatewayDownError())
             return
+        if timeout_ns is None:
+            timeout_ns = max(TIMEOUT_NS - self._calls.absent_ns, 0)
         self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=timeout_ns, again=again)
