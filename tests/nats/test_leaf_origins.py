@@ -194,19 +194,53 @@ def test_a_server_that_tells_clusters_apart_by_half_hears_of_all_as_of_clients(k
             each.close()
 
 
+MOST_CLUSTERS = 8192
+
+
+@pytest.mark.parametrize("kinds", mixtures((OURS_3,)))
+def test_strangers_name_no_more_clusters_than_there_may_be_and_give_them_back(kinds: tuple[str]) -> None:
+    port = free_port()
+    with configured(kinds[0], MEMBER % {"name": "hub", "leaf": port, "routes": ""}) as member:
+        for number in range(3):
+            wire, listener = server(member), leaf(port, "X")
+            # What is not wanted, or wanted again, takes no number; what is not wanted any more gives it back.
+            lines = b"LS- U%d $G u\r\nLS+ G $G g\r\nLS+ G%d $G g\r\nLS- G%d $G g\r\n"
+            wire.send(b"".join(lines % (n, n, n) for n in range(20_000)))
+            assert not [one for one in wire.barrier() if one.startswith(b"-ERR")], number
+            # Two are of the leaf node, and of what was wanted above.
+            wire.send(b"".join(b"LS+ C%d $G c\r\n" % n for n in range(MOST_CLUSTERS - 2)))
+            wire.barrier()
+            assert not wire.closed
+            wire.send(b"LS+ one.more $G c\r\n")
+            assert wire.rest() == b"-ERR 'maximum subscriptions exceeded'\r\n"
+            heard = listener.hears(b"LS- c")
+            if b"LS- g" not in heard:
+                listener.hears(b"LS- g")
+            wire.close()
+            listener.close()
+        long = LeafWire(port)
+        long.connect(cluster="x" * 1025)
+        assert long.rest().endswith(b"-ERR 'maximum connections exceeded'\r\n")
+        long.close()
+        again = leaf(port, "x" * 1024)
+        assert again.connected
+        again.close()
+
+
 # --- from outside -----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def both(kinds: tuple[str, ...]) -> Iterator[list[Member]]:
-    """Two hubs, which are a cluster, and two leaf nodes or three, which are one: by turns of one hub and the other."""
+def both(kinds: tuple[str, ...], more: str = "") -> Iterator[list[Member]]:
+    """Two hubs, which are a cluster, and two leaf nodes or three, which are one: by turns of one hub and the other.
+    `more` is said of the hubs' cluster."""
     ports = [free_port(), free_port()]
     with contextlib.ExitStack() as stack:
         members: list[Member] = []
         for number, kind in enumerate(kinds):
             first = members[:1] if number < 2 else members[2:3]
             name, routes = f"server{number}", "".join(f'"{one.route_url}"' for one in first)
-            text = MEMBER if number < 2 else EDGE
+            text = MEMBER.replace("cluster {", "cluster { " + more) if number < 2 else EDGE
             conf = text % {"name": name, "leaf": ports[number % 2], "routes": routes}
             members.append(stack.enter_context(configured(kind, conf)))
         yield members
@@ -328,6 +362,18 @@ def test_a_request_has_one_answer(servers: list[Member]) -> None:
         asked.barrier()
     for wire in wires:
         wire.close()
+
+
+@pytest.mark.parametrize("more", ['accounts: ["$G"],', "compression: s2_fast,", "pool_size: -1,"])
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS_3, OURS, NEW_REAL)))
+def test_each_message_comes_once_whatever_routes_are_like(kinds: tuple[str, ...], more: str) -> None:
+    with both(kinds, more) as members:
+        wires = clients_of(members, b"SUB news 1\r\n")
+        said = [publish(wire, b"news", number) for number, wire in enumerate(wires)]
+        settled(members, wires, len(wires) ** 2 * MESSAGES)
+        for wire in wires:
+            assert Counter(bodies(wire)) == Counter(body for each in said for body in each)
+            wire.close()
 
 
 @pytest.mark.long
