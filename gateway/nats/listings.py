@@ -179,7 +179,7 @@ def account_stat(name: str, connections: int, leaves: int, figures: Mapping[str,
 
 LEAF_FIELDS: Final = (
     "id", "name", "is_spoke", "account", "ip", "port", "rtt", "in_msgs", "out_msgs", "in_bytes", "out_bytes",
-    "subscriptions", "subscriptions_list",
+    "subscriptions", "subscriptions_list", "compression",
 )  # fmt: skip
 
 

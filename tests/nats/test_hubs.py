@@ -201,7 +201,7 @@ def test_what_is_wrong_of_a_remote_is_an_error_with_its_line(tmp_path: Path, tex
     assert str(error.value).partition("nats.conf:2: ")[2].startswith(CONFS[text])
 
 
-MORE = ["hub: true", "compression: s2_best", "jetstream_cluster_migrate: true", "isolate: true"]
+MORE = ["hub: true", "jetstream_cluster_migrate: true", "isolate: true"]
 
 
 @pytest.mark.parametrize("more", MORE)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
-from mq_shards.acceptor.protocols.nats import route_compression as nats_route_compression
 from mq_shards.acceptor.protocols.nats.cluster_options import is_cluster_name, route_url
 from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
 from mq_shards.acceptor.protocols.nats.conf_operating import timeout, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     Conf,
@@ -53,26 +53,6 @@ def _take_permissions(conf: Conf, value: Value) -> None:
             conf.set(f"cluster-{name}-{which}", value, subjects)
 
 
-def _take_compression_mode(conf: Conf, value: Value) -> None:
-    mode = str(value.content).lower()
-    if mode not in nats_route_compression.NAMES:
-        raise value.error(f'unsupported compression mode "{value.content}"')
-    conf.set("cluster-compression", value, mode)
-
-
-COMPRESSION: Final[Mapping[str, Taker]] = {
-    "mode": _take_compression_mode,
-    **dict.fromkeys(
-        ("rtt_thresholds", "thresholds", "rtts", "rtt"), option("cluster-compression-rtt", Value.texts)
-    ),
-}  # fmt: skip
-
-
-def _take_compression(conf: Conf, value: Value) -> None:
-    if isinstance(value.content, dict):
-        take_block(conf, value.block(), COMPRESSION, " in cluster.compression")
-    else:
-        _take_compression_mode(conf, value)
 
 
 def _take_verify(conf: Conf, value: Value) -> None:
@@ -135,7 +115,7 @@ CLUSTER: Final[Mapping[str, Taker]] = {
     "permissions": _take_permissions,
     "pool_size": _take_pool_size,
     "accounts": option("cluster-accounts", Value.texts),
-    "compression": _take_compression,
+    "compression": take_compression("cluster", "cluster-"),
     "ping_interval": duration_option("cluster-ping-interval"),
     "ping_max": option("cluster-ping-max", Value.whole),
     "write_deadline": duration_option("cluster-write-deadline"),

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, timeout, tls_block
-from mq_shards.acceptor.protocols.nats.conf_remotes import take_compression, take_remotes
+from mq_shards.acceptor.protocols.nats.conf_remotes import take_remotes
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_HOST,
     Conf,
@@ -125,7 +126,7 @@ LEAFNODES: Final[Mapping[str, Taker]] = {
     "leafnode_advertise": option("leaf-advertise", Value.text),
     "advertise": option("leaf-advertise", Value.text),
     "no_advertise": option("leaf-no-advertise", Value.flag),
-    "compression": take_compression("leafnodes"),
+    "compression": take_compression("leafnodes", "leaf-"),
     "write_deadline": duration_option("leaf-write-deadline"),
     "remotes": take_remotes,
     **dict.fromkeys(("reconnect", "reconnect_delay", "reconnect_interval"), duration_option("leaf-reconnect")),

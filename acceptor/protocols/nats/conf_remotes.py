@@ -6,28 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mq_shards.acceptor.option_kinds import without_secrets
+from mq_shards.acceptor.option_kinds import parse_duration, without_secrets
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_compression import RTT_KEYS, compression_mode
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
 from mq_shards.acceptor.protocols.nats.remotes import MOST, WEBSOCKETS, hub_url, read
+from mq_shards.acceptor.protocols.nats.route_compression import thresholds
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
-OFF: Final = ("off", "disabled", "not supported", "accept", False)
 PREFIX: Final = "tls-"
 RowTaker: TypeAlias = Callable[[dict[str, Any], Value], None]
-
-
-def take_compression(what: str) -> Taker:
-    def take(conf: Conf, value: Value) -> None:
-        mode = value.content
-        if isinstance(mode, dict):
-            mode = next((item.content for key, item in value.block().items() if key.lower() == "mode"), "off")
-        if mode not in OFF:
-            conf.warn(value, f"{what}.compression is not supported: what leaf nodes and hubs say is not compressed")
-
-    return take
 
 
 def _urls(row: dict[str, Any], value: Value) -> None:
@@ -74,6 +64,20 @@ def _account(row: dict[str, Any], value: Value) -> None:
     row["account"] = value.text()
 
 
+def _compression(row: dict[str, Any], value: Value) -> None:
+    if not isinstance(value.content, dict):
+        row["compression"] = compression_mode(value)
+        return
+    for key, item in value.block().items():
+        if key.lower() == "mode":
+            row["compression"] = compression_mode(item)
+        elif key.lower() in RTT_KEYS:
+            try:
+                row["thresholds_ns"] = list(thresholds([parse_duration(text) or 0 for text in item.texts()], "leaf-"))
+            except ValueError as error:
+                raise item.error(str(error)) from None
+
+
 ROW: Final[Mapping[str, RowTaker]] = {
     **dict.fromkeys(("url", "urls"), _urls),
     **dict.fromkeys(("account", "local"), _account),
@@ -87,10 +91,10 @@ ROW: Final[Mapping[str, RowTaker]] = {
     "hub": _flag("hub"),
     "first_info_timeout": _duration("first_info_ns"),
     "dial_timeout": _duration("dial_ns"),
+    "compression": _compression,
 }
 _MIGRATION: Final = "there is no JetStream whose assets would move"
 OTHERS: Final[Mapping[str, Taker]] = {
-    "compression": take_compression("leafnodes.remotes"),
     **{
         key: unsupported(f"leafnodes.remotes.{key}", "hubs are not connected to by websockets")
         for key in (

@@ -4,7 +4,9 @@ tells the whole.
 nats_leaf.c, the C half, has what comes once a message or a subscription; it hands over:
 
     (nothing)          the connection is being made
-    INFO {...}         who the hub is; then what account it is and what may pass; later what has changed
+    INFO {...}         who the hub is, perhaps again when it is compressed; then what account it is and what may pass;
+                       later what has changed
+    PONG               the answer to a PING, which says how long that takes
     -ERR ...           what it does not like, or why it is about to close
 
 One acceptor has all of them. What is said is what nats-server says as a leaf node.
@@ -17,7 +19,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
@@ -26,6 +28,7 @@ from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, Client, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish
+from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
@@ -70,6 +73,8 @@ class Hub:
     is_joined: bool = False
     is_ended: bool = False  # by us
     delay_ns: int = 0  # beside the usual, until it is tried again
+    compression: Compression = field(default_factory=Compression)
+    is_compressing: bool = False  # INFO is to come once more
 
     @property
     def remote(self) -> Remote:
@@ -194,6 +199,8 @@ class Hubs:
                 return
             if word == b"-ERR":
                 self._complained(hub, command.decode(errors="replace"))
+            if word == b"PONG":
+                hub.compression.adapt(self._engine, conn, self._figures(hub)["rtt_ns"])
         except (DecodeError, HubError) as error:
             self._end(hub, str(error) if isinstance(error, HubError) else "")
             return
@@ -256,6 +263,7 @@ class Hubs:
         wish = self._dialer.opened(conn)
         assert isinstance(wish, HubWish) and wish.servers is not None
         hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._ids) << 6 | self._acceptor)
+        hub.compression = Compression(hub.remote.compression, hub.remote.thresholds_ns)
         if not self._is_wanted(hub.servers):
             self._end(hub, "")
             return
@@ -312,7 +320,10 @@ class Hubs:
         if hub.info is None:
             return self._hear_first(hub, info)
         hub.servers.learn(info.urls("leafnode_urls"))
-        if not hub.is_joined and info.flag("connect_info"):
+        if hub.is_compressing:
+            hub.is_compressing, hub.until_ns, hub.info = False, 0, info
+            self._say_who(hub, info)
+        elif not hub.is_joined and info.flag("connect_info"):
             self._join(hub, info)
         elif hub.is_joined and info.limits() != {"import": None, "export": None}:
             self._permit(hub, info)
@@ -344,7 +355,35 @@ class Hubs:
         """A server of no cluster is one by itself."""
         return str(self._nats.cluster.get("name", "")) or self._nats.identity.server_name
 
+    def _compress(self, hub: Hub, info: Info) -> bool:
+        """Whether it is compressed from here on, and INFO comes again that way. Raises HubError."""
+        compression = hub.compression
+        try:
+            is_on = compression.is_open and compression.agree(info.text("compression"))
+        except ValueError as error:
+            raise HubError(str(error)) from None
+        if not is_on:
+            return False
+        said = {"server_id": self._server_id, "server_name": self._nats.identity.server_name}
+        said |= {"version": NATS_SERVER_VERSION, "compression": compression.offer}
+        self._engine.reply(hub.conn, json_line("INFO", said))
+        compression.begin(self._engine, hub.conn)
+        hub.is_compressing = True
+        self._wait_for(hub)
+        return True
+
+    def damaged(self, conn: int, why: str) -> None:
+        """What came is not compressed as it should be; closed() is next."""
+        if (hub := self._hubs.get(conn)) is not None:
+            self._remark(logging.ERROR, hub, f"what came is no stream of S2: {why}")
+
+    def _wait_for(self, hub: Hub) -> None:
+        hub.until_ns = time.monotonic_ns() + ANSWER_NS
+        heapq.heappush(self._due, (hub.until_ns, hub.conn))
+
     def _say_who(self, hub: Hub, info: Info) -> None:
+        if self._compress(hub, info):
+            return
         remote, identity = hub.remote, self._nats.identity
         try:
             proofs = remote.proves(info.text("nonce"), hub.wish.url)
@@ -354,8 +393,8 @@ class Hubs:
         said = {
             "version": NATS_SERVER_VERSION, **proofs, "server_id": self._server_id, "name": identity.server_name,
             "cluster": self._cluster_name, "headers": identity.headers and info.flag("headers"),
-            "deny_pub": list(remote.deny_imports), "compress_mode": "not supported", "remote_account": remote.account,
-            "protocol": 1,
+            "deny_pub": list(remote.deny_imports), "compress_mode": hub.compression.mode,
+            "remote_account": remote.account, "protocol": 1,
         }  # fmt: skip
         line = json_line("CONNECT", {name: value for name, value in said.items() if value})
         self._engine.reply(hub.conn, line)
@@ -363,8 +402,7 @@ class Hubs:
         if not info.flag("info_on_connect"):
             self._join(hub, info)
             return
-        hub.until_ns = time.monotonic_ns() + ANSWER_NS
-        heapq.heappush(self._due, (hub.until_ns, hub.conn))
+        self._wait_for(hub)
 
     def _join(self, hub: Hub, info: Info) -> None:
         hub.until_ns = 0
@@ -389,6 +427,7 @@ class Hubs:
         if not joined:
             return
         hub.is_joined = True
+        hub.compression.watch(self._engine, hub.conn)
         self._remark(logging.INFO, hub, f"this is its leaf node, for account {account}")
 
     def _loop(self, hub: Hub) -> None:
@@ -426,14 +465,17 @@ class Hubs:
     def accounts(self) -> list[str]:
         return [hub.remote.account for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
 
-    def _row(self, hub: Hub) -> dict[str, Any]:
+    def _figures(self, hub: Hub) -> dict[str, int]:
         parts = self._engine.call_for_list(hub.conn, "figures")
         numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return dict(zip(FIGURES, numbers, strict=False))
+
+    def _row(self, hub: Hub) -> dict[str, Any]:
         client = Client.of(hub.client_id, 0, self._engine.remote(hub.conn) or hub.servers.remote.urls[0].address)
         return {
             "id": hub.client_id, "rid": hub.conn, "name": hub.name, "is_spoke": True,
             "account": hub.remote.account, "ip": client.host, "port": client.port,
-            **dict(zip(FIGURES, numbers, strict=False)),
+            "compression": hub.compression.mode, **self._figures(hub),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

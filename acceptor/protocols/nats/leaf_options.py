@@ -11,6 +11,9 @@ from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
 )
 from mq_shards.acceptor.protocols.nats import (
+    route_compression as nats_route_compression,
+)
+from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
 
@@ -58,6 +61,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-remote-credentials": Text("", "a file that says who this server is to them: a JWT and its seed", "a path"),
     "leaf-reconnect": Duration(SECOND, MS, YEAR, "until a hub that has gone is connected to again"),
     "leaf-dial-timeout": Duration(SECOND, MS, YEAR, "for a hub to take a connection"),
+    **nats_route_compression.LEAF_OPTIONS,
     "leaf-tls-cert-file": nats_tls_options.OPTIONS["tls-cert-file"],
     "leaf-tls-handshake-first": Flag(False, "INFO is said inside only"),
     "leaf-allow-non-tls": Flag(False, "leaf nodes may do without"),
@@ -77,6 +81,7 @@ def check(settings: Mapping[str, Any]) -> None:
     """Raises ValueError of one line."""
     if bool(settings["leaf-user"]) != bool(settings["leaf-password"]):
         raise ValueError("nats.leaf-user and nats.leaf-password go together")
+    nats_route_compression.thresholds_of(settings, PREFIX)
     if settings["leaf-user"] and settings["leaf-nkey"]:
         raise ValueError("nats.leaf-user and nats.leaf-nkey: it is one or the other")
     if any(settings[name] != kind.default for name, kind in OPTIONS.items() if "-tls-" in name):

@@ -4,7 +4,8 @@ nats_leaf.c, the C half, has what comes once a message or a subscription; it han
 
     (nothing)          the connection is new: INFO is due
     CONNECT {...}      who the leaf node is
-    INFO {...}         what it says of itself later: nothing that matters here
+    INFO {...}         before CONNECT how what follows is to be compressed; later nothing that matters here
+    PONG               the answer to a PING, which says how long that takes
     -ERR ...           what it does not like, or why it is about to close
 
 One acceptor has all leaf nodes. What is accepted, refused and said is nats-server's.
@@ -29,6 +30,7 @@ from mq_shards.acceptor.protocols.nats.addresses import own_urls
 from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, Client, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
+from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import (
     JETSTREAM,
     PREFIX,
@@ -39,6 +41,8 @@ from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.remarks import Remarks
+from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, mode_of, thresholds_of
+from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 CONNECT_FIELDS: Final = {
     "version": text, "nkey": text, "jwt": text, "sig": text, "user": text, "pass": text, "auth_token": text,
     "name": text, "cluster": text, "is_hub": flag, "headers": flag, "deny_pub": items(text, ""), "isolate": flag,
-    "gateway": text, "remote_account": text, "lang": text,
+    "gateway": text, "remote_account": text, "lang": text, "compress_mode": text,
 }  # fmt: skip
 VIOLATION: Final = "Authorization Violation"
 MOST_STRANGERS: Final = 256  # who have not said who they are, or are being looked at
@@ -69,6 +73,7 @@ class Leaf:
     said: Mapping[str, Any] = field(default_factory=dict)  # by CONNECT
     is_joined: bool = False
     is_ended: bool = False  # by us; it is closed when it has taken why
+    compression: Compression = field(default_factory=Compression)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
     @property
@@ -174,6 +179,10 @@ class Leaves:
             if word == b"CONN":
                 self._connect(leaf, command[len("CONNECT") :].strip(b" \t"))
                 return
+            if word == b"INFO" and leaf.compression.is_open and not leaf.said:
+                self._compress(leaf, command[len("INFO") :].strip(b" \t"))
+            if word == b"PONG":
+                leaf.compression.adapt(self._engine, conn, self._figures(leaf)["rtt_ns"])
             if word == b"-ERR":
                 self._remark(logging.WARNING, leaf, f"said {command.decode(errors='replace')}")
                 if b"Loop detected" in command:
@@ -216,6 +225,11 @@ class Leaves:
         client.is_leaf = True
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
+        settings = self._settings
+        leaf.compression = Compression(mode_of(settings, PREFIX), thresholds_of(settings, PREFIX))
+        if is_negotiated(leaf.compression.wanted):
+            # Nothing is said of our own accord as long as it is open how; INFO may come before CONNECT.
+            self._engine.call(conn, "negotiates", 1)
         # Also of one who may encrypt, and says nothing.
         leaf.auth_by_ns = time.monotonic_ns() + self._settings["leaf-tls-timeout"] + self._settings["leaf-auth-timeout"]
         if self._is_lame:
@@ -251,7 +265,27 @@ class Leaves:
 
     def _info_line(self, conn: int, tls_required: bool) -> bytes:
         leaf = self._leaves[conn]
-        return json_line("INFO", {**self._info(leaf), "nonce": leaf.client.nonce})
+        said = {"compression": leaf.compression.offer} if leaf.compression.offer else {}
+        return json_line("INFO", {**self._info(leaf), **said, "nonce": leaf.client.nonce})
+
+    def _compress(self, leaf: Leaf, body: bytes) -> None:
+        compression = leaf.compression
+        try:
+            is_on = compression.agree(Info.read(body).text("compression"))
+        except DecodeError as error:
+            raise LeafError("") from error
+        except ValueError as error:
+            raise LeafError(str(error)) from None
+        self._engine.call(leaf.conn, "negotiates", 0)
+        if is_on:
+            # It is waited for, compressed.
+            compression.begin(self._engine, leaf.conn)
+            self._engine.reply(leaf.conn, self._info_line(leaf.conn, tls_required=False))
+
+    def damaged(self, conn: int, why: str) -> None:
+        """What came is not compressed as it should be; closed() is next."""
+        if (leaf := self._leaves.get(conn)) is not None:
+            self._remark(logging.ERROR, leaf, f"what came is no stream of S2: {why}")
 
     def _tell_urls(self) -> None:
         for leaf in self._there():
@@ -267,6 +301,8 @@ class Leaves:
         except DecodeError as error:
             raise LeafError("") from error
         leaf.client.options = {**leaf.said, "protocol": 1}
+        self._engine.call(leaf.conn, "negotiates", 0)
+        leaf.compression.leave_out(leaf.said.get("compress_mode", ""))
         leaf.auth_by_ns = 0
         self._users.prove(leaf.conn, leaf.client, partial(self._proven, leaf))
 
@@ -332,6 +368,7 @@ class Leaves:
         if not joined:
             return
         leaf.is_joined = True
+        leaf.compression.watch(engine, conn)
         self._expiries.set(conn, self._nats.logins.ends_s(user))
         self._remark(logging.INFO, leaf, f"there is a leaf node of account {user.account}")
 
@@ -400,13 +437,16 @@ class Leaves:
         """As /leafz shows them."""
         return [self._row(leaf) for leaf in self._there()]
 
-    def _row(self, leaf: Leaf) -> dict[str, Any]:
+    def _figures(self, leaf: Leaf) -> dict[str, int]:
         parts = self._engine.call_for_list(leaf.conn, "figures")
         numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return dict(zip(FIGURES, numbers, strict=False))
+
+    def _row(self, leaf: Leaf) -> dict[str, Any]:
         return {
             "id": leaf.client.client_id, "rid": leaf.conn, "name": leaf.name, "is_spoke": False,
             "account": leaf.client.account, "ip": leaf.client.host, "port": leaf.client.port,
-            **dict(zip(FIGURES, numbers, strict=False)),
+            "compression": leaf.compression.mode, **self._figures(leaf),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Half: TypeAlias = Leaves | Hubs
 
+LOOP: Final = b"loop"
 THE_FIRST: Final = 0  # acceptor has all of them, as it has routes
 
 
@@ -146,8 +147,11 @@ class NatsLeaf(Protocol):
             half.output(conn, data)
 
     def last_words(self, conn: int, words: bytes) -> None:
-        """There are none but of a circle."""
-        if self._hubs is not None:
+        """Of a circle, or why what came cannot be uncompressed."""
+        half = self._half_of(conn)
+        if words != LOOP and half is not None:
+            half.damaged(conn, words.decode())
+        elif self._hubs is not None:
             self._hubs.looped(conn)
 
     def closed(self, conn: int) -> None:

@@ -22,6 +22,7 @@ from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
 )
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, is_address, server_url
+from mq_shards.acceptor.protocols.nats.route_compression import AUTO, THRESHOLDS_NS, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
 from mq_shards.acceptor.protocols.nats.tls_options import with_defaults
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
@@ -89,6 +90,8 @@ class Remote:
     ignores_discovered: bool = False
     first_info_ns: int = FIRST_INFO_NS
     dial_ns: int = SECOND
+    compression: str = AUTO  # route_compression.py
+    thresholds_ns: tuple[int, ...] = THRESHOLDS_NS
     tls: tuple[tuple[str, Any], ...] | None = None  # options without a prefix; None: only if the hub wants it
 
     def encryption(self) -> HubTls:
@@ -163,9 +166,10 @@ def read(settings: Mapping[str, Any], content: Mapping[str, Any]) -> list[Remote
     account = settings["leaf-remote-account"] or GLOBAL_ACCOUNT
     own = (hub_url(text) for text in settings["leaf-remotes"])
     dial_ns = settings["leaf-dial-timeout"]
-    found = [
-        Remote((url,), account, settings["leaf-remote-credentials"], dial_ns=dial_ns) for url in own if url is not None
-    ]
+    how: dict[str, Any] = {"dial_ns": dial_ns}
+    if settings["leaf-remotes"]:
+        how |= {"compression": mode_of(settings, "leaf-"), "thresholds_ns": thresholds_of(settings, "leaf-")}
+    found = [Remote((url,), account, settings["leaf-remote-credentials"], **how) for url in own if url is not None]
     found += [_of_row(row, dial_ns) for row in content.get("remotes", ())]
     return list(dict.fromkeys(found))[:MOST]
 
@@ -179,6 +183,7 @@ def _of_row(row: Mapping[str, Any], dial_ns: int) -> Remote:
         row.get("credentials", ""), row.get("nkey", ""), tuple(row.get("deny_imports", ())),
         tuple(row.get("deny_exports", ())), bool(row.get("no_randomize")), bool(row.get("ignore_discovered_servers")),
         row.get("first_info_ns") or FIRST_INFO_NS, row.get("dial_ns") or dial_ns,
+        row.get("compression", AUTO), tuple(row.get("thresholds_ns", THRESHOLDS_NS)),
         None if tls is None else tuple(sorted((name, _frozen(value)) for name, value in tls.items())),
     )  # fmt: skip
 

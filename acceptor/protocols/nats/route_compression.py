@@ -36,20 +36,29 @@ NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys((BEST, "best"), BEST),
 }
 
+RTT_OPTION: Final = TextList(
+    "how long an answer takes at most where s2_auto does not compress, is fast, better, best (10ms, 50ms, 100ms)",
+    "a duration", lambda text: parse_duration(text) is not None,
+)  # fmt: skip
 OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-compression": Text(
         ACCEPT, "of what is sent to other servers", "accept, off, s2_auto, s2_fast, s2_better or s2_best",
         lambda text: text.lower() in NAMES, "if the other server wants it",
     ),
-    "cluster-compression-rtt": TextList(
-        "how long an answer takes at most where s2_auto does not compress, is fast, better, best (10ms, 50ms, 100ms)",
-        "a duration", lambda text: parse_duration(text) is not None,
+    "cluster-compression-rtt": RTT_OPTION,
+}  # fmt: skip
+LEAF_OPTIONS: Final[Mapping[str, Kind]] = {
+    "leaf-compression": Text(
+        AUTO, "of what is sent to leaf nodes, and to hubs of leaf-remotes",
+        "accept, off, s2_auto, s2_fast, s2_better or s2_best",
+        lambda text: text.lower() in NAMES, "by how long an answer takes",
     ),
+    "leaf-compression-rtt": RTT_OPTION,
 }  # fmt: skip
 
 
-def mode_of(settings: Mapping[str, Any]) -> str:
-    return NAMES[settings["cluster-compression"].lower()]
+def mode_of(settings: Mapping[str, Any], prefix: str = "cluster-") -> str:
+    return NAMES[settings[f"{prefix}compression"].lower()]
 
 
 def level_of(mode: str) -> int:
@@ -57,18 +66,23 @@ def level_of(mode: str) -> int:
     return LEVELS.index(mode)
 
 
-def thresholds_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
+def thresholds_of(settings: Mapping[str, Any], prefix: str = "cluster-") -> tuple[int, ...]:
     """In ns; 0: that level is not used. Raises ValueError of one line."""
-    found = [max(parse_duration(text) or 0, 0) for text in settings["cluster-compression-rtt"]]
+    return thresholds([parse_duration(text) or 0 for text in settings[f"{prefix}compression-rtt"]], prefix)
+
+
+def thresholds(durations_ns: Sequence[int], prefix: str) -> tuple[int, ...]:
+    """Raises ValueError of one line."""
+    found = [max(duration, 0) for duration in durations_ns]
     if not found:
         return THRESHOLDS_NS
-    set_ones = [threshold for threshold in found if threshold]
+    set_ones = [one for one in found if one]
     if set_ones != sorted(set_ones):
-        raise ValueError("nats.cluster-compression-rtt: they are to rise")
+        raise ValueError(f"nats.{prefix}compression-rtt: they are to rise")
     while found and not found[-1]:
         found.pop()
     if not 0 < len(found) <= MAX_THRESHOLDS:
-        raise ValueError(f"nats.cluster-compression-rtt: it is 1 to {MAX_THRESHOLDS} durations, not all of them 0")
+        raise ValueError(f"nats.{prefix}compression-rtt: it is 1 to {MAX_THRESHOLDS} durations, not all of them 0")
     return tuple(found)
 
 

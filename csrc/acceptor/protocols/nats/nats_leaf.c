@@ -152,8 +152,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
 /* Why it has ended, where who connects again has to know. */
 static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     static const char LOOP[] = "loop";
-    (void)a;
-    if ((route_of(c)->flags & ROUTE_LOOPED) == 0) return 0;
+    if ((route_of(c)->flags & ROUTE_LOOPED) == 0) return nats_route_last_words(a, c, words);
     *words = (const uint8_t *)LOOP;
     return sizeof LOOP - 1;
 }

@@ -311,8 +311,15 @@ static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
     return bytes;
 }
 
+/* INFO may come before CONNECT where it is open how that is compressed. */
+static bool may_be_first(const struct nats_route *r, uint8_t first) {
+    bool may_negotiate = (r->flags & (ROUTE_LEAF | ROUTE_NEGOTIATES)) == (ROUTE_LEAF | ROUTE_NEGOTIATES);
+    return (first | 32) == 'c' || (may_negotiate && (first | 32) == 'i');
+}
+
 static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    if ((route_of(c)->flags & ROUTE_MUST_CONNECT) != 0 && (data[0] | 32) != 'c') return refuse(a, c, bytes);
+    if ((route_of(c)->flags & ROUTE_MUST_CONNECT) != 0 && !may_be_first(route_of(c), data[0]))
+        return refuse(a, c, bytes);
     size_t word_bytes = 0;
     uint32_t verb = nats_word_of(WORDS, sizeof WORDS / sizeof *WORDS, data, bytes, &word_bytes);
     if (verb == NATS_WORD_PARTIAL) return 0;
@@ -454,7 +461,7 @@ void nats_route_freed(struct connection *c) {
 }
 
 /* Why it has ended, where nobody else says so. */
-static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
+size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     (void)a;
     const char *damage = compression_damage(c);
     if (damage == NULL) return 0;
@@ -585,7 +592,7 @@ const struct codec nats_route_codec = {
     .set = nats_route_set,
     .call = nats_route_call,
     .go_on = nats_route_go_on,
-    .last_words = last_words,
+    .last_words = nats_route_last_words,
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,

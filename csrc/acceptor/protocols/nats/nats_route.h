@@ -105,6 +105,7 @@ void nats_route_sent(struct acceptor *a, struct connection *c);
 void nats_route_due(struct acceptor *a, struct connection *c);
 void nats_route_closed(struct acceptor *a, struct connection *c);
 void nats_route_freed(struct connection *c);
+size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
 /* It is closed when its output has left, or is not taken in time; */
 void nats_route_hang_up(struct acceptor *a, struct connection *c);
 /* ... behind an -ERR 'text'. */
