@@ -15,7 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
 
 SECOND_NS: Final = 1_000_000_000
-# How long somebody waits for a gateway that is busy, or has just gone; for one that has been away for longer nobody waits.
+# How long somebody waits for a gateway that is busy, or has just gone. For one that went before nobody waits longer.
 TIMEOUT_NS: Final = 3 * SECOND_NS
 
 # ServerError, by name.
