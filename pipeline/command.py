@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from mq_shards.pipeline import (
     archive,
     explain,
+    failure,
     init,
     offsets_command,
     readers_command,
@@ -102,7 +103,8 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
             if left and any(said in told for said in NOT_STARTED):
                 print("mq-pipeline: Spark could not start a Python worker in 10 s; trying again", file=sys.stderr)
                 continue
-            print(f"mq-pipeline: {error}", file=sys.stderr)
+            said = failure.told(told) if isinstance(error, PySparkException) else str(error)
+            print(f"mq-pipeline: {said}", file=sys.stderr)
             return 1
     raise AssertionError("the last one returns")
 

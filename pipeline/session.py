@@ -12,6 +12,7 @@ from typing import Final
 
 from mq_shards import pipeline
 from mq_shards.pipeline.declarative.restart import python_path
+from mq_shards.pipeline.failure import CAUSES
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
@@ -54,6 +55,7 @@ def open_session(
         .config("spark.ui.showConsoleProgress", "false")
         # Dates are days in UTC, wherever a job runs.
         .config("spark.sql.session.timeZone", "UTC")
+        .config(*CAUSES)
     )
     if local:
         # Where the broker runs too, its clients come first.

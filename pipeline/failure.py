@@ -1,0 +1,24 @@
+"""What a job says when Spark has failed: its message and what was at the bottom of it, in a few lines, without the
+plan, the offsets of all topics and the stack that Spark puts behind them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# So that a message has its causes behind it: Spark's own says which task failed, and not that the disk is full.
+CAUSES: Final = ("spark.sql.pyspark.jvmStacktrace.enabled", "true")
+_BEHIND: Final = re.compile(r"\n(?:=== Streaming Query ===|\n*JVM stacktrace:|\n*Driver stacktrace:)")
+_FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
+_CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
+_PYTHON: Final = "Traceback (most recent call last):"  # is in Spark's message, to its end
+
+
+def told(said: str) -> str:
+    """Of the text of an exception."""
+    behind = _BEHIND.search(said)
+    message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
+    causes = [found for found in _CAUSE.finditer(said) if found[2] != _PYTHON]
+    if not causes or causes[-1][2] in message:
+        return message
+    return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"

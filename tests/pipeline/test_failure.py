@@ -1,0 +1,31 @@
+"""What is told of a failure of Spark's, of texts as Spark gives them."""
+
+from __future__ import annotations
+
+import pytest
+from mq_shards.pipeline.failure import told
+
+MESSAGE = "[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed. SQLSTATE: XXKST"
+PLAN = "\n=== Streaming Query ===\nCurrent Available Offsets: {...}\n\nLogical Plan:\n~WriteToMicroBatch"
+STACK = (
+    "\n\nJVM stacktrace:\norg.apache.spark.sql.streaming.StreamingQueryException: it\n\tat a.b$.C(D.scala:3)\n"
+    "Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed.\n\tat a.b(C.scala:1)\n"
+    "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io.X.w(Native Method)\n\t... 9 more\n"
+)
+PYTHON = "\n\nJVM stacktrace:\nCaused by: org.apache.spark.PythonException: Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (MESSAGE + PLAN + STACK, f"{MESSAGE}\nbecause of IOException: No space left on device"),
+        (MESSAGE + PLAN, MESSAGE),
+        (f"Job aborted: No space left on device{STACK}", "Job aborted: No space left on device"),
+        (f"[PYTHON] no\nTraceback\n  File x, line 1{PYTHON}", "[PYTHON] no\nTraceback\n  File x, line 1"),
+        ("Lost task 0: E: no\n\tat a.b(C.scala:1)\n\t... 3 more\n\nDriver stacktrace:", "Lost task 0: E: no"),
+        ("[TABLE] none", "[TABLE] none"),
+        ("", ""),
+    ],
+)
+def test_the_message_and_the_cause_are_told_without_plan_and_stack(said: str, expected: str) -> None:
+    assert told(said) == expected
