@@ -113,8 +113,7 @@ def test_what_a_leaf_node_sends_for_very_many_is_not_one_turn_either(engine: Eng
     leaf.say(b"CONNECT {}\r\n")
     leaf.turn()
     leaf.turn()
-    origin = 1
-    assert engine.call(leaf.conn, "join", origin << 16, b"$LDS.X $G")
+    assert engine.call(leaf.conn, "join", 0, b"$LDS.X edge $G")
     listener.say(b"".join(b"SUB a %d\r\n" % n for n in range(wanting)))
     listener.turns_until_pong()
     leaf.say(b"LMSG a 0\r\n\r\n" * lines)
