@@ -167,17 +167,19 @@ def _bind_both(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
 
 
 def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) -> Listener:
-    # SO_REUSEPORT would also let us in beside another broker of the same user, and the kernel would split the clients
-    # between the two: a socket without it finds out whether the port is free.
-    with _socket(family, reuse_port=False, both=listen.both) as probe:
-        probe.bind(address)
     sockets: list[socket.socket] = []
     try:
-        for _ in range(count):
-            sock = _socket(family, reuse_port=True, both=listen.both)
+        for number in range(count):
+            sock = _socket(family, both=listen.both)
             sockets.append(sock)
+            # The first has the port for itself until it listens: with SO_REUSEPORT it would come in beside another
+            # broker of the same user, and the kernel would split the clients between the two.
+            if number:
+                _share(sock)
             sock.bind(address)
             sock.listen(BACKLOG)
+            if number == 0 and count > 1:
+                _share(sock)
             address = sock.getsockname()  # the others share the port that the first was given
     except OSError:
         for sock in sockets:
@@ -187,11 +189,13 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
     return Listener(listen._replace(host=host, port=int(str(address[1]))), tuple(sockets))
 
 
-def _socket(family: int, *, reuse_port: bool, both: bool) -> socket.socket:
+def _share(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def _socket(family: int, *, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
         # So that 0.0.0.0 and [::] may both be given, of which neither then is for both.
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)

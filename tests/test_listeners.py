@@ -13,13 +13,14 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mq_shards.gateway.http_answers import Answer, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.supervisor import inherited
-from mq_shards.supervisor.listeners import ListenError, listen_on
+from mq_shards.supervisor.listeners import Listener, ListenError, listen_on
 from mq_shards.supervisor.options.options import parse_listen
 from mq_shards.supervisor.unix_sockets import Access
 
@@ -130,6 +131,42 @@ def test_what_a_killed_broker_has_left_is_taken_over_but_nobody_elses(tmp_path: 
         listen_on(wanted, 1)
     listener.close()
     assert (tmp_path / "s").read_text() == "another's", "it is not removed by who did not make it"
+
+
+@pytest.mark.parametrize("acceptors", [1, 3])
+def test_of_two_brokers_that_begin_at_one_moment_one_has_the_port(
+    acceptors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [parse_listen(f"nsq://127.0.0.1:{free_port()}")]
+    others: list[Listener] = []
+
+    class Bound(socket.socket):
+        def bind(self, address: Any) -> None:  # noqa: ANN401
+            super().bind(address)
+            if not others:  # what a broker does that comes between this one's steps
+                monkeypatch.undo()
+                others.extend(listen_on(wanted, acceptors))
+
+    monkeypatch.setattr(socket, "socket", Bound)
+    try:
+        with pytest.raises(ListenError, match="Address already in use"):
+            listen_on(wanted, acceptors)
+        assert len(others[0].sockets) == acceptors
+    finally:
+        for listener in others:
+            listener.close()
+
+
+def test_connections_are_spread_over_the_sockets_of_all_acceptors() -> None:
+    (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 3)
+    clients = [connected(listener.sockets[0].getsockname()) for _ in range(120)]
+    try:
+        for sock in listener.sockets:
+            sock.accept()[0].close()  # none has had nothing: there would be BlockingIOError
+    finally:
+        for client in clients:
+            client.close()
+        listener.close()
 
 
 def test_no_host_means_all_addresses() -> None:
