@@ -116,7 +116,7 @@ class AcceptorProcess:
 
     def _timers_wait_ns(self) -> int:
         """Until _expire() has something to do."""
-        wait_ns = sooner(self._calls.wait_ns(), self._access.timers.wait_ns())
+        wait_ns = sooner(self._calls.wait_ns(), self._access.wait_ns())
         for protocol in self._protocols.values():
             wait_ns = sooner(wait_ns, protocol.wait_ns())
         for secure in self._secure.values():
@@ -126,7 +126,7 @@ class AcceptorProcess:
     def _expire(self) -> None:
         self._timed = self._touched = False
         self._calls.expire()
-        self._access.timers.expire()
+        self._access.expire()
         for protocol in self._protocols.values():
             guarded(protocol, protocol.expire)
         for secure in self._secure.values():

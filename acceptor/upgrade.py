@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.filters import Chain, Filter, FilterError
+from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import Tls
@@ -60,6 +61,7 @@ class Upgrades:
         self._refused = refused
         self._now_ns = now_ns
         self._hears_out = hears_out
+        self._remarks = Remarks(log, now_ns)
         self._upgrades: dict[int, Upgrade] = {}
         self._handshakes: dict[int, Upgrade] = {}
         # Of handshakes, soonest first: until when, and whose. What is over stays until it is the first.
@@ -115,6 +117,10 @@ class Upgrades:
         upgrade = self._upgrades.get(conn)
         return upgrade.tls if upgrade is not None and conn not in self._handshakes else None
 
+    def remark(self, conn: int, text: str, level: int = logging.INFO) -> None:
+        """To the journal, of its client, who can come as often as he likes."""
+        self._remarks.of_client(self._engine.remote(conn), text, level)
+
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     def input(self, conn: int, data: bytes) -> bool:
@@ -153,12 +159,15 @@ class Upgrades:
             return 0
         while self._deadlines and self._deadlines[0][1] not in self._handshakes:
             heapq.heappop(self._deadlines)
+        remarks_ns = self._remarks.wait_ns()
         if not self._deadlines:
-            return FOREVER
-        return max(self._deadlines[0][0] - self._now_ns(), 0)
+            return remarks_ns
+        wait_ns = max(self._deadlines[0][0] - self._now_ns(), 0)
+        return wait_ns if remarks_ns == FOREVER else min(wait_ns, remarks_ns)
 
     def expire(self) -> None:
         """After each run of the engine, before its upcalls are looked at."""
+        self._remarks.expire()
         # The engine has taken what it was fed.
         end = self._engine.end_input if self._hears_out else self._engine.close_connection
         for conn in self._ending:
@@ -192,7 +201,7 @@ class Upgrades:
         self._pass_input(conn, upgrade, upgrade.chain)
 
     def _fail(self, conn: int, alert: bytes, why: str) -> None:
-        log.info("%s: the TLS handshake failed: %s", self._engine.remote(conn), why)
+        self.remark(conn, f"the TLS handshake failed: {why}")
         del self._handshakes[conn]
         self._refused(conn, alert, why)
 
@@ -201,7 +210,7 @@ class Upgrades:
         try:
             plain = chain.decode(data)
         except FilterError as error:
-            log.info("%s: %s", self._engine.remote(conn), error)
+            self.remark(conn, str(error))
             plain = None
         # An alert, or what TLS has to say of its own accord.
         if upgrade.tls is not None and (alert := upgrade.tls.outgoing()):

@@ -8,7 +8,6 @@ both may be otherwise.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -17,13 +16,13 @@ import orjson
 from mq_shards.acceptor.access import rights
 from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.attempts import Attempts
-from mq_shards.acceptor.access.logins import Done, Logins, Said, Timers
+from mq_shards.acceptor.access.logins import FOREVER, Done, Logins, Said, Timers
 from mq_shards.acceptor.access.rights import Login, User, Users
+from mq_shards.acceptor.remarks import Remarks
 from mq_shards.ringbuf.calls import Asked, Calls
 
 REFUSED: Final = "access.refused"  # the gateway asks for that
 SAID_BYTES: Final = 200  # of a name in the journal
-SAID_S: Final = 1.0  # between two lines about logins that were refused
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +36,9 @@ class Access:
         self._named: dict[int, str] = {}  # listeners that say who comes there
         self._open: set[int] = set()  # those where nobody has to be anybody
         self._plain: set[int] = set()  # those that are not encrypted from the first byte
-        self.timers: Final = Timers()
-        self.logins: Final = Logins(lambda: self.users, poke, self.timers.call_later, attempts)
-        self._said_at = -SAID_S
+        self._timers = Timers()
+        self.logins: Final = Logins(lambda: self.users, poke, self._timers.call_later, attempts)
+        self._remarks = Remarks(log)
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()
 
@@ -97,12 +96,9 @@ class Access:
         self.logins.prove(said, address, proven)
 
     def count_refused(self, protocol: str, address: str, who: str) -> None:
-        """A login that was wrong. Who tries many does not fill the journal."""
+        """A login that was wrong."""
         self._refused_logins[protocol] += 1
-        now = time.monotonic()
-        if now >= self._said_at + SAID_S:
-            self._said_at = now
-            log.info("%s: %s: a login was refused (%.*s)", protocol, address, SAID_BYTES, who)
+        self._remarks.of_client(address, f"{protocol}: a login was refused ({who[:SAID_BYTES]})")
 
     def refused(self, protocol: str, user: User | None, right: str, topic: str) -> None:
         """Counted, and said to who wants to know."""
@@ -115,6 +111,17 @@ class Access:
             asked.answer(orjson.dumps({"logins": self._refused_logins, "actions": self._refused_actions}))
 
         calls.serve(REFUSED, answer)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        """How long the engine may run before expire() has something to do."""
+        waits = self._timers.wait_ns(), self._remarks.wait_ns()
+        return min((wait_ns for wait_ns in waits if wait_ns != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        self._timers.expire()
+        self._remarks.expire()
 
     def close(self) -> None:
         self.logins.close()

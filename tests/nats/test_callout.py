@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.places import FOR_STRANGERS, GOOD_HOSTS, MOST, Places
-from mq_shards.acceptor.protocols.nats.remarks import SAME
 from mq_shards.acceptor.protocols.nats.xkeys import XKey
+from mq_shards.acceptor.remarks import SAME
 
 from tests.nats.jwts import Account, Key
 from tests.nats.servers import NatsServer, nats_server, running

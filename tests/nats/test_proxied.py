@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from mq_shards.acceptor.protocols.nats.remarks import SAME
+from mq_shards.acceptor.remarks import SAME
 
 from tests.nats.servers import NatsServer, running
 from tests.nats.test_operating import HELLO, KINDS

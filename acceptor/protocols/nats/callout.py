@@ -33,8 +33,8 @@ from mq_shards.acceptor.protocols.nats.client import Client, go_json
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 from mq_shards.acceptor.protocols.nats.own_client import OwnClient
 from mq_shards.acceptor.protocols.nats.places import Place, Places
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.who import ASKED_AT, User
+from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -164,7 +164,7 @@ class Callout:
         now_ns = time.monotonic_ns()
         while self._asked and next(iter(self._asked.values())).ends_ns <= now_ns:
             token = next(iter(self._asked))
-            log.info("%s: the service of auth_callout has not answered", self._asked[token].client.remote)
+            self._remarks.of_client(self._asked[token].client.remote, "the service of auth_callout has not answered")
             self._end(token, None)
 
     def _end(self, token: str, found: User | None) -> None:

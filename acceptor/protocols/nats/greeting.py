@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.protocols.nats import reasons
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
+from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Greetings:
     def _shaken(self, conn: int) -> None:
         tls = self.tls(conn)
         if tls is not None and self.terms is not None and self.terms.refuses(tls):
-            log.info("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self.upgrades.remark(conn, "the TLS handshake failed: certificate not pinned")
             self._engine.close_connection(conn)
             return
         if conn in self._untold:

@@ -32,11 +32,11 @@ from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
+from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:

@@ -40,11 +40,11 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
+from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
@@ -355,7 +355,7 @@ class Leaves:
             engine.call(conn, "publishing", admission.hold(-conn, Permissions(publish=permissions.publish)))
             engine.call(conn, "permissions", admission.hold(conn, _across(permissions, leaf.said)))
         except ValueError:
-            log.warning("%s: its permissions are not valid", leaf.remote)
+            self._remark(logging.WARNING, leaf, "its permissions are not valid")
             raise LeafError(VIOLATION) from None
         engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
         flags = HEADERS if leaf.said.get("headers") else 0

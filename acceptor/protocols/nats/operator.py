@@ -27,6 +27,7 @@ from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 from mq_shards.acceptor.protocols.nats.resolver import AT_ONCE
 from mq_shards.acceptor.protocols.nats.who import AccountLimits, User
+from mq_shards.acceptor.remarks import Remarks
 
 USER_EXPIRED: Final = "User Authentication Expired"
 ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
@@ -66,17 +67,19 @@ class Operator:
         spread: Callable[[str, str], None] | None = None,
         now_s: Callable[[], float] = time.time,
         poke: Callable[[], None] = lambda: None,
+        remarks: Remarks | None = None,
     ) -> None:
         """`content`: what conf_operator.py has found. `resolver`: None: all accounts are in that. `changed` is told
         what all accounts share, and which share something else than before; None: all may. `spread` tells all acceptors
         of an account that was fetched, and calls learned() when they obey; None: there are no others. `poke`: settle()
-        has something to do."""
+        has something to do. `remarks`: those of who looks after them."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
         self._pinned = frozenset(content["pinned"])
         self._sentinel: str = content["sentinel"]
         self._fetches = Fetches(resolver.fetch, AT_ONCE, poke) if resolver is not None else None
+        self._remarks = remarks if remarks is not None else Remarks(log)
         self._changed = changed
         self._spread = spread
         self._now_s = now_s
@@ -135,7 +138,7 @@ class Operator:
             if name not in self._accounts and len(self._accounts) >= MAX_ACCOUNTS:
                 raise JwtError("there are too many accounts")
         except JwtError as error:
-            log.warning("account %s: %s", name, error)
+            self._remarks.say(logging.WARNING, name, f"account {name}: {error}")
             return None
         return account
 
@@ -316,7 +319,7 @@ class Operator:
         return str(client.options.get("jwt") or self._sentinel)
 
     def _refuse(self, client: Client, error: JwtError, done: Done) -> None:
-        log.info("%s: %s", client.remote, error)
+        self._remarks.of_client(client.remote, str(error))
         done(None)
 
     def _user(self, token: Token, account: Account, client: Client) -> User:

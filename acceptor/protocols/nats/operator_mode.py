@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
+from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
     import ssl
@@ -70,7 +70,7 @@ class OperatorMode:
         self._requests: ClaimsRequests | None = None
         self._system: System | None = None
         self._has_jetstream = False
-        self._remarks = Remarks(log)  # of accounts that cannot be fetched, which strangers may ask for
+        self._remarks = Remarks(log)  # of strangers, and of accounts, for which they may ask
 
     def configure(self, found: Mapping[str, Any] | None) -> None:
         """What a file says of it: nothing, where it is not so."""
@@ -88,7 +88,8 @@ class OperatorMode:
         self._resolver = self._resolver_of(found, before)
         preload = {name: self._newest(name, jwt) for name, jwt in found["preload"].items()}
         self.operator = Operator(
-            {**found, "preload": preload}, self._resolver, self._changed, others, poke=self._engine.poke
+            {**found, "preload": preload}, self._resolver, self._changed, others,
+            poke=self._engine.poke, remarks=self._remarks,
         )
         self._updates = Updates(self.operator, self._server, self._tell)
         if self._has_jetstream:

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.protocols.nats.jwt import MAX_BYTES
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
+from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
     import ssl

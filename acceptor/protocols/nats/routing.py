@@ -32,7 +32,6 @@ from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.nats import Nats
-from mq_shards.acceptor.protocols.nats.remarks import Remarks
 from mq_shards.acceptor.protocols.nats.route_compression import (
     ACCEPT,
     AUTO,
@@ -46,6 +45,7 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
     thresholds_of,
 )
 from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
@@ -387,7 +387,7 @@ class Routing:
         if self._encryption.is_pinned(conn):
             self._greet(route)
         else:
-            log.error("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self._remark(logging.ERROR, route, "the TLS handshake failed: certificate not pinned")
             self._engine.close_connection(conn)
 
     def _refused(self, conn: int, alert: bytes, why: str) -> None:
@@ -537,7 +537,7 @@ class Routing:
         try:
             joined = self._engine.call(route.conn, "join", flags | index << 16 | size << 32, route.account.encode())
         except ValueError:
-            log.error("%s: there are as many routes as there can be", route.remote)
+            self._remark(logging.ERROR, route, "there are as many routes as there can be")
             raise RouteError("") from None
         if not joined:
             return

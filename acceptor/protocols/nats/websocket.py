@@ -10,7 +10,6 @@ From then on frames are the engine's (csrc/acceptor/framing.c), but for compress
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
 
 FRAME_BYTES: Final = 30 << 10  # bounds.h
-
-log = logging.getLogger(__name__)
 
 
 class Handshake:
@@ -190,7 +187,7 @@ class Websockets:
         while self._deadlines and self._deadlines[0][0] <= self._now_ns():
             until_ns, conn = heapq.heappop(self._deadlines)
             if self._waiting.get(conn) == until_ns:
-                log.info("%s: no websocket came of it in time", self._engine.remote(conn))
+                self.upgrades.remark(conn, "no websocket came of it in time")
                 self._engine.close_connection(conn)
 
     # --- steps ------------------------------------------------------------------------------------------------------
@@ -198,7 +195,7 @@ class Websockets:
     def _shaken(self, conn: int) -> None:
         tls = self.encryption(conn)
         if tls is not None and self.tls is not None and self.tls.refuses(tls):
-            log.info("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self.upgrades.remark(conn, "the TLS handshake failed: certificate not pinned")
             self._engine.close_connection(conn)
             return
         self._expect_request(conn)
@@ -225,7 +222,7 @@ class Websockets:
                 # A client waits for the answer; what comes before it may be somebody else's words.
                 raise UpgradeError("client sent data before handshake is complete", b"", ends=True)
         except UpgradeError as error:
-            log.info("%s: %s", self._engine.remote(conn), error)
+            self.upgrades.remark(conn, str(error))
             self._say(conn, error.answer)
             if error.ends:
                 self._engine.close_connection(conn)

@@ -382,7 +382,7 @@ class Nsq(Protocol):
     def _heard(self, conn: int, client: Client, outcome: Outcome) -> Authorizations:
         if isinstance(outcome, Exception):
             # Who fails to authenticate is not told about our servers.
-            log.warning("%s: AUTH failed: %s", self._engine.remote(conn), outcome)
+            self._upgrades.remark(conn, f"AUTH failed: {outcome}", logging.WARNING)
             raise ClientError("E_AUTH_FAILED", "AUTH failed")
         client.authorizations = outcome
         self._engine.call(conn, "authorized-until-ns", outcome.expires_ns)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.protocols.nats.remarks import LINE, MINUTE_NS, OTHERS, SAME, Remarks
+from mq_shards.acceptor.remarks import LINE, MINUTE_NS, OTHERS, SAME, Remarks
 
 from tests.nats.clusters import OURS, Member
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line

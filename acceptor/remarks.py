@@ -1,7 +1,8 @@
-"""What the log is told of others, however often it is so: a server that is refused comes again at once, and strangers
-need not be who they say.
+"""What the journal is told of others, however often it is so: who is refused comes again at once, and strangers need
+not be who they say.
 
-    remarks.say(logging.ERROR, "b", "...")    of whom it is
+    remarks.say(logging.ERROR, "b", "...")                 of whom it is
+    remarks.of_client("127.0.0.1:40960", "...")            a client, by its host
 
 Of one there are SAME lines of a level a minute, and of OTHERS others; what is more than that is counted, and the last
 line of each is said when the minute is over. A line is one, and short, whatever a name consists of.
@@ -50,6 +51,9 @@ class Remarks:
         else:
             remarked.unsaid += 1
             remarked.last = text
+
+    def of_client(self, remote: str, text: str, level: int = logging.INFO) -> None:
+        self.say(level, remote.rpartition(":")[0], f"{remote}: {text}")
 
     def wait_ns(self) -> int:
         if not any(remarked.unsaid for remarked in self._remarked.values()):
