@@ -646,15 +646,17 @@ def _why_refused(code: int, fd: int) -> str:
 def _damage(place: Any) -> Message:  # noqa: ANN401
     """What the supervisor says of a struct damage."""
     torn = place.offset == place.until
-    size = place.until - place.offset
+    if torn:
+        reason = "no whole record follows: it is a write that a crash cut short, of which nobody was told, or damage"
+    else:
+        what = f"{place.until - place.offset} bytes are" if place.offset else "the header is"
+        reason = f"{what} damaged; what is whole after that is served"
     return {
         "shard": place.shard,
         "segment": place.segment,
         "offset": place.offset,
         "torn": torn,
-        "reason": "the last write was cut short by a crash; it had not been acknowledged"
-        if torn
-        else f"{size} bytes are damaged; what is after them is served",
+        "reason": reason,
     }
 
 

@@ -241,7 +241,7 @@ def test_a_real_medium_error_costs_what_is_on_it(tmp_path: Path) -> None:
         http = f"http://127.0.0.1:{free_port()}"
         arguments = (*OPTIONS, f"--listen={http}")
         with nsq_servers.running(SINGLE, data_dir=data, arguments=arguments) as server, Wire(server) as wire:
-            assert "are damaged; what is after them is served" in server.said()
+            assert "are damaged; what is whole after that is served" in server.said()
             wire.publish("topic", b"anew")
             with consumer(server, "topic", "one", rdy=1) as reader:
                 assert reader.message().body == b"anew"
@@ -251,4 +251,4 @@ def test_a_real_medium_error_costs_what_is_on_it(tmp_path: Path) -> None:
             assert run("backup", str(data), str(tmp_path / "copy")).returncode == 0
             done("restore", str(tmp_path / "copy"), str(tmp_path / "restored"))
     with nsq_servers.running(SINGLE, data_dir=tmp_path / "restored", arguments=OPTIONS) as server:
-        assert "are damaged; what is after them is served" in server.said()
+        assert "are damaged; what is whole after that is served" in server.said()
