@@ -17,8 +17,7 @@ struct connection *connection_new(int fd, uint32_t number, uint32_t protocol, co
     return c;
 }
 
-static void release_slots(struct connection *c, struct blocks *blocks) {
-    if (c->slots == c->few_slots) return;
+void connection_gather_slots(struct connection *c, struct blocks *blocks) {
     bytes_give(blocks, c->slots, BLOCK_BYTES);
     c->slots = c->few_slots;
     c->slot_mask = FEW_SLOTS - 1;
@@ -26,7 +25,7 @@ static void release_slots(struct connection *c, struct blocks *blocks) {
 
 void connection_release(struct connection *c, struct blocks *blocks) {
     while (c->slot_count > 0) connection_pop_slot(c, blocks);
-    release_slots(c, blocks);
+    if (c->slots != c->few_slots) connection_gather_slots(c, blocks);
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
     output_release(blocks, &c->out);
     if (c->framing != NULL) {
@@ -44,8 +43,7 @@ void connection_release(struct connection *c, struct blocks *blocks) {
     }
 }
 
-/* From the few to as many as there may be. */
-static bool spread_slots(struct connection *c, struct blocks *blocks) {
+bool connection_spread_slots(struct connection *c, struct blocks *blocks) {
     struct slot *all = bytes_take(blocks, BLOCK_BYTES);
     if (all == NULL) return false;
     for (uint32_t i = 0; i < c->slot_count; i++) {
@@ -55,14 +53,6 @@ static bool spread_slots(struct connection *c, struct blocks *blocks) {
     c->slots = all;
     c->slot_mask = MAX_OUTSTANDING - 1;
     return true;
-}
-
-struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind) {
-    assert(c->slot_count < MAX_OUTSTANDING);
-    if (c->slot_count > c->slot_mask && !spread_slots(c, blocks)) return NULL;
-    struct slot *slot = connection_slot(c, c->head_slot + c->slot_count++);
-    *slot = (struct slot){.kind = kind};
-    return slot;
 }
 
 uint8_t *connection_body(struct connection *c, struct blocks *blocks, struct slot *slot, size_t bytes) {
@@ -88,12 +78,4 @@ void connection_drop_body(struct connection *c, struct blocks *blocks, struct sl
     bytes_give(blocks, slot->body, slot->body_bytes);
     slot->body = NULL;
     slot->body_bytes = 0;
-}
-
-void connection_pop_slot(struct connection *c, struct blocks *blocks) {
-    assert(c->slot_count > 0);
-    struct slot *slot = connection_slot(c, c->head_slot);
-    if (slot->body != NULL) connection_drop_body(c, blocks, slot);
-    c->head_slot++;
-    if (--c->slot_count == 0) release_slots(c, blocks);
 }

@@ -10,6 +10,7 @@
 #ifndef MQ_CONNECTION_H
 #define MQ_CONNECTION_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -180,13 +181,30 @@ static inline struct slot *connection_slot(const struct connection *c, uint32_t 
     return &c->slots[number & c->slot_mask];
 }
 
-/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short.
- * At most MAX_OUTSTANDING. */
-struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind);
-void connection_pop_slot(struct connection *c, struct blocks *blocks);
+/* From the few slots to as many as there may be; false when memory is short. And back. */
+bool connection_spread_slots(struct connection *c, struct blocks *blocks);
+void connection_gather_slots(struct connection *c, struct blocks *blocks);
 
 /* Room for so many bytes, at least one, behind those that a slot has; NULL when memory is short. */
 uint8_t *connection_body(struct connection *c, struct blocks *blocks, struct slot *slot, size_t bytes);
 void connection_drop_body(struct connection *c, struct blocks *blocks, struct slot *slot);
+
+/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short.
+ * At most MAX_OUTSTANDING. Here, as each request has one. */
+static inline struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind) {
+    assert(c->slot_count < MAX_OUTSTANDING);
+    if (c->slot_count > c->slot_mask && !connection_spread_slots(c, blocks)) return NULL;
+    struct slot *slot = connection_slot(c, c->head_slot + c->slot_count++);
+    *slot = (struct slot){.kind = kind};
+    return slot;
+}
+
+static inline void connection_pop_slot(struct connection *c, struct blocks *blocks) {
+    assert(c->slot_count > 0);
+    struct slot *slot = connection_slot(c, c->head_slot);
+    if (slot->body != NULL) connection_drop_body(c, blocks, slot);
+    c->head_slot++;
+    if (--c->slot_count == 0 && c->slots != c->few_slots) connection_gather_slots(c, blocks);
+}
 
 #endif

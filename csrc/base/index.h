@@ -51,7 +51,8 @@ static inline uint32_t index_bucket(const struct index *index, uint64_t key) {
 
 /* `items` is the arena that the numbers name. index_find returns 0 for an unknown key; index_next the next item with the
  * same one. Here, as it is looked into several times a message. */
-static inline uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key) {
+__attribute__((always_inline)) static inline uint32_t index_find(const struct index *index, const struct arena *items,
+                                                                 uint64_t key) {
     uint32_t number = index->heads[index_bucket(index, key)];
     while (number && index_item(items, number)->key != key) number = index_item(items, number)->next;
     return number;

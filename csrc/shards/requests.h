@@ -152,7 +152,10 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. It is no tube yet if the log has no room to say so; LATER:
  * that is on its way. */
-enum outcome topic_want_tube(struct worker *w, uint32_t topic);
+enum outcome topic_make_tube(struct worker *w, uint32_t topic);
+static inline enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
+    return topic_at(&w->topics, topic)->tube ? DONE : topic_make_tube(w, topic);
+}
 /* A channel that is asked for; `start` NULL: it begins as a channel does. */
 struct channel_wish {
     const char *name;

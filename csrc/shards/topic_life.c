@@ -94,9 +94,8 @@ static enum outcome log_tube(struct worker *w, uint32_t topic) {
     return requests_reserved(w, s, result, true, &status);
 }
 
-enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
+enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->tube) return DONE;
     if (t->durable && !w->replaying) {
         enum outcome logged = log_tube(w, topic);
         if (!t->tube) return logged;
