@@ -3,14 +3,18 @@
     DIR/erased.json     {"version": 1, "topics": {"orders": {"until": 1200, "log_began_ns": N, "erased_ns": N,
                          "by": "boss"}}}
 
+    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}}: in the segments of shard 7 up to 12 its bytes are
+
 Seqs count on when a topic is made again, so what comes later is read; those of a log that was lost and begun anew are
-others, and the erasure is of the log that it names. Owned by the gateway.
+others, and the erasure is of the log that it names. Owned by the gateway; a worker looks which
+segments it is to be rid of.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +22,7 @@ from mq_shards.shards import durable
 
 VERSION: Final = 1
 NAME: Final = "erased.json"
+SEGMENTS: Final = "erased-segments.json"
 MAX_TOPICS: Final = 65536
 
 
@@ -39,15 +44,16 @@ def load(data_dir: Path) -> dict[str, Erasure]:
         found = json.loads(path.read_bytes())
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
-        return {topic: Erasure(**{name: said[name] for name in Erasure._fields}) for topic, said in _items(found)}
+        items = _items(found, "topics")
+        return {topic: Erasure(**{name: said[name] for name in Erasure._fields}) for topic, said in items}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ErasedError(f"{path} cannot be read, so that nothing may be: {error!r}") from None
 
 
-def _items(found: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    return list(found["topics"].items())
+def _items(found: Mapping[str, Any], of: str) -> list[tuple[str, Any]]:
+    return list(found[of].items())
 
 
 def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
@@ -56,3 +62,51 @@ def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
         raise ErasedError(f"{MAX_TOPICS} topics are erased and still in the log, which is as many as there may be")
     topics = {topic: erasure._asdict() for topic, erasure in erased.items()}
     durable.save(data_dir / NAME, json.dumps({"version": VERSION, "topics": topics}).encode())
+
+
+def load_segments(data_dir: Path) -> dict[int, int]:
+    """By shard, the last segment with bytes of what was erased. Raises ErasedError."""
+    path = data_dir / SEGMENTS
+    try:
+        found = json.loads(path.read_bytes())
+        if found["version"] != VERSION:
+            raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
+        return {int(shard): int(segment) for shard, segment in _items(found, "shards")}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ErasedError(f"{path} cannot be read, so that what was erased may stay on disk: {error!r}") from None
+
+
+def mark_segments(data_dir: Path, shard: int, last: int) -> None:
+    """Durable when it returns. One that is damaged is begun anew. Raises OSError."""
+    try:
+        marks = load_segments(data_dir)
+    except ErasedError:
+        marks = {}
+    said = {str(number): segment for number, segment in (marks | {shard: last}).items()}
+    durable.save(data_dir / SEGMENTS, json.dumps({"version": VERSION, "shards": said}).encode())
+
+
+@dataclass(slots=True)
+class ErasedSegments:
+    """What a worker is to be rid of. Looks at the file when it is another."""
+
+    data_dir: Path
+    last: dict[int, int] = field(default_factory=dict)  # by shard
+    error: str = ""
+    _seen: tuple[int, int] | None = None
+
+    def refresh(self) -> None:
+        try:
+            status = (self.data_dir / SEGMENTS).stat()
+        except OSError:
+            return
+        seen = status.st_ino, status.st_mtime_ns
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self.last, self.error = load_segments(self.data_dir), ""
+        except ErasedError as error:
+            self.error = str(error)

@@ -27,7 +27,7 @@ class Retention(NamedTuple):
 
 class Segment(NamedTuple):
     """A sealed segment: `live` of the `total` messages that were written to it are still needed; and `names` bytes of
-    names stand in it and in no later one."""
+    names stand in it and in no later one. `erased`: messages of topics that were erased lie in it, or may."""
 
     number: int
     bytes: int
@@ -35,6 +35,7 @@ class Segment(NamedTuple):
     live: int
     total: int
     names: int = 0
+    erased: bool = False
 
 
 class Decision(NamedTuple):
@@ -67,7 +68,9 @@ def decide(
         held -= segment.bytes
     dead = next((n for n, segment in enumerate(past) if segment.live), len(past))
     drop = _worth_naming(past, dead, disk_full)
-    return Decision(drop, drop == dead < len(past) and _worth_moving(sealed[drop:]))
+    # What was erased was promised to go, whatever it costs to write again; with a full disk room comes first.
+    promised = not disk_full and any(segment.erased for segment in past[drop:])
+    return Decision(drop, drop == dead < len(past) and (promised or _worth_moving(sealed[drop:])))
 
 
 def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
@@ -76,6 +79,8 @@ def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
     while dead and sum(s.names for s in past[:dead]) > (
         sum(s.bytes for s in past[:dead]) if disk_full else WORTH_NAMING * size
     ):
+        if past[dead - 1].erased and not disk_full:
+            break
         dead -= 1
     return dead
 

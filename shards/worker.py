@@ -24,6 +24,7 @@ from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import check_descriptors
+from mq_shards.shards.erased import ErasedSegments
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
@@ -46,6 +47,7 @@ BUSY_TICK_NS: Final = 1_000_000
 # All shards are looked after in TICK_NS, few of them sooner: in so many ticks, or in fewer with so many shards at each.
 TIDIED_IN: Final = 8
 TIDIED_AT_ONCE: Final = 8
+ROLL_EVERY_S: Final = 600.0
 SWITCH_S: Final = 0.0005
 # How much of an old segment is looked at between two turns: half a millisecond of work.
 COMPACT_BYTES: Final = 1 << 17
@@ -78,8 +80,16 @@ class ShardFiles:
     cut: int = 0
     warming: int = 0
     warmed: int = 0
+    # When a segment that is not full may be sealed for what was erased again: erasing often is not to make very many.
+    roll_at: float = 0.0
     # What named readers have not read; None in memory, where they cannot read.
     unread: UnreadSegments | None = None
+
+    def note_sealed(self, first: int, active: int, now: float) -> None:
+        """Retention counts from when a segment was written to for the last time. At a start its file says so."""
+        self.sealed_at.pop(active, None)
+        for number in range(first, active):
+            self.sealed_at.setdefault(number, now)
 
 
 class Worker:
@@ -107,6 +117,7 @@ class Worker:
         self._data_dir = start["data_dir"]
         self._refuses_damage = start.get("damage") == "refuse"
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
+        self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
         self._worker = lib.worker_new(self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0)
         if self._worker == ffi.NULL:
             raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")
@@ -392,7 +403,6 @@ class Worker:
                 self._disk_is_full()
             return
         files.refused = False
-        files.sealed_at[number - 1] = time.time()
         if not lib.worker_add_segment(self._worker, shard, made.fd, number, size, True, time.time_ns()):
             os.close(made.fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
@@ -416,6 +426,7 @@ class Worker:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
         self._look_at_readers()
+        self._look_at_erased()
         some = len(self._own) if self._disk_full else min(self._tidied_at_once, len(self._own))
         for n in range(self._next_to_tidy, self._next_to_tidy + some):
             busy |= self._tidy_shard(self._own[n % len(self._own)])
@@ -424,6 +435,14 @@ class Worker:
             self._next_to_tidy = 0
             lib.worker_retry_segments(self._worker)
         return busy
+
+    def _look_at_erased(self) -> None:
+        if self._erased is None:
+            return
+        error = self._erased.error
+        self._erased.refresh()
+        if self._erased.error and self._erased.error != error:
+            log.error("%s", self._erased.error)
 
     def _look_at_readers(self) -> None:
         if self._unread is None:
@@ -466,10 +485,17 @@ class Worker:
         if self._disk_full and active and self._mostly_dead(shard, active):
             # Everything is in the active segment, which cannot go as long as it is that.
             lib.worker_roll(worker, shard)
+        files, erased = self._files[shard], 0 if self._erased is None else self._erased.last.get(shard, 0)
+        if active and active <= erased and not self._disk_full and time.monotonic() >= files.roll_at:
+            # What was erased cannot go either, as long as its segment is written to; and little may ever come.
+            lib.worker_roll(worker, shard)
+            if lib.worker_active_segment(worker, shard) != active:
+                files.roll_at = time.monotonic() + ROLL_EVERY_S
+        if active:
+            files.note_sealed(first, active, time.time())
         if first == 0 or first == active:
             return False
         self._cut(shard, active)
-        files = self._files[shard]
         total = ffi.new("uint64_t *")
         sealed = []
         for number in range(first, active):
@@ -478,10 +504,11 @@ class Worker:
                 Segment(
                     number,
                     lib.worker_segment_bytes(worker, shard, number),
-                    files.sealed_at.get(number, 0.0),
+                    files.sealed_at[number],
                     live,
                     total[0],
                     lib.worker_segment_names(worker, shard, number),
+                    number <= erased,
                 )
             )
         active_bytes = lib.worker_segment_bytes(worker, shard, active)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from mq_shards.shards.retention import Decision, Retention, Segment, decide
+from mq_shards.shards.store import MemoryStore
+from mq_shards.shards.worker import ShardFiles
 
 MIB = 1 << 20
 DAY = 86_400.0
@@ -55,3 +57,43 @@ def test_nothing_is_kept_without_a_retention() -> None:
 def test_names_are_not_written_again_and_again(names: list[int], live: list[int], disk_full: bool, drop: int) -> None:
     segments = [s._replace(names=n * MIB) for s, n in zip(sealed(*live, age=2 * DAY), names, strict=True)]
     assert decide(segments, 0, KEEP, 1000 * DAY, disk_full).drop == drop
+
+
+@pytest.mark.parametrize(
+    ("live", "age", "disk_full", "expected"),
+    [
+        ([100, 100, 90], 2 * DAY, False, Decision(0, True)),  # whatever it costs
+        ([0, 0, 90], 2 * DAY, False, Decision(2, True)),
+        ([0, 0, 0], 2 * DAY, False, Decision(3, False)),
+        ([100, 100, 90], 0.5 * DAY, False, Decision(0, False)),  # others may read for as long as was promised
+        ([100, 100, 90], 2 * DAY, True, Decision(0, False)),  # moving it would take room that there is not
+    ],
+)
+@pytest.mark.parametrize("where", [0, 2])
+def test_what_was_erased_goes_when_its_segment_is_past_retention(
+    live: list[int], age: float, disk_full: bool, where: int, expected: Decision
+) -> None:
+    segments = sealed(*live, age=age)
+    segments[where] = segments[where]._replace(erased=True)
+    if expected.drop == 2 and where == 0:
+        expected = Decision(2, compact=False)  # it goes with those, and the last need not be emptied
+    assert decide(segments, 64 * MIB, KEEP, 1000 * DAY, disk_full) == expected
+
+
+@pytest.mark.parametrize(
+    ("erased", "disk_full", "drop"), [((), False, 0), ((0,), False, 1), ((1,), False, 2), ((1,), True, 0)]
+)
+def test_names_are_written_again_for_what_was_erased(erased: tuple[int, ...], disk_full: bool, drop: int) -> None:
+    segments = [s._replace(names=65 * MIB, erased=n in erased) for n, s in enumerate(sealed(0, 0, age=2 * DAY))]
+    assert decide(segments, 0, KEEP, 1000 * DAY, disk_full).drop == drop
+
+
+def test_retention_counts_from_the_end_of_a_segment() -> None:
+    """Not from when the next one was made, at half of it: in a quiet shard that is days before."""
+    store = MemoryStore(0, {}, keep=lambda *_: None, drop=lambda *_: None)
+    files = ShardFiles(store, sealed_at={1: 100.0, 2: 200.0})  # found at a start, and 2 is written to
+    files.note_sealed(1, 2, 1000.0)
+    assert files.sealed_at == {1: 100.0}
+    files.note_sealed(1, 3, 9000.0)
+    files.note_sealed(1, 3, 9001.0)
+    assert files.sealed_at == {1: 100.0, 2: 9000.0}

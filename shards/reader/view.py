@@ -180,9 +180,20 @@ class DataView:
     # --- what was erased --------------------------------------------------------------------------------------------
 
     def erasures(self) -> dict[str, Erasure]:
-        """By topic, of which there is still something in the log."""
+        """By topic, of which there is still something in the log, or may be. Raises OSError."""
         with self._lock:
-            return dict(self._erased)
+            return self._still()
+
+    def _still(self) -> dict[str, Erasure]:
+        for view in self._views:
+            view.refresh()
+        whole = {view.shard for view in self._views if view.is_whole()}
+        there = {topic.name: topic for view in self._views for topic in view.topics()}
+        return {
+            topic: erasure
+            for topic, erasure in self._erased.items()
+            if self.shard_of(topic) not in whole or (topic in there and there[topic].earliest < erasure.until)
+        }
 
     def erase(self, name: str, by: str) -> Topic | None:
         """From now on nobody is shown what is there now: what that was, or None if there was nothing. Durable when it
@@ -195,15 +206,9 @@ class DataView:
             return None
         self._views[found.shard].sync()
         with self._lock:
-            for view in self._views:
-                view.refresh()
-            whole = {view.shard for view in self._views if view.is_whole()}
-            there = {topic.name: topic for view in self._views for topic in view.topics()}
-            still = {
-                topic: erasure
-                for topic, erasure in self._erased.items()
-                if self.shard_of(topic) not in whole or (topic in there and there[topic].earliest < erasure.until)
-            }
+            still = self._still()
+            # Before it is promised: what is marked and was not erased only goes when it may.
+            erased.mark_segments(self._directory, found.shard, max(self._views[found.shard].segments))
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
             erased.save(self._directory, now)
             self._erased = now

@@ -13,6 +13,7 @@ from mq_shards.shards.reader.view import DataView
 
 from tests.nsq.api import post
 from tests.reader.broker import Broker, started
+from tests.servers import wait_until
 
 
 def bodies(broker: Broker, topic: str) -> list[bytes]:
@@ -119,3 +120,57 @@ def test_what_an_erasing_counts_is_on_disk_before_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr(erasures, "save", checked)
     assert DataView(data, 2).erase("t", "") is not None
     assert set(erasures.load(data)) == {"t"}
+
+
+SECRET = next(f"secret{n}" for n in range(100) if crc32c.crc32c(b"secret%d" % n) % 2 == crc32c.crc32c(b"kept") % 2)
+
+
+def on_disk(data: Path, body: bytes) -> bool:
+    return any(body in path.read_bytes() for path in data.glob("shard-*/*.log"))
+
+
+def test_the_bytes_of_an_erased_topic_leave_the_disk_with_retention(tmp_path: Path) -> None:
+    """Also out of a segment that is written to and would not be full for years, and from among messages that are to
+    stay: most of it, so that emptying it would not be worth it otherwise."""
+    data = tmp_path / "data"
+    none = ("--shards", "2", "--set", "log.retention-hours=0", "--set", "log.retention-bytes=0")
+    kept = [b"kept-%d" % n for n in range(200)]
+    with started(data, *none) as broker:
+        broker.publish(*(("kept", body) for body in kept), *((SECRET, b"very-secret-%d" % n) for n in range(5)))
+        assert on_disk(data, b"very-secret-")
+        assert broker.json(f"/v1/topics/{SECRET}", "DELETE")["erased"] == 5
+        wait_until(lambda: not on_disk(data, b"very-secret-"), "no file has its bytes")
+        wait_until(lambda: erased(broker) == {}, "it is not listed any more")
+        assert bodies(broker, "kept") == kept
+        broker.server.kill()
+    with started(data, *none) as broker:
+        assert bodies(broker, "kept") == kept
+
+
+def test_what_was_erased_goes_after_a_restart_too(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data, "--shards", "2") as broker:
+        broker.publish(("kept", b"kept"), (SECRET, b"very-secret"))
+        broker.json(f"/v1/topics/{SECRET}", "DELETE")
+        broker.server.kill()
+    assert on_disk(data, b"very-secret"), "for retention-hours others may read what lies beside it"
+    none = ("--set", "log.retention-hours=0", "--set", "log.retention-bytes=0")
+    with started(data, *none) as broker:
+        wait_until(lambda: not on_disk(data, b"very-secret"), "no file has its bytes")
+        assert bodies(broker, "kept") == [b"kept"]
+
+
+def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Path) -> None:
+    erasures.mark_segments(tmp_path, 3, 7)
+    erasures.mark_segments(tmp_path, 4, 1)
+    looking = erasures.ErasedSegments(tmp_path)
+    looking.refresh()
+    assert (looking.last, looking.error) == ({3: 7, 4: 1}, "")
+    for damaged in (b"{", b"[]", b'{"version": 9}', b'{"version": 1, "shards": {"a": 1}}'):
+        (tmp_path / "new").write_bytes(damaged)
+        (tmp_path / "new").replace(tmp_path / erasures.SEGMENTS)
+        looking.refresh()
+        assert looking.error and looking.last == {3: 7, 4: 1}
+    erasures.mark_segments(tmp_path, 5, 2)
+    looking.refresh()
+    assert (looking.last, looking.error) == ({5: 2}, "")
