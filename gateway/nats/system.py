@@ -62,6 +62,11 @@ class System:
 
     async def _answer(self, words: list[str], body: str) -> bytes:
         server = await self._monitoring.server(brief=True)
+        what = words[4] if len(words) == 5 else "STATSZ"
+        if words[2] == "SERVER" and what == "IDZ":
+            # Whatever was sent with it: filters are for the others.
+            named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
+            return dumps(named, indented=False)
         try:
             options = orjson.loads(body) if body.strip() else {}
         except orjson.JSONDecodeError as error:
@@ -70,14 +75,12 @@ class System:
             return self._error(server, 400, "json: cannot unmarshal into an object")
         if is_left_out(server, options):
             return NO_ANSWER
-        what = words[4] if len(words) == 5 else "STATSZ"
         if words[2] == "ACCOUNT":
             return await self._about_account(server, words[3], what, options)
+        if what == "JSZ" and options.get("leader_only") is True:
+            return NO_ANSWER  # another server leads JetStream, if there is any
         if what == "STATSZ":
             return self._said(server, {"statsz": await self._monitoring.statsz()})
-        if what == "IDZ":
-            named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
-            return dumps(named, indented=False)
         if what in self._orders and words[3] != "PING":
             return await self._obeyed(server, self._orders[what](options))
         endpoint = self._endpoints.get(what)
@@ -98,9 +101,10 @@ class System:
             )
         if what == "CONNS":
             return self._said(server, await self._monitoring.account_conns(account))
-        listing = {"LEAFZ": "LEAFZ", "JSZ": "JSZ"}.get(what)
+        if what == "JSZ":
+            return self._error(server, 500, "jetstream not enabled")
         of_account = options if account == "PING" else {**options, "account": account}
-        return NO_ANSWER if listing is None else await self._tried(server, lambda: self._endpoints[listing](of_account))
+        return NO_ANSWER if what != "LEAFZ" else await self._tried(server, lambda: self._leafz(of_account))
 
     async def _tried(self, server: Row, endpoint: Callable[[], Awaitable[Row]]) -> bytes:
         try:

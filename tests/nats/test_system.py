@@ -146,14 +146,43 @@ def test_answers_have_the_keys_of_a_nats_server(
     assert shapes[1] == shapes[0]
 
 
-def test_a_filter_leaves_servers_out(server: NatsServer) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        *(
+            (endpoint, body)
+            for endpoint in ("STATSZ", "VARZ", "JSZ")
+            for body in (
+                b'{"server_name":"elsewhere"}',
+                b'{"server_name":"her","exact_match":true}',
+                b'{"tags":["x"]}',
+            )
+        ),
+        ("JSZ", b'{"leader_only":true}'),
+    ],
+)
+def test_a_filter_leaves_servers_out(server: NatsServer, endpoint: str, body: bytes) -> None:
     system = User(server, "sys")
-    system.send(b"SUB none 8\r\n")
-    for body in (b'{"server_name":"elsewhere"}', b'{"server_name":"her","exact_match":true}', b'{"tags":["x"]}'):
-        system.send(b"PUB $SYS.REQ.SERVER.PING.IDZZ none %d\r\n%b\r\n" % (len(body), body))
-        system.send(b"PUB $SYS.REQ.SERVER.PING.VARZ none %d\r\n%b\r\n" % (len(body), body))
-    # What was asked behind those is answered, and they are not.
-    assert system.ask("$SYS.REQ.SERVER.PING.IDZ")["name"] == "here"
+    subject = f"$SYS.REQ.SERVER.PING.{endpoint}"
+    system.send(b"SUB none 8\r\nSUB last 9\r\nPUB %b none %d\r\n%b\r\n" % (subject.encode(), len(body), body))
+    system.send(b"PUB %b last 0\r\n\r\n" % subject.encode())
+    # What was asked behind it, of the same kind, is answered, and it is not.
+    assert system.message()[0] == "last"
+    system.close()
+
+
+@pytest.mark.parametrize("body", [b'{"server_name":"elsewhere"}', b"no JSON", b"[]"])
+def test_who_a_server_is_it_says_whatever_it_is_sent(server: NatsServer, body: bytes) -> None:
+    system = User(server, "sys")
+    assert system.ask("$SYS.REQ.SERVER.PING.IDZ", body)["name"] == "here"
+    system.close()
+
+
+def test_nobody_knows_of_jetstream_in_an_account(server: NatsServer) -> None:
+    system = User(server, "sys")
+    for account in ("A", "NOBODY"):
+        answer = system.ask(f"$SYS.REQ.ACCOUNT.{account}.JSZ", b'{"leader_only":true}')
+        assert answer["error"] == {"code": 500, "description": "jetstream not enabled"}, answer
     system.close()
 
 
