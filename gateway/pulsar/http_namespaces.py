@@ -10,6 +10,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar import scalars
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
@@ -22,43 +23,46 @@ QUOTA_TYPES: Final = ("destination_storage", "message_age")
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 MAX_ROLES: Final = 1000
+_OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
+    bool: scalars.flag,
+    int: scalars.whole,
+    float: scalars.decimal,
+}
+
+
+def _there(given: Any) -> Any:  # noqa: ANN401
+    """A body that is not there says nothing, not even 0 or false."""
+    if given is None:
+        raise RefusedError(400, "MetadataError", "there is no body")
+    return given
 
 
 def whole(what: str, least: int) -> Callable[[Any], Any]:
     def check(given: Any) -> int:  # noqa: ANN401
-        if isinstance(given, bool) or not isinstance(given, int) or abs(given) >= 1 << 62:
-            raise RefusedError(400, "MetadataError", f"{what} is a whole number")
-        if given < least:
+        found = scalars.whole(_there(given), what)
+        if found < least:
             raise precondition(f"{what} must be {least} or more")
-        return given
+        return found
 
     return check
 
 
 def _ttl(given: Any) -> int:  # noqa: ANN401
-    if isinstance(given, int) and given < 0:
+    found = scalars.whole(_there(given), "message TTL")
+    if found < 0:
         raise precondition("Invalid value for message TTL, message TTL must >= 0")
-    found: int = whole("message TTL", 0)(given)
     return found
 
 
 def _flag(given: Any) -> bool:  # noqa: ANN401
-    if not isinstance(given, bool):
-        raise RefusedError(400, "MetadataError", "the body is neither true nor false")
-    return given
+    return scalars.flag(_there(given), "the body")
 
 
 def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
     """An object of numbers, with what is so where nothing is said."""
     if not isinstance(given, dict):
         raise RefusedError(400, "MetadataError", "the body is not an object")
-    found = {}
-    for name, default in names.items():
-        value = given.get(name, default)
-        if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, int | float):
-            raise RefusedError(400, "MetadataError", f"{name} cannot be {value!r}")
-        found[name] = type(default)(value)
-    return found
+    return {name: _OF_KIND[type(default)](given.get(name, default), name) for name, default in names.items()}
 
 
 def _retention(given: Any) -> Json | None:  # noqa: ANN401
@@ -103,30 +107,29 @@ def _delayed(given: Any) -> Json:  # noqa: ANN401
 def _auto_topics(given: Any) -> Json | None:  # noqa: ANN401
     if given is None:
         return None
-    if not isinstance(given, dict) or not isinstance(given.get("allowAutoTopicCreation", False), bool):
+    if not isinstance(given, dict):
         raise RefusedError(400, "MetadataError", "the body is no autoTopicCreationOverride")
     start = "Invalid configuration for autoTopicCreationOverride. the detail is "
     kind, partitions = given.get("topicType"), given.get("defaultNumPartitions")
-    if given.get("allowAutoTopicCreation"):
+    count = None if partitions is None else scalars.whole(partitions, "defaultNumPartitions")
+    allowed = scalars.flag(given.get("allowAutoTopicCreation"), "allowAutoTopicCreation")
+    if allowed:
         if kind not in ("partitioned", "non-partitioned"):
             raise precondition(f"{start}Unknown topic type [{kind}]")
-        if kind == "partitioned" and partitions is None:
+        if kind == "partitioned" and count is None:
             raise precondition(f"{start}[defaultNumPartitions] cannot be null when the type is partitioned.")
-        if kind == "partitioned" and not (isinstance(partitions, int) and 0 < partitions <= 4096):
+        if count is not None and kind == "partitioned" and not 0 < count <= 4096:
             raise precondition(f"{start}[defaultNumPartitions] cannot be less than 1 for partition type.")
-        if kind == "non-partitioned" and partitions is not None:
+        if kind == "non-partitioned" and count is not None:
             raise precondition(
                 f"{start}[defaultNumPartitions] is not allowed to be set when the type is non-partition."
             )
-    found = {"allowAutoTopicCreation": given.get("allowAutoTopicCreation", False), "topicType": kind}
-    found["defaultNumPartitions"] = partitions
+    found = {"allowAutoTopicCreation": allowed, "topicType": kind, "defaultNumPartitions": count}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _auto_subscriptions(given: Any) -> Json | None:  # noqa: ANN401
-    return (
-        None if given is None else {"allowAutoSubscriptionCreation": _flag(given.get("allowAutoSubscriptionCreation"))}
-    )
+    return None if given is None else _numbers(given, {"allowAutoSubscriptionCreation": False})
 
 
 def _types(given: Any) -> list[str]:  # noqa: ANN401
@@ -149,7 +152,7 @@ def _inactive(given: Any) -> Json | None:  # noqa: ANN401
 
 def _strategy(given: Any) -> str:  # noqa: ANN401
     """What is no strategy is none."""
-    return given if given in STRATEGIES else "UNDEFINED"
+    return given if isinstance(given, str) and given in STRATEGIES else "UNDEFINED"
 
 
 def rate_of(given: Any) -> Json:  # noqa: ANN401

@@ -17,6 +17,7 @@ from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicErr
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
+from mq_shards.gateway.pulsar.scalars import flag, whole
 from mq_shards.gateway.pulsar.stats import Stats
 
 MAX_SHOWN_BYTES: Final = 16 << 20
@@ -150,9 +151,10 @@ class HttpSubscriptions:
         start, at = _where(given, default=core_module.EARLIEST)
         if start == core_module.AT_SEQ and isinstance(given, dict):
             incarnation = (await self._stats.position(name)).incarnation
-            if given["ledgerId"] != incarnation:
-                start, at = (core_module.LATEST if given["ledgerId"] > incarnation else core_module.EARLIEST), 0
-            elif given.get("isExcluded"):
+            ledger, _ = _id(given)
+            if ledger != incarnation:
+                start, at = (core_module.LATEST if ledger > incarnation else core_module.EARLIEST), 0
+            elif flag(given.get("isExcluded"), "isExcluded"):
                 at += 1
         await self._seek(call, name, name, start, at)
         return NO_CONTENT
@@ -207,13 +209,18 @@ def _where(given: object, default: int) -> tuple[int, int]:
         return default, 0
     if isinstance(given, str) and given in ("earliest", "latest"):
         return (core_module.EARLIEST if given == "earliest" else core_module.LATEST), 0
-    if not isinstance(given, dict) or not all(isinstance(given.get(n), int) for n in ("ledgerId", "entryId")):
-        raise RefusedError(400, "MetadataError", "the body is no message id")
-    if given["ledgerId"] < 0 or given["entryId"] < 0:
+    ledger, entry = _id(given)
+    if ledger < 0 or entry < 0:
         return core_module.EARLIEST, 0
-    if given["ledgerId"] == LATEST_ID:
+    if ledger == LATEST_ID:
         return core_module.LATEST, 0
-    return core_module.AT_SEQ, int(given["entryId"])
+    return core_module.AT_SEQ, entry
+
+
+def _id(given: object) -> tuple[int, int]:
+    if not isinstance(given, dict) or not all(given.get(name) is not None for name in ("ledgerId", "entryId")):
+        raise RefusedError(400, "MetadataError", "the body is no message id")
+    return whole(given["ledgerId"], "ledgerId"), whole(given["entryId"], "entryId")
 
 
 def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:

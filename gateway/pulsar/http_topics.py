@@ -14,6 +14,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
+from mq_shards.gateway.pulsar.scalars import whole
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 
@@ -117,9 +118,7 @@ class HttpTopics:
         properties: dict[str, str] = {}
         if isinstance(found, dict):
             properties, found = found.get("properties") or {}, found.get("partitions")
-        if isinstance(found, bool) or not isinstance(found, int) or abs(found) >= 1 << 31:
-            raise RefusedError(400, "MetadataError", "the number of partitions is not a whole number")
-        return found, properties
+        return whole(found, "the number of partitions"), properties
 
     async def _grow(self, call: Call) -> Answer:
         name = call.topic(self._control)

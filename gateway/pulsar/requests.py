@@ -13,6 +13,7 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.scalars import whole
 
 MAX_BODY_BYTES: Final = 2 << 20
 JSON: Final = {"Content-Type": "application/json"}
@@ -55,10 +56,7 @@ class Call:
         return found
 
     async def integer(self) -> int:
-        found = await self.json()
-        if isinstance(found, bool) or not isinstance(found, int) or abs(found) > 1 << 62:
-            raise RefusedError(400, "MetadataError", "the body is not a whole number")
-        return found
+        return whole(await self.json(), "the body")
 
     def flag(self, name: str, default: bool = False) -> bool:
         found = self.fields.get(name)
