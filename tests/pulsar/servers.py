@@ -37,6 +37,10 @@ class PulsarServer:
         """The process that calls itself so, as mq-worker-0."""
         return next(pid for pid in children(self.process.pid) if comm_of(pid) == comm)
 
+    def names(self) -> set[str]:
+        """Of the processes that there are now."""
+        return {comm_of(pid) for pid in children(self.process.pid)}
+
     def kill(self) -> None:
         """All of its processes at once."""
         os.killpg(self.process.pid, signal.SIGKILL)

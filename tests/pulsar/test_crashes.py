@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.wire import Wire
+from tests.pulsar.wire import Frame, Wire
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -120,3 +120,59 @@ def test_what_was_acknowledged_stays_so_over_a_killed_worker(tmp_path: Path) -> 
         wire.producer("t")
         wire.send(b"last", sequence=100)
         assert wire.message().body.message_id.entryId == 100
+
+
+def answers(wire: Wire, name: str, requests: list[int]) -> dict[int, Frame]:
+    """Of each its own, whatever it is."""
+    found: dict[int, Frame] = {}
+    while len(found) < len(requests):
+        frame = wire.until(lambda one: getattr(one.body, "request_id", None) in requests)
+        found[frame.body.request_id] = frame
+    assert {frame.name for frame in found.values()} == {name}, [str(f) for f in found.values() if f.name != name]
+    return found
+
+
+def test_a_subscribe_is_not_refused_because_its_worker_dies_and_begins_where_it_should(tmp_path: Path) -> None:
+    """The client in C++ does not come again for a consumer whose first SUBSCRIBE was refused. A reader that begins at
+    the end has missed what it was to begin with."""
+    with running(data_dir=tmp_path) as server, Wire(server.port) as wire:
+        wire.connect().producer("t")
+        wire.send(b"first")
+        first = wire.expect("send_receipt").message_id
+        start = {"ledgerId": first.ledgerId, "entryId": first.entryId}
+        requests = list(range(1000, 1060))
+        with Wire(server.port) as other:
+            other.connect()
+            for number in requests:
+                fields = {"durable": False, "start_message_id": start} if number % 2 else {"initialPosition": 1}
+                other.say(
+                    "subscribe", request_id=number, topic="t", subscription=f"s{number}", subType=0,
+                    consumer_id=number, **fields,
+                )  # fmt: skip
+                if number == 1030:
+                    os.kill(server.pid_of("mq-worker-0"), signal.SIGKILL)
+            answers(other, "success", requests)
+            other.quiet()
+            closed = {frame.body.consumer_id for frame in other.pending("close_consumer")}
+            for number in requests:
+                if number not in closed:
+                    other.flow(1, consumer=number)
+                    assert other.message(number).body.message_id.entryId == first.entryId
+        assert len(closed) < len(requests), "some were asked when it had died"
+
+
+def test_who_is_opened_when_the_worker_or_the_gateway_dies_hears_of_its_next_life() -> None:
+    """Each holds the question when it is killed."""
+    with running() as server, Wire(server.port) as wire:
+        wire.connect()
+        for name in ("mq-worker-0", "mq-gateway"):
+            pid = server.pid_of(name)
+            os.kill(pid, signal.SIGSTOP)
+            wire.say("subscribe", request_id=50, topic=name, subscription="s", subType=0, consumer_id=pid)
+            wire.say("producer", request_id=51, topic=name + "-too", producer_id=pid)
+            wire.say("ping")
+            wire.expect("pong")
+            time.sleep(0.2)  # on its way from the acceptor, perhaps by way of the gateway
+            os.kill(pid, signal.SIGKILL)
+            frames = [wire.until(lambda one, n=n: getattr(one.body, "request_id", None) == n) for n in (50, 51)]
+            assert [frame.name for frame in frames] == ["success", "producer_success"], frames

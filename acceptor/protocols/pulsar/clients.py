@@ -168,6 +168,7 @@ class Request:
     client: Client
     body: Message
     answered: bool = False
+    tries: int = 0  # that came to nothing since a worker died
 
     def reply(self, name: str, **fields: object) -> None:
         """Its answer, to which the request's number is added."""

@@ -54,6 +54,7 @@ MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
 TELL_NS: Final = 100_000_000
+MAX_TRIES: Final = 8  # of a SUBSCRIBE whose worker dies while it is asked
 
 # struct consumer_wish, csrc/acceptor/protocols/pulsar/pulsar_consumer.c
 _WISH: Final = struct.Struct("=IiQII")
@@ -137,11 +138,7 @@ class Consumers:
             earliest = body.initialPosition == EARLIEST
             self._subscribe(request, topic, Start(lib.START_EARLIEST if earliest else lib.START_LATEST))
         elif body.HasField("start_message_id"):
-            # An id means a place only beside the topic's incarnation.
-            request.ask(
-                lib.MSG_POSITION, topic, lambda answer: self._subscribe_at(request, topic, answer),
-                topic=self._desk.engine.bind(topic.core.encode()),
-            )  # fmt: skip
+            self._look_for_place(request, topic)
         elif body.start_message_rollback_duration_sec:
             since_ns = time.time_ns() - body.start_message_rollback_duration_sec * SECOND
             self._subscribe(request, topic, Start(lib.START_TIME, max(since_ns, 0)))
@@ -164,7 +161,20 @@ class Consumers:
             client.subscribed.clear()
         client.subscribed[key] = since_s, count + 1
 
+    def _look_for_place(self, request: Request, topic: TopicName) -> None:
+        """An id means a place only beside the topic's incarnation."""
+        request.ask(
+            lib.MSG_POSITION, topic, lambda answer: self._subscribe_at(request, topic, answer),
+            topic=self._desk.engine.bind(topic.core.encode()),
+        )  # fmt: skip
+
     def _subscribe_at(self, request: Request, topic: TopicName, answer: Answer) -> None:
+        if answer.status == engine.FAILED:  # its worker died: without knowing it would begin at the end
+            if _may_try_again(request):
+                self._look_for_place(request, topic)
+            else:
+                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+            return
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
         self._subscribe(request, topic, start_at(request.body.start_message_id, incarnation))
 
@@ -220,6 +230,11 @@ class Consumers:
             self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
+        # Its worker died, and knows of no consumer when it is back. To refuse it would do as well, but for clients in
+        # C++, which do not come again when the first SUBSCRIBE of a consumer is refused.
+        if answer.status in (engine.OK, engine.FAILED) and _may_try_again(request):
+            self._subscribe(request, consumer.topic, start, may_look=may_look)
+            return
         acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
         own = self._liveness.is_here(acceptor) and conn == client.conn
         if may_look and answer.status == engine.FULL and answer.id and not own:
@@ -315,6 +330,9 @@ class Consumers:
         name = consumer.topic.core.encode()
 
         def counted(answer: Answer) -> None:
+            if answer.status == engine.FAILED:  # who else is there will come again
+                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+                return
             others = _consumers_in(answer.body, consumer.subscription) - 1 if answer.status == engine.OK else 0
             if others > 0 and not request.body.force:
                 request.fail(METADATA_ERROR, "Unconnected or shared consumer attempting to unsubscribe")
@@ -404,6 +422,11 @@ class Consumers:
             lib.MSG_POSITION, consumer.topic, heard, topic=self._desk.engine.bind(consumer.topic.core.encode()),
             body=consumer.subscription.encode(),
         )  # fmt: skip
+
+
+def _may_try_again(request: Request) -> bool:
+    request.tries += 1
+    return request.tries < MAX_TRIES
 
 
 def _check(body: Message) -> None:

@@ -152,9 +152,8 @@ class Topics:
         wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
 
         def ask() -> None:
-            self._catalog.ask(
-                "open", heard, again=False, topic=str(topic), create=create, **wanted, **who(request.client)
-            )
+            # Again: what it makes is made once. Clients in C++ give up a consumer whose first SUBSCRIBE is refused.
+            self._catalog.ask("open", heard, topic=str(topic), create=create, **wanted, **who(request.client))
 
         waiting = self._opening.setdefault(key, deque())
         waiting.append(_Opening(ask, said))
