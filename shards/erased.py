@@ -13,6 +13,7 @@ segments it is to be rid of.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ VERSION: Final = 1
 NAME: Final = "erased.json"
 SEGMENTS: Final = "erased-segments.json"
 MAX_TOPICS: Final = 65536
+
+log = logging.getLogger(__name__)
 
 
 class ErasedError(Exception):
@@ -109,4 +112,6 @@ class ErasedSegments:
         try:
             self.last, self.error = load_segments(self.data_dir), ""
         except ErasedError as error:
+            if str(error) != self.error:
+                log.error("%s", error)
             self.error = str(error)

@@ -426,7 +426,8 @@ class Worker:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
         self._look_at_readers()
-        self._look_at_erased()
+        if self._erased is not None:
+            self._erased.refresh()
         some = len(self._own) if self._disk_full else min(self._tidied_at_once, len(self._own))
         for n in range(self._next_to_tidy, self._next_to_tidy + some):
             busy |= self._tidy_shard(self._own[n % len(self._own)])
@@ -435,14 +436,6 @@ class Worker:
             self._next_to_tidy = 0
             lib.worker_retry_segments(self._worker)
         return busy
-
-    def _look_at_erased(self) -> None:
-        if self._erased is None:
-            return
-        error = self._erased.error
-        self._erased.refresh()
-        if self._erased.error and self._erased.error != error:
-            log.error("%s", self._erased.error)
 
     def _look_at_readers(self) -> None:
         if self._unread is None:
