@@ -197,14 +197,16 @@ def test_the_handshake_may_come_first(kind: int, certificates: Certificates, tmp
 
 
 def test_the_handshake_may_come_first_or_later(kind: int, certificates: Certificates, tmp_path: Path) -> None:
-    with tls_server_first(kind, certificates, tmp_path, "150ms") as server:
+    """How late INFO comes is measured, since a test that is not given the processor can only find it later still."""
+    with tls_server_first(kind, certificates, tmp_path, "1s") as server:
         with client(server) as raw:
             raw.encrypt(certificates.context())
             assert raw.info()["tls_required"]
             raw.pings()
+        began = time.monotonic()
         with client(server) as raw:
-            assert raw.is_silent_for(0.05)
             assert raw.info()["tls_required"]
+            assert time.monotonic() - began > 0.9
             raw.encrypt(certificates.context())
             raw.pings()
 
