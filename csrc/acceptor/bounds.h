@@ -101,8 +101,11 @@
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
-/* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. */
-#define TRIM_BYTES ((size_t)32 << 20)
+/* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. And so
+ * is, looked at so often, what is kept for nobody: when it is so much, and twice what is in use. */
+#define TRIM_BYTES      ((size_t)32 << 20)
+#define IDLE_TRIM_BYTES ((size_t)8 << 20)
+#define IDLE_TRIM_NS    5000000000u
 
 /* When so much has been sent in a turn, the connections that come then are sent little each, the rest in the next turns: many that
  * are owed much do not keep the others waiting. */

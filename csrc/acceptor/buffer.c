@@ -113,6 +113,13 @@ void blocks_trim(struct blocks *blocks) {
     blocks->freed_bytes = 0;
 }
 
+size_t blocks_idle_bytes(const struct blocks *blocks) {
+    size_t idle = blocks->freed_bytes;
+    for (uint32_t size = 0; size < PIECE_SIZES; size++) idle += blocks->kept[size] * SIZES[size].bytes;
+    for (uint32_t i = 0; i < blocks->mapped_count; i++) idle += blocks->mapped[i].bytes;
+    return idle;
+}
+
 void buffer_release(struct blocks *blocks, struct buffer *buffer) {
     bytes_give(blocks, buffer->bytes, buffer->capacity);
     *buffer = (struct buffer){0};

@@ -40,6 +40,8 @@ size_t bytes_room(size_t bytes);
 
 /* The pools' own go back to the system, and what the heap has free; to be called now and then when little is taken. */
 void blocks_trim(struct blocks *blocks);
+/* What that would give back, at most. */
+size_t blocks_idle_bytes(const struct blocks *blocks);
 void blocks_close(struct blocks *blocks);
 
 struct buffer {

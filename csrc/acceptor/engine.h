@@ -154,6 +154,7 @@ struct acceptor {
     const void *overdraft_lent;      /* what that had received, and goes to a worker yet */
     bool room_is_back;               /* since it was looked who waits for it */
     uint64_t next_sweep_ns;
+    uint64_t next_trim_ns; /* when it is looked what is kept for nobody */
 
     uint32_t max_connections;
     struct heap timers; /* connections, by when they are to be looked at */

@@ -130,4 +130,9 @@ void room_look(struct acceptor *a) {
         sweep(a, begins);
     }
     if (a->blocks.freed_bytes >= TRIM_BYTES && a->blocks.taken_bytes < TRIM_BYTES) blocks_trim(&a->blocks);
+    if (a->now_ns >= a->next_trim_ns) {
+        a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
+        size_t idle = blocks_idle_bytes(&a->blocks);
+        if (idle >= IDLE_TRIM_BYTES && idle / 2 >= a->blocks.taken_bytes) blocks_trim(&a->blocks);
+    }
 }
