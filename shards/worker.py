@@ -671,13 +671,8 @@ def _damage(place: Any) -> Message:  # noqa: ANN401
     else:
         what = f"{place.until - place.offset} bytes are" if place.offset else "the header is"
         reason = f"{what} damaged; what is whole after that is served"
-    return {
-        "shard": place.shard,
-        "segment": place.segment,
-        "offset": place.offset,
-        "torn": torn,
-        "reason": reason,
-    }
+    where = {"shard": place.shard, "segment": place.segment, "offset": place.offset}
+    return {**where, "torn": torn, "reason": reason}
 
 
 def main(control: Control) -> None:
