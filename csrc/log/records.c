@@ -13,16 +13,19 @@ struct short_attributes {
 
 enum { MS_NS = 1000000, WITHOUT_DELAY = offsetof(struct short_attributes, delay_ms) };
 
-static bool is_short(uint64_t ns) {
-    return ns % MS_NS == 0 && ns / MS_NS <= UINT32_MAX;
+/* False: they are more, or no whole ones. */
+static inline bool to_ms(uint64_t ns, uint32_t *ms) {
+    const uint64_t whole = ns / MS_NS;
+    *ms = (uint32_t)whole;
+    return whole <= UINT32_MAX && whole * MS_NS == ns;
 }
 
 uint8_t publish_attributes_pack(const struct publish_attributes *a, void *out) {
-    if (!is_short(a->ttr_ns) || !is_short(a->delay_ns)) {
+    struct short_attributes brief = {.pri = a->pri};
+    if (!to_ms(a->ttr_ns, &brief.ttr_ms) || (a->delay_ns && !to_ms(a->delay_ns, &brief.delay_ms))) {
         memcpy(out, a, sizeof *a);
         return sizeof *a;
     }
-    struct short_attributes brief = {a->pri, (uint32_t)(a->ttr_ns / MS_NS), (uint32_t)(a->delay_ns / MS_NS)};
     memcpy(out, &brief, sizeof brief);
     return a->delay_ns ? sizeof brief : WITHOUT_DELAY;
 }

@@ -199,13 +199,13 @@ void ring_producer_break(struct ring_producer *producer) {
 
 /* Half as much again as there has to be, so that it is not looked for by each record. */
 void ring_fetch(struct ring_producer *producer) {
-    const uint8_t *data = producer->data;
-    const uint64_t mask = producer->data_bytes - 1, limit = producer->head + producer->data_bytes;
+    const uint64_t limit = producer->head + producer->data_bytes;
     uint64_t until = producer->tail + RING_FETCH_BYTES + RING_FETCH_BYTES / 2, at = producer->fetched;
     if (until > limit) until = limit;
     if (at < producer->tail) at = producer->tail & ~(uint64_t)(RING_LINE_BYTES - 1);
-    for (; at < until; at += RING_LINE_BYTES) {
-        const uint8_t *line = data + (at & mask);
+    /* As the data is mapped twice the lines lie one behind the other. */
+    for (const uint8_t *line = producer->data + (at & (producer->data_bytes - 1)); at < until;
+         at += RING_LINE_BYTES, line += RING_LINE_BYTES) {
 #ifdef __x86_64__
         /* For processors that might not know it the builtin fetches to read; those do nothing here. */
         __asm__ volatile("prefetchw %0" : : "m"(*line));
