@@ -8,7 +8,10 @@ Only what Spark documents by its own files is looked at: version 1 of that log, 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,7 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.shards import durable
 
 VERSION: Final = "v1"
+LOCKS: Final = {"_checkpoint": "_lock", "storage": ".lock"}  # beside these: archive.only_one, Project.lock
 MOVED: Final = "moved"  # where what was replaced is kept
 
 
@@ -57,11 +61,37 @@ class Checkpoint:
     def move(self, source: int, offset: Json) -> Path:
         """The next micro-batch begins there. What it replaces is kept at the path that is returned. Of a query that is
         stopped, between two micro-batches. Raises OptionError."""
+        with self.movable():
+            return self._replace(source, offset)
+
+    @contextlib.contextmanager
+    def movable(self) -> Iterator[None]:
+        """Nobody begins a job of ours with it meanwhile. Of another's query only what it has begun tells that it runs.
+        Raises OptionError."""
+        with contextlib.ExitStack() as held:
+            for path in self._locks():
+                lock = held.enter_context(path.open("a"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise OptionError(f"a job is at work in {path.parent}: stop it first") from None
+            self._check_settled()
+            yield
+
+    def _locks(self) -> list[Path]:
+        """Of the archive or the project that it is in: those that their jobs hold."""
+        here = self.directory.resolve()
+        beside = [path.with_name(LOCKS[path.name]) for path in (here, *here.parents) if path.name in LOCKS]
+        return [path for path in beside if path.is_file()]
+
+    def _check_settled(self) -> None:
         if self.begun != self.done:
             raise OptionError(
                 f"micro-batch {self.begun} was begun and is not done: what it reads is settled. Start the query, "
                 "until it has done it, and stop it again"
             )
+
+    def _replace(self, source: int, offset: Json) -> Path:
         path = self.directory / "offsets" / str(self.done)
         lines = self._lines(self.done)
         kept = self.directory / MOVED / f"{self.done}-{time.time_ns()}"

@@ -16,7 +16,7 @@ import orjson
 from mq_shards.pipeline import identity
 from mq_shards.pipeline.checkpoint import Checkpoint, Position
 from mq_shards.pipeline.offsets import Offset
-from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, AtTime, Bound, OptionError, ReadOptions, names_of
+from mq_shards.pipeline.options import AtSeq, AtTime, Bound, OptionError, ReadOptions, names_of, parse_bound
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 
@@ -30,10 +30,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topics", metavar="T,...", help="only these topics (default: all of the query)")
     command.add_argument("--source", type=int, metavar="N", help="of a query with several: which of its sources")
     where = command.add_mutually_exclusive_group()
-    to = "a seq, earliest, or latest: there the query, which is stopped, is to go on"
+    to = "a seq, earliest, latest, or JSON of these by topic: there the query, which is stopped, is to go on"
     where.add_argument("--move-to", metavar="SEQ", help=to)
-    time = "the same, with the first message from that time on (ms since 1970)"
+    time = "the same, with the first message from that time on (ms since 1970, or JSON by topic)"
     where.add_argument("--move-to-time", metavar="MS", help=time)
+    command.add_argument("--dry-run", action="store_true", help="show where it would be moved to, and move nothing")
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
@@ -48,14 +49,20 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     ))  # fmt: skip
     try:
         streams = connected.streams()
-        bound = _bound(options)
+        names, bound = _names(options), _bound(options)
         if bound is not None:
             position = _chosen(positions, options.source)
-            moved = _moved(position, bound, _names(options), streams, connected)
-            kept = checkpoint.move(position.source, moved)
-            print(f"moved; what was there is kept in {kept}", file=sys.stderr)
-            positions = checkpoint.positions()
-        rows = [row for position in positions for row in _rows(position, _names(options), streams, connected)]
+            moved = _moved(position, bound, names, streams, connected)
+            if options.dry_run:
+                with checkpoint.movable():
+                    pass
+                print("this is where it would be; nothing is moved", file=sys.stderr)
+                positions = [replace(position, offset=moved)]
+            else:
+                kept = checkpoint.move(position.source, moved)
+                print(f"moved; what was there is kept in {kept}", file=sys.stderr)
+                positions = checkpoint.positions()
+        rows = [row for position in positions for row in _rows(position, names, streams, connected)]
     finally:
         connected.close()
     if options.json:
@@ -70,16 +77,17 @@ def _names(options: argparse.Namespace) -> frozenset[str] | None:
 
 
 def _bound(options: argparse.Namespace) -> Bound | None:
+    """Of one topic or more in JSON, the others stay where they are."""
+    found: Bound | None = None
     if options.move_to_time is not None:
-        if not options.move_to_time.isdecimal():
-            raise OptionError(f"--move-to-time: {options.move_to_time!r} is no number of milliseconds since 1970")
-        return AtTime(all=int(options.move_to_time), or_latest=True)
-    if options.move_to is None:
-        return None
-    words = {"earliest": EARLIEST, "latest": LATEST}
-    if options.move_to not in words and not options.move_to.isdecimal():
-        raise OptionError(f"--move-to: {options.move_to!r} is no seq, nor earliest or latest")
-    return AtSeq(words.get(options.move_to) or int(options.move_to))
+        found = parse_bound("--move-to-time", options.move_to_time, AtTime)
+    elif options.move_to is not None:
+        found = parse_bound("--move-to", options.move_to, AtSeq)
+    elif options.dry_run:
+        raise OptionError("--dry-run: of what? --move-to or --move-to-time says where the query is to go on")
+    if found is not None and found.by_topic is not None and options.topics is not None:
+        raise OptionError("--topics: the JSON says already which topics are meant")
+    return found
 
 
 def _chosen(positions: Sequence[Position], source: int | None) -> Position:
@@ -94,10 +102,11 @@ def _moved(
     position: Position, bound: Bound, names: frozenset[str] | None, streams: Mapping[Key, Stream], brokers: Brokers
 ) -> dict[str, object]:
     offset = Offset.decode(position.offset, brokers.by_id)
+    names = names if bound.by_topic is None else frozenset(bound.by_topic)
     meant = {key: streams[key] for key in offset.seqs if key in streams and (names is None or key.topic in names)}
     unknown = (names or frozenset()) - {key.topic for key in meant}
     if unknown:
-        raise OptionError(f"--topics: the query, or its brokers, have no {', '.join(sorted(unknown))}")
+        raise OptionError(f"the query, or its brokers, have no {', '.join(sorted(unknown))}")
     seqs = places("--move-to", bound, meant, brokers)
     for key, seq in seqs.items():
         topic = meant[key].topic

@@ -288,6 +288,20 @@ def _bound(given: Mapping[str, str], which: str, default: Bound) -> Bound:
     return AtSeq(word) if word is not None else AtSeq(by_topic=_by_topic(name, text, _WORDS, EARLIEST))
 
 
+def parse_bound(name: str, text: str, kind: type[Bound]) -> Bound:
+    """A number, or a word where it is of seqs, for all topics; or JSON of these by topic. Raises OptionError."""
+    words = _WORDS if kind is AtSeq else {}
+    number = words.get(text.strip().lower(), int(text) if text.strip().isdecimal() else None)
+    if number is None and not text.lstrip().startswith("{"):
+        expected = "no seq, nor earliest or latest" if kind is AtSeq else "no number of milliseconds since 1970"
+        raise OptionError(f"{name}: {text!r} is {expected}, nor JSON of these by topic")
+    if kind is AtTime:
+        by_time = None if number is not None else _by_topic(name, text, {}, 0)
+        return AtTime(all=number or 0, by_topic=by_time, or_latest=True)
+    by_seq = None if number is not None else _by_topic(name, text, _WORDS, EARLIEST)
+    return AtSeq(all=EARLIEST if number is None else number, by_topic=by_seq)
+
+
 def _milliseconds(name: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise OptionError(f"{name}: {text!r} is no number of milliseconds since 1970")

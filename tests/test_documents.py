@@ -175,7 +175,7 @@ def test_flags_of_jobs_are_there(line: Line) -> None:
     pytest.importorskip("pyspark")
     from mq_shards.pipeline import command as jobs
 
-    (job,) = set(re.findall(r"[a-z]+", line.text.split("#")[0])) & jobs.JOBS.keys() or {""}
+    (job,) = set(re.findall(r"[a-z-]+", line.text.split("#")[0])) & jobs.JOBS.keys() or {""}
     parser = argparse.ArgumentParser()
     jobs._add_common_arguments(parser)
     if job:

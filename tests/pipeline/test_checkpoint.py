@@ -3,6 +3,7 @@ written here as Spark writes them; test_spark_stream.py has one of Spark's own."
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 
@@ -70,6 +71,9 @@ def test_it_says_where_a_query_is_and_how_far_behind(
         (("--move-to", "1"), (), {"a": 1, "b": 1}),
         (("--move-to", "3"), ("--topics", "a"), {"a": 3, "b": 2}),
         (("--move-to-time", "4000"), ("--topics", "a"), {"a": 4, "b": 2}),
+        (("--move-to", '{"a": 3, "b": "earliest"}'), (), {"a": 3, "b": 0}),
+        (("--move-to", '{"a": "latest"}'), (), {"a": 8, "b": 2}),
+        (("--move-to-time", '{"a": 4000, "b": 1000}'), (), {"a": 4, "b": 1}),
     ],
 )
 def test_a_moved_query_reads_from_there(
@@ -117,6 +121,12 @@ def test_a_query_that_is_moved_back_over_gaps_of_compaction_finds_no_loss(
         (("--move-to", "latest", "--topics", "a,c"), "have no c"),
         (("--move-to", "latest", "--source", "0"), "which of the query's sources is meant: 1"),
         (("--move-to-time", "-1"), "is no number of milliseconds"),
+        (("--move-to", '{"a": 1, "c": 2}'), "have no c"),
+        (("--move-to", '{"a": 9}'), "has messages 0 to 7, not 9"),
+        (("--move-to", '{"a": "soon"}'), "JSON by topic"),
+        (("--move-to-time", '{"a": "latest"}'), "JSON by topic"),
+        (("--move-to", '{"a": 1}', "--topics", "a"), "says already which topics"),
+        (("--dry-run",), "--dry-run: of what?"),
     ],
 )
 def test_what_cannot_be_moved_is_said_and_nothing_is_changed(
@@ -133,6 +143,46 @@ def test_what_cannot_be_moved_is_said_and_nothing_is_changed(
     assert said in capsys.readouterr().err
     assert (tmp_path / "offsets" / "0").read_bytes() == before
     assert not (tmp_path / "moved").exists()
+
+
+def test_a_dry_run_shows_where_a_query_would_be_and_moves_nothing(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, played)
+    before = sorted((path, path.is_file() and path.read_bytes()) for path in tmp_path.rglob("*"))
+    assert offsets(gateway, tmp_path, "--move-to", '{"a": 3}', "--dry-run", "--json") == 0
+    said = capsys.readouterr()
+    assert [(row["topic"], row["next seq"], row["behind"]) for row in json.loads(said.out)] == [
+        ("a", 3, 5),
+        ("b", 2, 0),
+    ]
+    assert "nothing is moved" in said.err
+    assert sorted((path, path.is_file() and path.read_bytes()) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_says_what_a_move_would_be_refused_for(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = Driver(played, {"brokers": gateway.address})
+    assert driver.begin()
+    write(tmp_path, played, begun=1)
+    assert offsets(gateway, tmp_path, "--move-to", "earliest", "--dry-run") == 1
+    assert "micro-batch 1 was begun and is not done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("lock", "checkpoint"), [("_lock", "_checkpoint"), (".lock", "storage/raw_messages/0")])
+def test_a_query_of_a_job_that_is_at_work_is_not_moved(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str], lock: str, checkpoint: str
+) -> None:
+    directory = tmp_path / checkpoint
+    write(directory, played)
+    with (tmp_path / lock).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for more in ((), ("--dry-run",)):
+            assert offsets(gateway, directory, "--move-to", "earliest", *more) == 1
+            assert f"a job is at work in {tmp_path}: stop it first" in capsys.readouterr().err
+        assert offsets(gateway, directory) == 0, "it is shown all the same"
+    assert offsets(gateway, directory, "--move-to", "earliest") == 0
 
 
 def test_a_query_in_the_midst_of_a_micro_batch_is_not_moved(
