@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ enum {
     ACCOUNTS = 3,
     SAID = 4096,
     SUBJECT_BYTES = 256,
+    HEADER_BYTES = 256,
     MAX_PAYLOAD = 5000,
     MAX_PENDING = 40000,
     MAX_LINE = 1000,
@@ -68,6 +70,7 @@ struct nats_client {
 struct said {
     char subject[SUBJECT_BYTES];
     uint32_t account, bytes;
+    bool is_traced; /* and for nobody */
 };
 
 static struct acceptor *acceptors[ACCEPTORS];
@@ -208,6 +211,7 @@ static void take_payload(struct nats_client *c, struct wanted *w, const char *su
     for (size_t i = 7; i < bytes; i++) assert(payload[i] == 'a' + which % 26 && "whole, and nothing else");
     if (c->crooked || !w) return;
     assert(s->account == c->account && "accounts do not see each other");
+    assert(!s->is_traced && "what is only traced is for nobody");
     assert(w->used && matches(w->pattern, subject) && "somebody wanted it");
     w->heard += which == looked_for;
     count_delivered(w);
@@ -516,6 +520,75 @@ static void subscribe(struct nats_client *c) {
     strcpy(w->queue, queue);
 }
 
+/* --- headers ------------------------------------------------------------------------------------------------------ */
+
+/* Lines that a message's journey is asked for by, right, wrong and nearly right. */
+static size_t some_header(char out[HEADER_BYTES]) {
+    static const char *const lines[] = {
+        "A: b\r\n",
+        "Nats-Trace-Dest: t\r\n",
+        "Nats-Trace-Dest:t\n",
+        "Nats-Trace-Dest: \t trace disabled \r\n",
+        "Nats-Trace-Dest: \r\n",
+        "Nats-Trace-Dest\r\n",
+        "nats-trace-dest: t\r\n",
+        "Nats-Trace-Only: true\r\n",
+        "Nats-Trace-Only: \tON\t\r\n",
+        "Nats-Trace-Only:1\n",
+        "Nats-Trace-Only: no\r\n",
+        "Nats-Trace-Only:\r\n",
+        "Nats-Trace-Only: t",
+        "Nats-Trace-",
+        "N",
+        ":\r\n",
+        "\r\n",
+    };
+    size_t at = (size_t)sprintf(out, "%s", pick(12) ? "NATS/1.0\r\n" : "NATS/1.0 200\r\n");
+    for (uint32_t n = pick(5); n > 0; n--)
+        at += (size_t)sprintf(out + at, "%s", lines[pick(sizeof lines / sizeof *lines)]);
+    if (pick(8)) at += (size_t)sprintf(out + at, "\r\n");
+    if (pick(12) == 0) out[pick((uint32_t)at)] = (char)byte();
+    if (pick(12) == 0) at = 1 + pick((uint32_t)at);
+    /* This is how a client is told of nobody. */
+    if (at >= 12 && !memcmp(out, "NATS/1.0 503", 12)) out[9] = '2';
+    return at;
+}
+
+static bool line_begins(const char *line, const char *end, const char *with) {
+    return (size_t)(end - line) >= strlen(with) && !memcmp(line, with, strlen(with));
+}
+
+/* The value of the first line of that name that has one, without blanks; false if there is none. */
+static bool header_value(const char *at, const char *end, const char *name, char value[HEADER_BYTES]) {
+    for (const char *line = at; line < end;) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        if (!newline) return false;
+        const char *stop = newline > line && newline[-1] == '\r' ? newline - 1 : newline, *colon = line + strlen(name);
+        bool is_it = line_begins(line, stop, name) && colon < stop && *colon == ':';
+        line = newline + 1;
+        if (!is_it) continue;
+        for (colon++; colon < stop && strchr(" \t", *colon) && *colon; colon++) continue;
+        while (stop > colon && strchr(" \t", stop[-1]) && stop[-1]) stop--;
+        if (stop == colon) continue;
+        memcpy(value, colon, (size_t)(stop - colon));
+        value[stop - colon] = 0;
+        /* With a zero byte in it it is no word. */
+        if (strlen(value) < (size_t)(stop - colon)) strcpy(value, "?");
+        return true;
+    }
+    return false;
+}
+
+/* As nats-server reads it: what is to be traced, and to be delivered to nobody. */
+static bool is_only_traced(const char *header, size_t bytes) {
+    char value[HEADER_BYTES];
+    const char *end = header + bytes;
+    if (!line_begins(header, end, "NATS/1.0\r\n")) return false;
+    if (!header_value(header + 10, end, "Nats-Trace-Dest", value) || !strcmp(value, "trace disabled")) return false;
+    if (!header_value(header + 10, end, "Nats-Trace-Only", value)) return false;
+    return !strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "on");
+}
+
 /* How many have come is known only when nothing is on its way. */
 static void unsubscribe(struct nats_client *c) {
     run_until_quiet();
@@ -535,7 +608,7 @@ static void unsubscribe(struct nats_client *c) {
 }
 
 static uint32_t publish_to(struct nats_client *c, const char *subject, const char *reply) {
-    static const uint32_t sizes[] = {0, 0, 1, 20, 200, 1000, MAX_PAYLOAD - 50};
+    static const uint32_t sizes[] = {0, 0, 1, 20, 200, 1000, MAX_PAYLOAD - 7 - HEADER_BYTES};
     uint32_t which = said_count++, size = 7 + sizes[pick(sizeof sizes / sizeof *sizes)];
     char payload[MAX_PAYLOAD + 10];
     bool headers = (c->flags & NATS_HEADERS) != 0 && pick(3) == 0;
@@ -546,11 +619,13 @@ static uint32_t publish_to(struct nats_client *c, const char *subject, const cha
     char head[16];
     snprintf(head, sizeof head, "%c%06u", c->crooked ? '!' : '#', which % 1000000);
     memcpy(payload, head, 7);
-    static const char header[] = "NATS/1.0\r\nA: b\r\n\r\n";
-    if (headers)
-        remote_say(&c->remote, "HPUB %s %s %zu %zu\r\n%s", subject, reply, sizeof header - 1, sizeof header - 1 + size,
-                   header);
-    else
+    char header[HEADER_BYTES];
+    if (headers) {
+        size_t header_bytes = some_header(header);
+        s->is_traced = is_only_traced(header, header_bytes);
+        remote_say(&c->remote, "HPUB %s %s %zu %zu\r\n", subject, reply, header_bytes, header_bytes + size);
+        bytes_add(&c->remote.unsent, header, header_bytes);
+    } else
         remote_say(&c->remote, "PUB %s %s %u\r\n", subject, reply, size);
     bytes_add(&c->remote.unsent, payload, size);
     bytes_add(&c->remote.unsent, "\r\n", 2);
@@ -676,7 +751,8 @@ static void publish_alone(void) {
     /* What was wanted when it was said; `used` stays while it is looked at. */
     bool plain = false, own_reply = false, others = made_up_wants[from->account], own_queue = false;
     for (uint32_t i = 0; i < CLIENTS; i++) others |= clients[i].remote.fd >= 0 && clients[i].crooked;
-    (void)publish_to(from, subject, reply);
+    uint32_t which = publish_to(from, subject, reply);
+    bool is_traced = said[which % SAID].is_traced;
     for (uint32_t turns = 0, quiet = 0; quiet < 4; turns++) {
         assert(turns < UNTIL_QUIET);
         quiet = take_turns() ? 0 : quiet + 1;
@@ -692,12 +768,13 @@ static void publish_alone(void) {
                 own_queue |= may;
                 continue;
             }
-            assert((c->remote.fd < 0 || w->heard == may) && "all who want it get it, once");
+            assert((c->remote.fd < 0 || w->heard == (may && !is_traced)) && "all who want it get it, once");
             plain |= may;
         }
     }
-    for (uint32_t q = 0; q < 3; q++) check_group(from, (const char *const[]){"q0", "q1", "q2"}[q], subject, others);
-    if (from->remote.fd >= 0 && !others) {
+    for (uint32_t q = 0; q < 3; q++)
+        check_group(from, (const char *const[]){"q0", "q1", "q2"}[q], subject, others || is_traced);
+    if (from->remote.fd >= 0 && !others && !is_traced) {
         bool told = (from->flags & NATS_NO_RESPONDERS) != 0 && reply[0] && !plain && !own_queue && own_reply;
         assert(from->told_of_nobody - nobody_before == told && "who asks nobody is told so");
     }
@@ -740,9 +817,9 @@ static void keep_promises(void) {
     trace("client %zu is promised %s by client %zu", (size_t)(to - clients), subject, (size_t)(from - clients));
     if (!await_pong(to)) return;
     look_for(said_count);
-    (void)publish_to(from, subject, "");
+    uint32_t which = publish_to(from, subject, "");
     if (!await_pong(from) || !await_pong(to)) return;
-    assert(w->heard == 1 && "PONG was a promise");
+    assert(w->heard == !said[which % SAID].is_traced && "PONG was a promise");
 }
 
 /* --- a script ----------------------------------------------------------------------------------------------------- */

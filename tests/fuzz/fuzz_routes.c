@@ -1,8 +1,10 @@
-/* Scripts of bytes against routes: three servers with clients, connections between them that come and go, and a peer that is
- * made up and says what it likes; some of them compressed. Everything runs in this process, one turn at a time, so a script does the same each time.
+/* Scripts of bytes against routes and leaf nodes: three servers with clients, connections between them that come and go, a leaf
+ * node of one of them, and a peer that is made up, a server, a leaf node or a hub, and says what it likes; some of them
+ * compressed. Everything runs in this process, one turn at a time, so a script does the same each time.
  *
  * What is looked for: assertions, and what the sanitizers see; and, when nothing is on its way, that a message comes
- *   - once to all who want it alone, at the server where it is published and at those that have a route to that
+ *   - once to all who want it alone, at the server where it is published, at those that have a route to that, and
+ *     from one side to the other of the leaf node's connection
  *   - to one of each group that has members there, and to nobody twice
  * so that what servers know of each other's interest is right after any order of subscribing, leaving and breaking.
  */
@@ -21,7 +23,17 @@
 #include "script.h"
 #include "world.h"
 
-enum { SERVERS = 3, CLIENTS = 7, SIDS = 5, QUEUES = 2, MAX_PENDING = 30000, MAX_SIZE = 4000, THIRD = 3 };
+enum {
+    CLUSTER = 3,
+    EDGE = CLUSTER,
+    SERVERS = 4,
+    CLIENTS = 9,
+    SIDS = 5,
+    QUEUES = 2,
+    MAX_PENDING = 30000,
+    MAX_SIZE = 4000,
+    THIRD = 3
+};
 
 struct wanted {
     char pattern[16], queue[4]; /* no pattern: it is not there */
@@ -38,10 +50,12 @@ static struct acceptor *servers[SERVERS];
 static int wakes[SERVERS];
 static struct heard_client clients[CLIENTS];
 static uint32_t routes[SERVERS][SERVERS]; /* the number of the connection at the one to the other; 0: none */
+static uint32_t edge_account;             /* that the leaf node shares with its hub */
 static struct remote intruder;
 static uint32_t intruder_at, looked_for;
 static bool intruder_wants, intruder_began;
 static struct bytes intruder_says;
+static enum { A_SERVER, A_LEAF_NODE, A_HUB } intruder_is;
 static enum s2_level compressed[SERVERS][SERVERS]; /* S2_NONE: not at all; also of the one who is made up, */
 static enum s2_level intruder_compresses;          /* ... as is the one who comes next */
 static bool tells_origins;                         /* ... that it names clusters of leaf nodes */
@@ -89,6 +103,21 @@ static void join(uint32_t conn) {
     (void)say_of(conn, "join", flags | (uint64_t)1 << 32, joins_as ? accounts[joins_as - 1] : "");
 }
 
+/* A leaf node's connection, at either end; each end is told by what subject circles are found. */
+static void join_leaf(uint32_t conn) {
+    char what[64];
+    uint32_t here = 0;
+    bool is_ours = false;
+    while (servers[here] != world.acceptor) here++;
+    for (uint32_t other = 0; other < SERVERS; other++) is_ours |= routes[here][other] == conn;
+    if (is_ours ? here == EDGE : intruder_is == A_HUB) (void)say_of(conn, "solicited", 0, "");
+    if (agreed(conn) != S2_NONE) (void)acceptor_compress(world.acceptor, conn, agreed(conn));
+    const char *cluster = is_ours ? (here == EDGE ? "main" : "edge") : tells_origins ? "o" : "";
+    uint32_t account = is_ours ? edge_account : joins_as ? joins_as : 1;
+    snprintf(what, sizeof what, "$LDS.%u %s %s", here, cluster, accounts[account - 1]);
+    (void)say_of(conn, "join", ROUTE_HEADERS, what);
+}
+
 static void handle(const struct upcall *u) {
     static const char info[] = "INFO {\"max_payload\":1000000} \r\n";
     if (u->kind == UPCALL_CLOSED) {
@@ -98,9 +127,12 @@ static void handle(const struct upcall *u) {
         return;
     }
     assert(u->kind == UPCALL_COMMAND);
-    bool is_route = u->protocol == acceptor_protocol("nats-route"), is_new = u->bytes_count == 0;
+    bool is_leaf = u->protocol == acceptor_protocol("nats-leaf"), is_new = u->bytes_count == 0;
+    bool is_route = is_leaf || u->protocol == acceptor_protocol("nats-route");
     unsigned account = 1;
-    if (is_route && is_new) {
+    if (is_leaf && is_new) {
+        join_leaf(u->conn);
+    } else if (is_route && is_new) {
         join(u->conn);
     } else if (is_route) {
         if (u->bytes_count > 3 && !memcmp(u->bytes, "-ERR", 4)) acceptor_close(world.acceptor, u->conn);
@@ -225,10 +257,19 @@ static void publish(struct heard_client *c, const char *subject, uint32_t number
     bytes_add(&c->remote.unsent, "\r\n", 2);
 }
 
+/* The leaf node has one hub: with two servers of a cluster there would be a circle. */
+static bool has_hub(void) {
+    for (uint32_t i = 0; i < CLUSTER; i++)
+        if (routes[EDGE][i] || routes[i][EDGE]) return true;
+    return false;
+}
+
 static void make_route(uint32_t one, uint32_t other) {
     int pair[2];
-    uint32_t protocol = acceptor_protocol("nats-route");
-    if (one == other || routes[one][other] || routes[other][one]) return;
+    bool is_leaf = one == EDGE || other == EDGE;
+    uint32_t protocol = acceptor_protocol(is_leaf ? "nats-leaf" : "nats-route");
+    if (one == other || routes[one][other] || routes[other][one] || (is_leaf && has_hub())) return;
+    if (is_leaf) edge_account = pick(4) ? 1 : THIRD;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) abort();
     compressed[one][other] = compressed[other][one] = (enum s2_level)pick(S2_BEST + 1);
     routes[one][other] = acceptor_adopt(servers[one], pair[0], protocol);
@@ -243,8 +284,20 @@ static void break_route(uint32_t one, uint32_t other) {
     acceptor_close(servers[one], routes[one][other]);
 }
 
-static bool is_connected(uint32_t one, uint32_t other) {
+static bool is_linked(uint32_t one, uint32_t other) {
     return one == other || (routes[one][other] && routes[other][one]);
+}
+
+/* The server of the cluster that one is, or is a leaf node of for an account; EDGE: none. */
+static uint32_t hub_of(uint32_t server, uint32_t account) {
+    for (uint32_t i = 0; server == EDGE && account == edge_account && i < CLUSTER; i++)
+        if (is_linked(EDGE, i)) return i;
+    return server;
+}
+
+/* By a route, the leaf node's connection, or first the one and then the other. */
+static bool is_connected(uint32_t one, uint32_t other, uint32_t account) {
+    return one == other || is_linked(hub_of(one, account), hub_of(other, account));
 }
 
 static void intrude(void) {
@@ -255,10 +308,11 @@ static void intrude(void) {
     intruder_compresses = pick(2) ? S2_FAST : S2_NONE;
     intruder_began = false;
     bytes_free(&intruder_says);
-    (void)remote_connect(&intruder, acceptor_protocol("nats-route"));
+    intruder_is = pick(3);
+    (void)remote_connect(&intruder, acceptor_protocol(intruder_is == A_SERVER ? "nats-route" : "nats-leaf"));
     (void)turn(intruder_at);
     joins_as = 0;
-    trace("a made-up server at %u", intruder_at);
+    trace("a made-up %s at %u", ((const char *const[]){"server", "leaf node", "hub"})[intruder_is], intruder_at);
 }
 
 /* As chunks, if that is agreed: mostly right. */
@@ -281,8 +335,9 @@ static void pack_nonsense(void) {
     bytes_drop(&intruder_says, bytes);
 }
 
-static void say_nonsense(void) {
-    static const char *const lines[] = {
+/* A line of a table, of a server's or of a leaf node's. */
+static const char *some_line(void) {
+    static const char *const of_servers[] = {
         "RS+ $G a\r\n",
         "RS+ $G a q0 3\r\n",
         "RS+ $G > q1 4294967295\r\n",
@@ -328,6 +383,46 @@ static void say_nonsense(void) {
         "SUB a 1\r\n",
         "\r\n",
     };
+    static const char *const of_leaf_nodes[] = {
+        "LS+ a\r\n",
+        "LS+ a.> q0 3\r\n",
+        "LS+ > q1 4294967295\r\n",
+        "LS+ a q0 0\r\n",
+        "LS+ a q0 x\r\n",
+        "LS+ a q0\r\n",
+        "LS+ a q0 1 2\r\n",
+        "LS+ $G a q0\r\n",
+        "LS+ a..b\r\n",
+        "LS+\r\n",
+        "LS- a\r\n",
+        "LS- a.> q0\r\n",
+        "LS- a q0 1\r\n",
+        "LS- never\r\n",
+        "LS+ $LDS.0\r\n",
+        "LS+ $LDS.9\r\n",
+        "LS- $LDS.9\r\n",
+        "LMSG a 3\r\nxyz\r\n",
+        "LMSG a.b r 3\r\nxyz\r\n",
+        "LMSG a + r q0 q1 q0 3\r\nxyz\r\n",
+        "LMSG a | q0 none 3\r\nxyz\r\n",
+        "LMSG a | 3\r\nxyz\r\n",
+        "LMSG a ++ r q 3\r\nxyz\r\n",
+        "LMSG a.* 3\r\nxyz\r\n",
+        "LMSG $G a 3\r\nxyz\r\n",
+        "LMSG a 99999999999\r\n",
+        "LMSG a 3\r\nxyzz\r\n",
+        "LMSG _R_.a 0\r\n\r\n",
+        "HMSG a 12 15\r\nNATS/1.0\r\n\r\nxyz\r\n",
+        "HMSG a + r q0 12 15\r\nNATS/1.0\r\n\r\nxyz\r\n",
+        "HMSG a | q1 12 15\r\nNATS/1.0\r\n\r\nxyz\r\n",
+        "HMSG a 16 15\r\nNATS/1.0\r\n\r\nxyz\r\n",
+    };
+    /* What all may say is of the first table. */
+    if (intruder_is != A_SERVER && pick(4)) return of_leaf_nodes[pick(sizeof of_leaf_nodes / sizeof *of_leaf_nodes)];
+    return of_servers[pick(sizeof of_servers / sizeof *of_servers)];
+}
+
+static void say_nonsense(void) {
     uint8_t bytes[48];
     if (intruder.fd < 0) return;
     intruder_wants = true;
@@ -338,15 +433,17 @@ static void say_nonsense(void) {
             bytes_add(&intruder_says, bytes + i, 1);
         }
         break;
-    case 1:
+    case 1: {
         /* More groups than there may be, or nearly. */
-        bytes_add(&intruder_says, "RMSG $G a | ", 12);
+        const char *head = intruder_is == A_SERVER ? "RMSG $G a | " : "LMSG a | ";
+        bytes_add(&intruder_says, head, strlen(head));
         for (uint32_t n = 1000 + pick(60); n > 0; n--) bytes_add(&intruder_says, "q0 ", 3);
         bytes_add(&intruder_says, "1\r\nx\r\n", 6);
         break;
+    }
     case 2: bytes_drop(&intruder.unsent, intruder.unsent.count ? pick((uint32_t)intruder.unsent.count) : 0); break;
     default: {
-        const char *line = lines[pick(sizeof lines / sizeof *lines)];
+        const char *line = some_line();
         bytes_add(&intruder_says, line, strlen(line));
         break;
     }
@@ -358,7 +455,7 @@ static void say_nonsense(void) {
 /* --- what has to be so -------------------------------------------------------------------------------------------- */
 
 static bool may_have(const struct heard_client *c, const struct heard_client *from) {
-    return c->remote.fd >= 0 && c->account == from->account && is_connected(from->server, c->server);
+    return c->remote.fd >= 0 && c->account == from->account && is_connected(from->server, c->server, c->account);
 }
 
 static void check_group(const struct heard_client *from, const char *queue, const char *subject) {
@@ -387,13 +484,14 @@ static uint64_t routed(void) {
 /* To servers where nobody wants it nothing goes, to the others once. What is for groups may go there or not. */
 static void check_routed(const struct heard_client *from, const char *subject, uint64_t sent) {
     uint64_t least = 0, most = 0;
-    for (uint32_t server = 0; server < SERVERS; server++) {
+    uint32_t hub = hub_of(from->server, from->account);
+    for (uint32_t server = 0; server < CLUSTER; server++) {
         bool plain = false, group = false;
         for (uint32_t i = 0; i < CLIENTS; i++)
             for (uint32_t sid = 0; sid < SIDS; sid++) {
                 const struct heard_client *c = &clients[i];
                 const struct wanted *w = &c->wanted[sid];
-                if (c->server != server || server == from->server || !may_have(c, from)) continue;
+                if (hub_of(c->server, c->account) != server || server == hub || !may_have(c, from)) continue;
                 if (!w->pattern[0] || !matches(w->pattern, subject)) continue;
                 plain |= !w->queue[0];
                 group |= w->queue[0] != 0;
