@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.subscriptions import Channels
-from tests.test_worker import GONE, OK, RESERVE, SHARDS, WATCH, Answer
+from tests.subscriptions import SUBSCRIBE, Channels
+from tests.test_positions import POSITION, Position, position
+from tests.test_worker import GONE, OK, PEEK_READY, PUBLISH, RESERVE, SECOND, SHARDS, USE, WATCH, Answer
 from tests.turns import MANY, MOST, PIECE, deliver, put, roomy, turns, was_short
 
 bench = pytest.fixture(roomy)
@@ -224,3 +226,80 @@ def test_a_turn_takes_in_so_many_messages_whatever_they_came_in(bench: Channels)
     answered = [len(bench.step()) for _ in range(10)]
     assert max(answered) <= 4 * PIECE // 1000 + 1
     assert sum(answered) == count
+
+
+def test_where_a_channel_stands_that_has_very_much_in_flight_is_found_in_pieces(bench: Channels) -> None:
+    """Exactly, though that changes meanwhile; and others are served."""
+    bench.sub(1, "t", "c")
+    bench.mpub("t", [b""] * MANY)
+    flying = deliver(bench, 1)
+    bench.fin(1, *flying[:3])
+    bench.req(1, flying[5], delay=100)
+    lib.worker_limit_turn(bench.worker, 10)
+    slot = bench.raw(lib.MSG_POSITION, 2, topic=bench.topic("t"), body=b"c")
+    came = bench.step()
+    for n in range(6, 30):
+        came += bench.fin(1, flying[n])
+    came += [a for _ in range(MANY // 64 // 10) for a in bench.step()]
+    (answer,) = [a for a in came if a.slot == slot and a.kind == lib.MSG_POSITION]
+    assert lib.worker_longest_turn(bench.worker) <= 3 * 10
+    assert Position(*POSITION.unpack(answer.body)).unfinished == 3
+    bench.fin(1, *flying[3:5])
+    lib.worker_limit_turn(bench.worker, PIECE)
+    assert position(bench, "c").unfinished == 5
+
+
+def wants_by_using(bench: Channels, conn: int, topic: int) -> list[int]:
+    bench.raw(USE, conn, topic=topic)
+    return [bench.raw(PEEK_READY, conn, topic=topic)]
+
+
+def wants_by_watching(bench: Channels, conn: int, topic: int) -> list[int]:
+    bench.raw(WATCH, conn, topic=topic)
+    return [bench.raw(RESERVE, conn)]
+
+
+def wants_by_reserving(bench: Channels, conn: int, topic: int) -> list[int]:
+    bench.raw(WATCH, conn, topic=topic, flags=lib.MSG_IMPLICIT)
+    return [bench.raw(RESERVE, conn)]
+
+
+def wants_by_putting(bench: Channels, conn: int, topic: int) -> list[int]:
+    id, bench.next_id = bench.next_id, bench.next_id + SHARDS
+    return [bench.raw(PUBLISH, conn, topic=topic, id=id, pri=1024), bench.raw(PEEK_READY, conn, topic=topic)]
+
+
+@pytest.mark.parametrize("waiting", [400, MANY])
+@pytest.mark.parametrize("want", [wants_by_using, wants_by_watching, wants_by_reserving, wants_by_putting])
+def test_many_that_first_want_a_tube_share_a_piece(
+    bench: Channels, want: Callable[[Channels, int, int], list[int]], waiting: int
+) -> None:
+    """Each tube's oldest message is there for whoever wanted it, and in the end all are."""
+    names = [f"t{n}" for n in range(100 if waiting < PIECE else 3 * CLIENTS)]
+    oldest = [bench.mpub(name, [b""] * waiting)[0] for name in names]
+    lib.worker_longest_turn(bench.worker)
+    slots = [want(bench, 1 + n, bench.topic(name)) for n, name in enumerate(names)]
+    answers = served_meanwhile(bench, [slot for of_one in slots for slot in of_one])
+    found = {a.slot: a.id for a in answers if a.status == OK}
+    assert [found[of_one[-1]] for of_one in slots] == oldest
+    for _ in range(len(names) * waiting // PIECE + 10):
+        bench.turn()
+    assert lib.worker_longest_turn(bench.worker) <= MOST
+    jobs = [topic.jobs for name, topic in bench.catalog().items() if name in names]
+    assert jobs == [waiting + (want is wants_by_putting)] * len(names)
+
+
+def test_many_first_channels_of_tubes_share_a_piece(bench: Channels) -> None:
+    names = [f"t{n}" for n in range(40)]
+    for name in names:
+        for _ in range(400):
+            bench.raw(PUBLISH, 999, topic=bench.topic(name), id=bench.next_id, pri=1024)
+            bench.next_id += SHARDS
+        bench.turn()
+    lib.worker_longest_turn(bench.worker)
+    slots = []
+    for n, name in enumerate(names):
+        head = SUBSCRIBE.pack(60 * SECOND, 900 * SECOND, 0, 0, 1, 0, 4)
+        slots.append(bench.raw(lib.MSG_SUBSCRIBE, 1 + n, topic=bench.topic(name), body=head + b"c{ab}"))
+    assert [a.status for a in served_meanwhile(bench, slots)] == [OK] * len(slots)
+    assert [topic.channels["c"].depth for topic in bench.catalog().values()] == [400] * len(names)

@@ -170,7 +170,7 @@ void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from) {
     h->to_queue = true;
     h->seq = from;
     h->end = topic_at(&w->topics, topic)->next_seq;
-    if (!h->leaving && queue_some(w, h, w->steps + w->piece)) end(w, h);
+    if (!h->leaving && queue_some(w, h, w->steps + worker_spare(w))) end(w, h);
 }
 
 void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription) {

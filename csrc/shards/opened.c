@@ -65,8 +65,13 @@ void opened_forget(struct worker *w, uint32_t acceptor, const struct message *m)
     if (m->topic < p->topics_capacity) opened_close(w, &p->topics[m->topic]);
 }
 
-void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
-    if (topic && asked_for) (void)topic_want_tube(w, topic);
+/* Without room in the log to say so it is none yet, and wanted again by whoever puts or reserves. MORE: its turn has not come. */
+static bool waits_for_tube(struct worker *w, uint32_t topic, bool asked_for) {
+    return topic && asked_for && topic_want_tube(w, topic) == MORE;
+}
+
+enum outcome opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (waits_for_tube(w, topic, asked_for)) return MORE;
     struct client *c = client_at(&w->clients, client);
     uint32_t before = c->used;
     c->used = topic;
@@ -78,15 +83,17 @@ void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_fo
         topic_at(&w->topics, before)->using--;
         opened_let_go(w, before);
     }
+    return DONE;
 }
 
-void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
-    if (topic && asked_for) (void)topic_want_tube(w, topic);
+enum outcome opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (waits_for_tube(w, topic, asked_for)) return MORE;
     worker_walk(w, client_at(&w->clients, client)->watch_count);
-    if (!topic || client_watch(&w->clients, client, topic)) return;
-    if (!client_add_watch(&w->clients, client, topic)) return;
+    if (!topic || client_watch(&w->clients, client, topic)) return DONE;
+    if (!client_add_watch(&w->clients, client, topic)) return DONE;
     topic_at(&w->topics, topic)->watching++;
     opened_hold(w, topic);
+    return DONE;
 }
 
 void opened_ignore(struct worker *w, uint32_t client, uint32_t topic) {

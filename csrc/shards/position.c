@@ -273,12 +273,40 @@ static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowes
 /* To look at one takes a fraction of what it takes to let go of it. */
 enum { LOOKED_IN_STEP = 64 };
 
-static uint64_t first_unfinished(struct worker *w, const struct subscription *s) {
+static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
     w->steps += ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
     uint64_t lowest = lowest_of(w, s->again_first, lowest_of(w, s->deferred_first, s->cursor));
     for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
         lowest = lowest_of(w, consumer_at(&w->subscriptions, c)->inflight_first, lowest);
     return lowest;
+}
+
+/* Its lists change between turns, so a long one is not walked along: all deliveries that there are are looked at, by their numbers, a
+ * piece a turn. One that is made meanwhile is of a message that came, or comes, to be passed behind where the cursor stood. */
+static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t subscription, uint64_t *lowest) {
+    const struct arena *all = &w->subscriptions.deliveries;
+    if (!c->done) c->upto = at(w, subscription)->cursor;
+    for (; c->done + 1 < all->end && worker_spare(w); worker_step(w)) {
+        uint64_t end = c->done + LOOKED_IN_STEP < all->end ? c->done + LOOKED_IN_STEP : all->end - 1;
+        while (c->done < end) {
+            const struct delivery *d = delivery_at(&w->subscriptions, (uint32_t)++c->done);
+            if (d->state && d->subscription == subscription && d->seq < c->upto) c->upto = d->seq;
+        }
+    }
+    if (c->done + 1 < all->end) return MORE;
+    *lowest = c->upto < at(w, subscription)->cursor ? c->upto : at(w, subscription)->cursor;
+    c->done = c->upto = 0;
+    return DONE;
+}
+
+/* The first message that it has not finished. */
+static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t subscription, uint64_t *lowest) {
+    const struct subscription *s = at(w, subscription);
+    struct client *c = client_at(&w->clients, client);
+    uint64_t steps = ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
+    if (c->done || steps > worker_spare(w)) return first_of_many(w, c, subscription, lowest);
+    *lowest = first_in_lists(w, s);
+    return DONE;
 }
 
 /* The last message that may be read and is there. */
@@ -312,10 +340,10 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
     }
     if (status == STATUS_OK && compacted_position(w, client, t, &p) == MORE) return MORE;
     if (subscription && consumers_give_back(w, subscription)) return MORE;
+    if (subscription && first_unfinished(w, client, subscription, &p.unfinished) == MORE) return MORE;
     if (subscription) {
         const struct subscription *s = at(w, subscription);
         p.cursor = s->cursor;
-        p.unfinished = first_unfinished(w, s);
         p.depth = subscription_depth(w, s);
         p.in_flight = s->inflight;
         uint32_t consumer = m->consumer_number ? consumer_find(w, client, m->consumer_number) : 0;

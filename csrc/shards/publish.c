@@ -221,7 +221,8 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
     if (retain && !t->stream.retains) return DONE;
     *status = STATUS_NO_SPACE;
-    if (!durable && topic_want_tube(w, topic) == LATER) return LATER;
+    enum outcome wanted = durable ? DONE : topic_want_tube(w, topic);
+    if (wanted != DONE) return wanted;
     if (!durable && !t->tube) return DONE;
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
     if (large) {
@@ -389,7 +390,8 @@ enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, con
     each.flags &= MSG_DURABLE;
     uint64_t bytes = m->several * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
     bool fresh = topic && each_new(w, topic, m);
-    if (fresh && prepare(w, topic, &each, m->several, bytes, NULL, &status) == LATER) return LATER;
+    enum outcome prepared = fresh ? prepare(w, topic, &each, m->several, bytes, NULL, &status) : DONE;
+    if (prepared != DONE) return prepared;
     if (fresh && status == STATUS_OK) enter_each(w, topic, m);
     answer_each(w, client, topic, m, status);
     if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);

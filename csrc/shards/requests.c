@@ -41,8 +41,8 @@ enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t r
 /* `topic`: the worker's own number. */
 static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     switch (m->kind) {
-    case MSG_USE: opened_use(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
-    case MSG_WATCH: opened_watch(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
+    case MSG_USE: return opened_use(w, client, topic, !(m->flags & MSG_IMPLICIT));
+    case MSG_WATCH: return opened_watch(w, client, topic, !(m->flags & MSG_IMPLICIT));
     case MSG_IGNORE: opened_ignore(w, client, topic); break;
     case MSG_RETURN: tube_give_back(w, client, m); break;
     case MSG_PUBLISH: return publish(w, client, topic, m);
@@ -214,7 +214,7 @@ void client_gone(struct worker *w, uint32_t client) {
     if (!goes_on) finished(w, client);
     if (!goes_on) drop_all_parked(w, client);
     while (c->watches) opened_ignore(w, client, watch_at(&w->clients, c->watches)->topic);
-    if (c->used) opened_use(w, client, 0, false);
+    if (c->used) (void)opened_use(w, client, 0, false);
     consumers_gone(w, client);
     producers_gone(w, client);
     clients_unname(&w->clients, client);

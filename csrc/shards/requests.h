@@ -68,8 +68,8 @@ void opened_close(struct worker *w, struct opened *opened);
 void opened_hold(struct worker *w, uint32_t topic);
 void opened_let_go(struct worker *w, uint32_t topic);
 /* A client holds what it uses and watches: its acceptor may close the number before the client hears of it. */
-void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
-void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
+enum outcome opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
+enum outcome opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
 void opened_ignore(struct worker *w, uint32_t client, uint32_t topic);
 
 /* --- tube.c --- */
@@ -151,7 +151,7 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 /* Room for its record, which is to be written anew; `more`: as a publish has it, what comes of it frees none on a full disk. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. It is no tube yet if the log has no room to say so; LATER:
- * that is on its way. */
+ * that is on its way. MORE: others have had what this turn may touch, and nothing has changed. */
 enum outcome topic_make_tube(struct worker *w, uint32_t topic);
 static inline enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
     return topic_at(&w->topics, topic)->tube ? DONE : topic_make_tube(w, topic);

@@ -96,6 +96,8 @@ static enum outcome log_tube(struct worker *w, uint32_t topic) {
 
 enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
+    /* Others have had what a turn touches. */
+    if (!w->replaying && t->durable && t->stream.live && !worker_spare(w)) return MORE;
     if (t->durable && !w->replaying) {
         enum outcome logged = log_tube(w, topic);
         if (!t->tube) return logged;
@@ -105,12 +107,14 @@ enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     /* Beside channels it has, as they do, what its topic keeps. */
     if (t->subscription_count && !t->keeps) return DONE;
     uint64_t from = t->subscription_count ? t->stopped_seq : 0;
-    if (handover_leaves(t) || (!w->replaying && t->stream.live > w->piece)) {
+    if (handover_leaves(t) || (!w->replaying && t->stream.live > worker_spare(w))) {
         handover_to_queue(w, topic, from);
         return DONE;
     }
-    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        worker_step(w);
         waiting_becomes_job(w, topic, seq);
+    }
     if (!w->replaying) queue_serve(w, topic);
     return DONE;
 }
@@ -231,7 +235,14 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     if (r->seq < s->cursor) s->cursor = s->logged_cursor = r->seq;
 }
 
-enum { ADOPTED_IN_RECORD = 65536 };
+enum { ADOPTED_IN_RECORD = 65536, LOOKED_IN_STEP = 16 };
+
+/* More than is left of what this turn may touch. To find the jobs that are reserved, those of all clients are looked at. */
+static bool adopts_many(const struct worker *w, const struct topic *t) {
+    uint64_t looked_at = t->reserved ? (uint64_t)w->clients.arena.end + w->reservations.live : 0;
+    uint64_t spare = worker_spare(w);
+    return topic_jobs(t) > spare || looked_at / LOOKED_IN_STEP > spare;
+}
 
 static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
@@ -241,6 +252,7 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
         size_t count = 0;
         for (; i < jobs->count && count < ADOPTED_IN_RECORD; i++) {
             ids[count++] = job_at(w, jobs->items[i])->id;
+            worker_step(w);
             subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
         }
         if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count, 0);
@@ -284,7 +296,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     bool ephemeral = wish->ephemeral || t->ephemeral;
     size_t name_bytes = wish->name_bytes;
     struct numbers jobs = {0};
-    bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = topic_jobs(t) > w->piece;
+    bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = adopts_many(w, t);
     if (adopts && !many) jobs = jobs_of(w, topic);
     uint32_t records = 4 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);

@@ -14,7 +14,7 @@ static bool want_watched(struct worker *w, uint32_t client) {
     worker_walk(w, 2 * (uint64_t)client_at(&w->clients, client)->watch_count); /* and what it waits for */
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
         uint32_t topic = watch_at(&w->clients, n)->topic;
-        more |= topic_want_tube(w, topic) == LATER;
+        more |= topic_want_tube(w, topic) != DONE;
         more |= handover_goes_on(topic_at(&w->topics, topic));
     }
     return more;
