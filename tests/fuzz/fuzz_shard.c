@@ -211,8 +211,10 @@ static bool hear(uint32_t acceptor, uint32_t worker) {
 
 /* --- what is sent ------------------------------------------------------------------------------------------------- */
 
-static bool has_reply(uint8_t kind) {
-    return kind >= MSG_PUBLISH && kind < MSG_DELIVER;
+/* Who sends a consumer away hears that it was dismissed, if it was one. */
+static bool has_reply(const struct message *m) {
+    if (m->kind == MSG_UNSUBSCRIBE && m->flags & MSG_DISMISS) return false;
+    return m->kind >= MSG_PUBLISH && m->kind < MSG_DELIVER;
 }
 
 /* Of no reply, so that the place of the slot is a consumer's number. */
@@ -271,7 +273,7 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
     m.conn = c->number;
     if (!is_consumers(m.kind)) m.slot = c->next_slot++;
     if (!pick(24)) m.flags |= (uint16_t)(1u << pick(16));
-    if (has_reply(m.kind)) {
+    if (has_reply(&m)) {
         bool of_consumer = m.kind == MSG_SUBSCRIBE || m.kind == MSG_UNSUBSCRIBE;
         r->awaited[r->awaited_count].slot = m.slot;
         r->awaited[r->awaited_count].consumer = of_consumer ? m.consumer_number : UINT32_MAX;
