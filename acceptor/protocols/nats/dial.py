@@ -94,10 +94,10 @@ class Dialer:
         if not self._closed and (wish.explicit or self._implicit() < MAX_IMPLICIT):
             heapq.heappush(self._due, (self._now_ns() + delay_ns, next(self._numbers), wish, 0))
 
-    def again(self, wish: Wish) -> None:
-        """Its connection has ended."""
+    def again(self, wish: Wish, soon: bool = False) -> None:
+        """Its connection has ended; `soon`: perhaps only because each side had closed another one for it."""
         wish.attempts, wish.delay_ns = 0, wish.every_ns
-        self.dial(wish, random.randrange(JITTER_NS) + (wish.every_ns if wish.explicit else 0))
+        self.dial(wish, random.randrange(JITTER_NS) + (wish.every_ns if wish.explicit and not soon else 0))
 
     def opened(self, conn: int) -> Wish | None:
         """Of a connection that is being made."""

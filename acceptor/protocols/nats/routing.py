@@ -358,7 +358,7 @@ class Routing:
         if route.pool and not gone and self._cluster.next_is_due(route.remote_id):
             return
         if not self._dialer.has(wish.url, wish.account):
-            self._dialer.again(Wish(wish.url, wish.explicit, wish.account))
+            self._dialer.again(Wish(wish.url, wish.explicit, wish.account), soon=route.retry)
 
     def _remark(self, level: int, route: Route, text: str) -> None:
         """Of those at one address, or of one server that is known, not without end."""
