@@ -245,10 +245,12 @@ class _Making:
         """What has come since, up to one moment of all shards. Returns that."""
         tails = [self._tail(shard) for shard in range(self._meta.shards)]
         try:
-            at_ns = cut(tails, self._columns)
+            found = cut(self._source, tails, self._columns)
+            if found.problem:
+                self._problems.append(f"the shards are of nearly one moment only: {found.problem}")
             for shard, tail in enumerate(tails):
                 self._copy_tail(shard, tail)
-            return at_ns
+            return found.at_ns
         finally:
             for tail in tails:
                 tail.close()
@@ -258,7 +260,7 @@ class _Making:
         segments = self._segments_of(shard)
         last = max(segments, default=0)
         ends = {last: self._files[segments[last]].bytes} if segments else {}
-        return Tail(path, lambda: self._listed(path, shard), last, ends)
+        return Tail(path, lambda: self._listed(path, shard), set(segments), ends)
 
     def _segments_of(self, shard: int) -> dict[int, str]:
         """By number: what is copied of a shard, by its path in the data directory."""

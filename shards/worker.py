@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Control, Message
@@ -26,6 +26,8 @@ from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import check_descriptors
 from mq_shards.shards.erased import ErasedSegments
 from mq_shards.shards.errands import Errands
+from mq_shards.shards.hold import hold
+from mq_shards.shards.made import Made, allocated, make, with_copies
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (
@@ -233,7 +235,7 @@ class Worker:
                 why = _why_refused(ffi.errno, fd)
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
-            self._keep_copies(shard, number, _with_copies(files.store, number, fd))
+            self._keep_copies(shard, number, with_copies(files.store, number, fd))
         damages = int(found.damages)
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
@@ -334,12 +336,14 @@ class Worker:
 
     def _hear(self) -> None:
         while (arrived := self._control.receive_now()) is not None:
-            message, fds = arrived
-            try:
-                self._do(message, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
+            self._heard(*arrived)
+
+    def _heard(self, message: Message, fds: list[int]) -> None:
+        try:
+            self._do(message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _do(self, message: Message, fds: list[int]) -> None:
         match message["do"]:
@@ -350,6 +354,11 @@ class Worker:
                 lib.worker_peer_gone(self._worker, int(message["acceptor"]))
             case "ping":
                 self._control.send({"did": "pong"})
+            case "hold":
+                for arrived in hold(self._control, int(message["number"]), self._ends()):
+                    self._heard(*arrived)
+            case "release":
+                pass  # it has not waited for so long
             case "stop":
                 self._stopping = True
             case other:
@@ -364,11 +373,15 @@ class Worker:
             if message["do"] == "segment":
                 self.keep(int(message["shard"]), int(message["segment"]), fds.pop())
                 continue
-            try:
-                self._do(message, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
+            self._heard(message, fds)
+
+    def _ends(self) -> list[list[int]]:
+        """What has been answered is before them: a turn writes before it answers."""
+        active = [lib.worker_active_segment(self._worker, shard) for shard in self._own]
+        return [
+            [lib.worker_first_segment(self._worker, shard), last, lib.worker_segment_end(self._worker, shard, last)]
+            for shard, last in zip(self._own, active, strict=True)
+        ]
 
     # --- segments ---------------------------------------------------------------------------------------------------
 
@@ -383,11 +396,11 @@ class Worker:
         if self._errands is not None:
             lib.worker_ask_segment(self._worker, shard)
             self._errands.run_first(
-                lambda: _allocated(_make(store, number), size), partial(self._made, shard, number, size), StoreError
+                lambda: allocated(make(store, number), size), partial(self._made, shard, number, size), StoreError
             )
             return
         try:
-            made: Made | Exception = _make(store, number)
+            made: Made | Exception = make(store, number)
         except (OSError, StoreError) as error:
             made = error
         self._made(shard, number, size, made)
@@ -613,31 +626,6 @@ class Worker:
         elif now - self._failing_since > FAILING_LIMIT_S:
             raise OSError(f"the log cannot be written: {reason}")
         time.sleep(FAILING_WAIT_S)
-
-
-class Made(NamedTuple):
-    """The files of a segment."""
-
-    fd: int
-    copies: int | None
-    no_copies: str = ""  # why there is no file for them
-
-
-def _make(store: SegmentStore, number: int) -> Made:
-    return _with_copies(store, number, store.create(number))
-
-
-def _with_copies(store: SegmentStore, number: int, fd: int) -> Made:
-    try:
-        return Made(fd, store.open_copies(number))
-    except StoreError as error:
-        return Made(fd, None, str(error))
-
-
-def _allocated(made: Made, size: int) -> Made:
-    """With room on disk that its log does not have to wait for. If there is none, it sees to it as it goes."""
-    lib.log_allocate_ahead(made.fd, size)
-    return made
 
 
 def _read_ahead(path: Path, offset: int) -> int:

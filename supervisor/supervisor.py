@@ -7,8 +7,8 @@ content or a log. It speaks with a child through its control socket only (ringbu
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, handover, listen,
                      go, ping, reload, shared, lame-duck, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
-    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
-    from it          recovered, refused, keep, drop, disk, pong, stopped
+    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release, stop
+    from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
 
 The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
 last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
@@ -38,6 +38,7 @@ from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
+from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
 from mq_shards.supervisor.handover import Handovers
@@ -109,6 +110,7 @@ class Supervisor:
         self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
         self._workers: list[Child] = []
         self._rings = Rings([], [], 0)
+        self._barrier: Barrier | None = None  # with a data directory
         self._mesh: Mesh | None = None  # if acceptors have to talk to each other
         self._handovers: Final = Handovers()
         self._kept: Final = KeptSegments()
@@ -191,6 +193,15 @@ class Supervisor:
         directory = DataDirectory.open_or_create(options.data_dir, options.shards, DEFAULT_SHARDS, begun=True)
         stack.callback(directory.close)
         self._shards = directory.shards
+        self._barrier = Barrier(self._shards)
+        listening = self._barrier.listen(options.data_dir)
+        if listening is not None:
+            stack.callback(listening.close)
+            self._selector.register(listening, selectors.EVENT_READ, partial(self._asked_for_a_moment, listening))
+
+    def _asked_for_a_moment(self, listening: socket.socket) -> None:
+        if self._barrier is not None:
+            self._barrier.asked(listening, self._workers, self._clock())
 
     def _release(self) -> None:
         """No child outlives this, whatever the reason for the end."""
@@ -352,6 +363,8 @@ class Supervisor:
                     log.error("%s cannot serve: %s", child.title, message["reason"])
                     self._exit_status = 1
                     self._begin_stop(self._clock())
+                case "held" | "released" if child.role == "worker" and self._barrier is not None:
+                    self._barrier.heard(child, message)
                 case "pong":
                     self._liveness.answered(child, self._clock())
                 case "stopped":
@@ -411,6 +424,8 @@ class Supervisor:
         if self._mesh is not None:
             self._mesh.sever(child)
         self._shares.gone(child)
+        if self._barrier is not None:
+            self._barrier.gone(child)
         self._stop_if_all_are_away(child)
         if self._stop is not None:
             if how:
@@ -558,12 +573,16 @@ class Supervisor:
     def _wait_s(self) -> float | None:
         times: list[float | None] = []
         times += [self._liveness.due_at, self._notifier.alive_at] if self._stop is None else self._stop.due_at
+        if self._barrier is not None:
+            times.append(self._barrier.due_at)
         for child in [*self._acceptors, *self._workers]:
             times += child.restart_at, child.kill_at
         first = min((at for at in times if at is not None), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
     def _let_time_pass(self, now: float) -> None:
+        if self._barrier is not None:
+            self._barrier.look(now)
         is_due = self._liveness.due_at <= now and self._stop is None
         if self._stop is None:
             self._notifier.alive(now)

@@ -1,0 +1,50 @@
+"""Holding still: for the moment of a backup, no worker writes until all have said how far their logs go.
+
+The supervisor asks all workers (supervisor/barrier.py). Each says "held" and does nothing until it is told to go on;
+then it says whether it was told in time. If all were, there is a moment at which all held still: what any of them has
+written by then is in the backup, and nothing that anybody published on seeing an answer of later.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+from mq_shards.ringbuf.control import Control, Message
+
+HOLD_S: Final = 0.2  # nobody waits for longer, whatever becomes of the others
+
+
+def address_of(data_dir: Path) -> bytes:
+    """Where its broker can be asked for such a moment: a name in Linux's abstract namespace. So no file is left by a
+    broker that is killed, and none is copied with the directory. Raises OSError."""
+    found = data_dir.stat()
+    return b"\0mq-shards/%x/%x" % (found.st_dev, found.st_ino)
+
+
+def user_of(sock: socket.socket) -> int:
+    """Whose process is at the other end."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little")
+
+
+def hold(control: Control, number: int, ends: list[list[int]]) -> list[tuple[Message, list[int]]]:
+    """`ends`: of each shard the first segment, the last, and where that ends. Returns what else came meanwhile, to be
+    done now. Raises EOFError."""
+    control.send({"did": "held", "number": number, "ends": ends})
+    until = time.monotonic() + HOLD_S
+    others: list[tuple[Message, list[int]]] = []
+    in_time = False
+    while not in_time:
+        try:
+            arrived = control.receive(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            break
+        if arrived[0] == {"do": "release", "number": number}:
+            in_time = True
+        else:
+            others.append(arrived)
+    control.send({"did": "released", "number": number, "in_time": in_time})
+    return others
