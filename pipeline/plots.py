@@ -16,7 +16,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from matplotlib import dates
+from matplotlib import dates, ticker
 from matplotlib.figure import Figure
 
 WIDTH_INCHES: Final = 11.0
@@ -130,6 +130,9 @@ def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
         values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
         if _stray(values):
             axes.set_yscale("log")
+            # Text stays text in a report: the formula that is the default would be shown as it is written.
+            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
         else:  # with room above the highest, however near it the lowest is
             axes.set_ylim(0, HEADROOM * max(values, default=0.0) or 1.0)
         axes.grid(alpha=0.25)
