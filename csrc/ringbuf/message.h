@@ -469,7 +469,9 @@ struct subscribe_start {
 
 /* Who gets the next message of a subscription. That of its first consumer is that of all who join them; another is FULL. */
 enum policy {
-    POLICY_TURNS = 0, /* whoever may take one, in turn; a message that is delivered again takes turns with new ones */
+    /* Whoever may take one, in turn, of those with the lowest priority; a message that is delivered again takes turns with new
+     * ones. */
+    POLICY_TURNS = 0,
     /* With these, what is delivered again comes first, in the order of its seq. */
     POLICY_EXCLUSIVE, /* there is one consumer: a second is FULL */
     POLICY_FAILOVER, /* one of them, see struct subscribe_policy; the others stand by. Each is told by ACTIVE which it is */
@@ -480,7 +482,7 @@ enum { KEY_SLOTS = 65536, KEY_MAX_RANGES = 64, CONSUMER_NAME_MAX = 1024 };
 struct subscribe_policy {
     uint16_t policy;
     uint16_t name_bytes;
-    uint32_t priority; /* the lowest number is the first */
+    uint32_t priority; /* the lowest number is the first; POLICY_TURNS knows 64 of them, the last for all behind it */
     union {
         uint32_t
             ranges; /* of POLICY_KEY: struct key_range; ones that overlap others' are INVALID. 0: slots are shared out */

@@ -46,39 +46,16 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
     return consumer;
 }
 
-static void leave_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
-    struct subscription *s = at(w, c->subscription);
-    if (!c->next_turn) return;
-    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
-    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
-    if (s->turn == consumer) s->turn = c->next_turn == consumer ? 0 : c->next_turn;
-    c->previous_turn = c->next_turn = 0;
-}
-
-/* Behind all the others. */
-static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
-    struct subscription *s = at(w, c->subscription);
-    if (!s->turn) {
-        s->turn = c->previous_turn = c->next_turn = consumer;
-        return;
-    }
-    struct consumer *front = consumer_of(w, s->turn);
-    c->next_turn = s->turn;
-    c->previous_turn = front->previous_turn;
-    consumer_of(w, front->previous_turn)->next_turn = consumer;
-    front->previous_turn = consumer;
-}
-
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) && c->permits > 0 && !c->yields &&
                policy_lets(at(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
-        leave_turns(w, c, consumer);
+        rotation_leave(w, consumer);
         return;
     }
-    join_turns(w, c, consumer);
+    rotation_join(w, consumer);
     at(w, c->subscription)->again_looked = 0;
     subscription_due(w, c->subscription);
 }
@@ -194,7 +171,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     yield_no_more(w, consumer);
     w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes -= c->window_bytes;
     bool leaves = give_back(w, c, false);
-    leave_turns(w, c, consumer);
+    rotation_leave(w, consumer);
     flights_forget(w, consumer);
     if (c->previous)
         consumer_of(w, c->previous)->next = c->next;

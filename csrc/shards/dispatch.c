@@ -74,19 +74,6 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
 
 /* --- delivering --------------------------------------------------------------------------------------------------- */
 
-/* The next in turn whose acceptor takes messages; 0: none. */
-static uint32_t next_in_turn(const struct worker *w, struct subscription *s) {
-    uint32_t first = s->turn;
-    if (!first) return 0;
-    do {
-        uint32_t consumer = s->turn;
-        const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-        s->turn = c->next_turn;
-        if (!w->peers[client_at(&w->clients, c->client)->acceptor].full) return consumer;
-    } while (s->turn != first);
-    return 0;
-}
-
 /* What is left of a message in front of what it consists of; seldom, so that it may be put together elsewhere. */
 static void send_in_parts(struct channel *channel, struct message *m, const struct parts_left *left,
                           const uint8_t *body) {
@@ -448,7 +435,7 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     uint64_t seq;
     bool ahead = subscription_front(w, subscription, &seq);
     if (s->paused || s->blocked || !s->turn || (!ahead && !s->again_first)) return NOTHING;
-    uint32_t consumer = next_in_turn(w, s);
+    uint32_t consumer = rotation_next(w, s);
     if (!consumer) return STUCK;
     /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
     bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));

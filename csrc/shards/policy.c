@@ -175,7 +175,7 @@ void policy_choose(struct worker *w, uint32_t subscription) {
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
     struct consumer *c = consumer_of(w, consumer);
     struct subscription *s = at(w, c->subscription);
-    if (!subscription_is_ordered(s)) return true;
+    if (!subscription_is_ordered(s)) return rotation_prefer(w, consumer, wish->policy.priority);
     size_t name_bytes = wish->policy.name_bytes;
     c->rank = malloc(sizeof *c->rank + name_bytes);
     if (!c->rank) return false;

@@ -50,6 +50,7 @@ void subscriptions_close(struct subscriptions *all) {
         if (!s->name) continue;
         free(s->name);
         free(s->acks);
+        free(s->rotation);
         for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) {
             free(consumer_at(all, c)->description);
             free(consumer_at(all, c)->rank);
@@ -387,6 +388,7 @@ void subscription_unlink(struct worker *w, uint32_t subscription) {
 }
 
 void subscription_free(struct worker *w, uint32_t subscription) {
+    free(at(w, subscription)->rotation);
     *at(w, subscription) = (struct subscription){0};
     arena_give(&w->subscriptions.arena, subscription);
 }

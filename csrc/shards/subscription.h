@@ -8,6 +8,7 @@
  *   again.c          what is to be delivered again: memory only
  *   split.c          deliveries of what is several messages to who knows no batches: memory only
  *   consumer.c       who shares it and may take one: memory only
+ *   rotation.c       whose turn it is of those: memory only
  *   dispatch.c       messages to consumers, and what of that goes to the log
  *   consume.c        what a consumer's requests ask for
  *   compacted.c      the view in which only the last message of each key is
@@ -77,8 +78,9 @@ struct subscription {
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
-    uint32_t giving_back; /* those that left, or yield, and still give back what they had */
-    uint32_t turn;        /* of those consumers that may take a message, a ring: whose turn it is */
+    uint32_t giving_back;      /* those that left, or yield, and still give back what they had */
+    uint32_t turn;             /* of those consumers that may take a message, a ring: whose turn it is */
+    struct rotation *rotation; /* where consumers have priorities: a ring for each, of which `turn` is the first's */
 
     uint32_t next_due, next_touched, next_over;
     union {
@@ -106,6 +108,7 @@ struct consumer {
     uint32_t subscription;
     uint32_t previous, next;           /* of the subscription */
     uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
+    uint32_t priority;                 /* of POLICY_TURNS: see struct subscribe_policy */
     uint32_t credit, inflight;
     int64_t permits; /* parts that it may yet be sent; INT64_MAX: they are not counted */
     bool uncounted;  /* see SUBSCRIBE_UNCOUNTED */
@@ -275,6 +278,16 @@ bool consumers_give_back(const struct worker *w, uint32_t subscription);
 void consumers_have_left(struct worker *w, uint32_t subscription);
 /* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */
 void consumer_settle(struct worker *w, uint32_t consumer);
+
+/* --- rotation.c: whose turn it is --- */
+
+/* Before it may take a message for the first time; the lowest number goes first, and all above 63 are one. False: no memory. */
+bool rotation_prefer(struct worker *w, uint32_t consumer, uint32_t priority);
+/* It may take a message from now on, and comes behind those of its priority; or it may not. */
+void rotation_join(struct worker *w, uint32_t consumer);
+void rotation_leave(struct worker *w, uint32_t consumer);
+/* The next one whose acceptor takes messages; 0: none. */
+uint32_t rotation_next(const struct worker *w, struct subscription *s);
 
 /* It may have something to deliver, or somebody to deliver it to. */
 void subscription_due(struct worker *w, uint32_t subscription);

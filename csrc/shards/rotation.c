@@ -1,0 +1,101 @@
+/* Whose turn it is, of the consumers that may take a message: one after the other, and where they have priorities, of those with
+ * the lowest number. What that costs depends neither on how many consumers there are nor on how many priorities. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "shards/worker.h"
+
+enum { PRIORITIES = 64 };
+
+struct rotation {
+    uint64_t there;            /* a bit for each priority of which somebody may take a message */
+    uint32_t turn[PRIORITIES]; /* as a subscription's */
+};
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
+    return consumer_at(&w->subscriptions, consumer);
+}
+
+static uint32_t *turn_of(struct subscription *s, uint32_t priority) {
+    return s->rotation ? &s->rotation->turn[priority] : &s->turn;
+}
+
+/* Somebody of that priority has come, gone, or had a turn. */
+static void settle(struct subscription *s, uint32_t priority) {
+    struct rotation *all = s->rotation;
+    if (!all) return;
+    uint64_t bit = (uint64_t)1 << priority;
+    all->there = all->turn[priority] ? all->there | bit : all->there & ~bit;
+    s->turn = all->there ? all->turn[__builtin_ctzll(all->there)] : 0;
+}
+
+bool rotation_prefer(struct worker *w, uint32_t consumer, uint32_t priority) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    assert(!c->next_turn);
+    if (priority && !s->rotation) {
+        s->rotation = calloc(1, sizeof *s->rotation);
+        if (!s->rotation) return false;
+        s->rotation->turn[0] = s->turn;
+        settle(s, 0);
+    }
+    c->priority = priority < PRIORITIES ? priority : PRIORITIES - 1;
+    return true;
+}
+
+void rotation_leave(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    if (!c->next_turn) return;
+    uint32_t *turn = turn_of(s, c->priority);
+    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
+    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
+    if (*turn == consumer) *turn = c->next_turn == consumer ? 0 : c->next_turn;
+    c->previous_turn = c->next_turn = 0;
+    settle(s, c->priority);
+}
+
+/* Behind all the others. */
+void rotation_join(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    uint32_t *turn = turn_of(s, c->priority);
+    if (*turn) {
+        struct consumer *front = consumer_of(w, *turn);
+        c->next_turn = *turn;
+        c->previous_turn = front->previous_turn;
+        consumer_of(w, front->previous_turn)->next_turn = consumer;
+        front->previous_turn = consumer;
+    } else {
+        *turn = c->previous_turn = c->next_turn = consumer;
+    }
+    settle(s, c->priority);
+}
+
+static uint32_t next_of(const struct worker *w, uint32_t *turn) {
+    uint32_t first = *turn;
+    if (!first) return 0;
+    do {
+        uint32_t consumer = *turn;
+        const struct consumer *c = consumer_of(w, consumer);
+        *turn = c->next_turn;
+        if (!w->peers[client_at(&w->clients, c->client)->acceptor].full) return consumer;
+    } while (*turn != first);
+    return 0;
+}
+
+__attribute__((cold)) static uint32_t first_of(const struct worker *w, struct subscription *s) {
+    struct rotation *all = s->rotation;
+    uint32_t consumer = 0;
+    for (uint64_t rest = all->there; rest && !consumer; rest &= rest - 1)
+        consumer = next_of(w, &all->turn[__builtin_ctzll(rest)]);
+    if (consumer) settle(s, consumer_of(w, consumer)->priority);
+    return consumer;
+}
+
+uint32_t rotation_next(const struct worker *w, struct subscription *s) {
+    return s->rotation ? first_of(w, s) : next_of(w, &s->turn);
+}
