@@ -176,6 +176,12 @@ static bool is_object(const uint8_t *at, const uint8_t *end) {
     return bytes >= 2 && ((at[0] == '{' && end[-1] == '}') || (bytes == 4 && memcmp(at, "null", 4) == 0));
 }
 
+/* What is wanted servers and leaf nodes are told: where there are some it is handed out as messages are. */
+static bool may_want(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    return server->route_count == 0 || nats_may_hand_out(a, server, c);
+}
+
 static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
                         size_t word_bytes, size_t line_bytes, size_t bytes) {
     const uint8_t *end = data + line_bytes - 1;
@@ -185,6 +191,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
         k.count =
             nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS, verb == VERB_PUB || verb == VERB_HPUB);
     bool good = true;
+    if ((verb == VERB_SUB || verb == VERB_UNSUB) && !may_want(a, c)) return 0;
     switch (verb) {
     case VERB_PUB:
     case VERB_HPUB: return nats_take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
@@ -292,7 +299,9 @@ static bool started(struct acceptor *a, void *state) {
     server->permissions.key = server->origins.key = server->key;
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
-    return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
+    server->scratch = malloc(sizeof *server->scratch);
+    return server->walk != NULL && server->remote_walk != NULL && server->scratch != NULL &&
+           open_first_accounts(server);
 }
 
 static void go_on(struct acceptor *a, void *state) {
@@ -349,6 +358,7 @@ static void stopped(void *state) {
     free(server->kept);
     nats_unbind_topics(server);
     nats_journey_close(server);
+    free(server->scratch);
     subject_walk_free(server->walk);
 }
 

@@ -242,6 +242,7 @@ struct nats_server {
     uint64_t told;                       /* the number of what was told, or passed on, to others last */
     struct nats_permission_sets permissions;
     struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
+    struct nats_scratch *scratch;
     struct nats_journey *journey; /* of a message from account to account; NULL as long as accounts share nothing */
     uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* of the message that is handed out */
     uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* of one; the last is of what was published */
@@ -461,8 +462,14 @@ void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 
-/* In one message: so many, and of so many bytes; one name always has room. */
-enum { NATS_GROUPS = 1024, NATS_GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
+/* In one message: so many, and of so many bytes; one name always has room. A server has one message, whatever it is for, so
+ * these are the most groups that match a subject anywhere: a nats-server names as many as there are, in a line of any length. */
+enum {
+    NATS_GROUPS = 1 << 16,
+    NATS_GROUPS_BYTES = 1 << 20,
+    NATS_MAX_ROUTE_LINE = NATS_GROUPS_BYTES + 2 * NATS_MAX_CONTROL_LINE, /* subject, reply and sizes beside them */
+    NATS_ROUTE_ARGUMENTS = 6 + NATS_GROUPS, /* an account, a subject, a reply and its sign, two sizes */
+};
 
 /* What a name takes on a ring. */
 static inline size_t nats_group_bytes(size_t name_bytes) {
@@ -475,6 +482,13 @@ struct nats_chosen {
     struct text name[NATS_GROUPS];
     size_t count;
     size_t bytes; /* NATS_GROUPS_BYTES at most */
+};
+
+/* Of the one message that is under way; too large for a stack, and no memory until something is written there. */
+struct nats_scratch {
+    struct text words[NATS_ROUTE_ARGUMENTS]; /* of a server's line, or the groups that another acceptor names */
+    struct nats_chosen chosen;
+    uint8_t names[NATS_GROUPS_BYTES]; /* of those for one acceptor */
 };
 
 /* Tells the others that we want something, as often as `weight` says; 0: no more. */

@@ -74,7 +74,7 @@ struct abroad {
     struct subject_pattern *const *patterns;
     size_t count, groups;
     struct nats_alone alone;
-    struct nats_chosen chosen;
+    struct nats_chosen *chosen;
 };
 
 /* A leaf node, or a hub, has a message for a group only where nobody else does. */
@@ -133,10 +133,11 @@ static uint64_t weight_abroad(const struct nats_server *server, const struct sub
     return are_to_be_looked_at(server) ? others_weight(server, name, ours) : name->weight;
 }
 
+/* What is for servers and leaf nodes costs what it does with clients; what is for other acceptors their rings bound. */
 static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad,
                         struct nats_candidates among) {
     const struct text *subject = &d->message->subject;
-    uint64_t stamp = ++d->server->stamp;
+    uint64_t stamp = ++d->server->stamp, each = 1 + d->message->payload_bytes / HANDED_BYTES;
     abroad->count =
         subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
     for (size_t i = 0; i < abroad->count; i++) {
@@ -148,24 +149,27 @@ static void look_abroad(struct nats_delivery *d, struct nats_account *account, s
             if (d->server->stamps[other] == stamp || !nats_is_among(d->server, r, among)) continue;
             d->server->stamps[other] = stamp;
             r->messages++;
+            if (nats_is_route(other)) d->looked += each;
             abroad->alone.other[abroad->alone.count++] = (uint16_t)other;
         }
     }
+    d->looked += abroad->groups;
 }
 
-static void begin_abroad(struct abroad *abroad, uint32_t account, uint32_t flags) {
+static void begin_abroad(const struct nats_server *server, struct abroad *abroad, uint32_t account, uint32_t flags) {
     abroad->account = account;
     abroad->flags = flags;
     abroad->any = false;
     abroad->count = abroad->groups = abroad->alone.count = 0;
-    abroad->chosen.count = abroad->chosen.bytes = 0;
+    abroad->chosen = &server->scratch->chosen;
+    abroad->chosen->count = abroad->chosen->bytes = 0;
 }
 
 /* When there is no room for more groups, what has been chosen for acceptors is sent: those who stand alone there get the
  * message with the last. A server has one message, whatever it is for: there is no more then. */
 static bool make_room(struct nats_delivery *d, struct abroad *abroad, size_t bytes) {
     static const struct nats_alone nobody = {.count = 0};
-    struct nats_chosen *chosen = &abroad->chosen;
+    struct nats_chosen *chosen = abroad->chosen;
     if (chosen->count < NATS_GROUPS && chosen->bytes + bytes <= NATS_GROUPS_BYTES) return true;
     for (size_t i = 0; i < chosen->count; i++)
         if (nats_is_route(chosen->other[i])) return false;
@@ -175,7 +179,7 @@ static bool make_room(struct nats_delivery *d, struct abroad *abroad, size_t byt
 }
 
 static void choose(struct nats_delivery *d, struct abroad *abroad, struct subject_entry *entry, struct text name) {
-    struct nats_chosen *chosen = &abroad->chosen;
+    struct nats_chosen *chosen = abroad->chosen;
     size_t bytes = nats_group_bytes(name.bytes);
     if (entry == NULL || !make_room(d, abroad, bytes)) return;
     struct nats_remote *r = remote_of(entry);
@@ -281,14 +285,14 @@ static bool hand_out(struct nats_delivery *d, struct abroad *abroad) {
 }
 
 static void pass_on(struct nats_delivery *d, struct abroad *abroad) {
-    if (abroad->alone.count > 0 || abroad->chosen.count > 0)
-        nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, &abroad->chosen);
+    if (abroad->alone.count > 0 || abroad->chosen->count > 0)
+        nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, abroad->chosen);
 }
 
 /* ... where others may want it too. */
 static bool hand_out_abroad(struct nats_delivery *d, uint32_t number, struct connection *asker) {
     struct abroad abroad;
-    begin_abroad(&abroad, number, 0);
+    begin_abroad(d->server, &abroad, number, 0);
     bool any = hand_out(d, &abroad);
     pass_on(d, &abroad);
     if (d->a->mesh_there == 0 || (abroad.alone.count == 0 && !abroad.any)) return any;
@@ -456,7 +460,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     d.message = message;
     struct subject_pattern *const *patterns;
     struct abroad abroad;
-    begin_abroad(&abroad, number, PASSED_FROM_ROUTE);
+    begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
     size_t matching =
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
     /* With one acceptor all others are behind routes, or leaf nodes. */

@@ -214,7 +214,7 @@ void nats_made(struct nats_delivery *d) {
         d->account->given_messages += d->delivered;
         d->account->given_bytes += d->bytes;
     }
-    if (d->delivered > SENDS_PER_TURN) socket_put_off(d->a, d->dirty);
+    socket_put_off(d->a, d->dirty);
     d->a->handed += nats_handed(d);
     if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
     nats_settle(d->a, d->server);

@@ -10,8 +10,14 @@
 
 #include "acceptor/protocols/nats/nats_route.h"
 
-/* In a turn. */
 enum { FORGOTTEN_AT_ONCE = 2048 };
+
+/* In a turn; fewer where many are to be told of each. */
+static size_t most_at_once(const struct acceptor *a, const struct nats_server *server) {
+    size_t left = a->handed < HANDED_PER_TURN ? HANDED_PER_TURN - a->handed : 0;
+    if (server->route_count == 0 || left / server->route_count >= FORGOTTEN_AT_ONCE) return FORGOTTEN_AT_ONCE;
+    return left / server->route_count + 1;
+}
 
 /* --- others ------------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +59,7 @@ static void forget_some(struct acceptor *a, struct nats_server *server, size_t l
 
 void nats_client_left(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
-    size_t left = FORGOTTEN_AT_ONCE;
+    size_t left = most_at_once(a, server);
     if (nats_let_go_some(a, c, &left)) return;
     c->kept = true;
     nats_of(c)->next_orphaned = server->leaving;
@@ -73,9 +79,9 @@ static void let_go_on(struct acceptor *a, struct nats_server *server, size_t *le
 
 void nats_leave_on(struct acceptor *a, void *state) {
     struct nats_server *server = state;
-    size_t left = FORGOTTEN_AT_ONCE;
+    size_t left = most_at_once(a, server);
     let_go_on(a, server, &left);
-    forget_some(a, server, FORGOTTEN_AT_ONCE);
+    forget_some(a, server, most_at_once(a, server));
     if (server->leaving != NULL || server->left.first != NULL) codec_left(a, server->protocol);
 }
 

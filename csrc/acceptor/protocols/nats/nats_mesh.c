@@ -414,7 +414,7 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
 /* Over the mesh; what is for a route, to the acceptor that has it. */
 static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
                     uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
-    uint8_t groups[NATS_GROUPS_BYTES];
+    uint8_t *groups = server->scratch->names;
     struct passed head = {.from = m->from,
                           .tried = m->tried,
                           .account = account,
@@ -506,34 +506,34 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     among.kinds = NATS_OUTSIDE;
     if (e == NULL && !from_route) e = nats_pick_other(server, account, patterns, count, name, among);
     if (e == NULL) return;
-    struct nats_chosen chosen;
-    chosen.count = 1;
-    chosen.bytes = nats_group_bytes(name.bytes);
-    chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
-    chosen.name[0] = name;
-    send_to(a, server, number, chosen.other[0], from_route ? PASSED_FROM_ROUTE : 0, m, &chosen);
+    struct nats_chosen *chosen = &server->scratch->chosen;
+    chosen->count = 1;
+    chosen->bytes = nats_group_bytes(name.bytes);
+    chosen->other[0] = ((const struct nats_remote *)(const void *)e)->other;
+    chosen->name[0] = name;
+    send_to(a, server, number, chosen->other[0], from_route ? PASSED_FROM_ROUTE : 0, m, chosen);
 }
 
 /* What another acceptor has for a server behind one of our routes. Returns how many groups it could not be sent for. */
 static size_t forward(struct acceptor *a, struct nats_server *server, const struct passed *head,
                       const struct nats_message *m, const struct text *groups) {
-    struct nats_chosen chosen;
-    chosen.count = head->groups;
-    chosen.bytes = head->groups_bytes;
+    struct nats_chosen *chosen = &server->scratch->chosen;
+    chosen->count = head->groups;
+    chosen->bytes = head->groups_bytes;
     if (!nats_is_route(head->route) || head->route >= NATS_OTHERS) return 0;
     if (nats_link_of(server, head->route)->connection == NULL) return head->groups;
     for (uint32_t i = 0; i < head->groups; i++) {
-        chosen.other[i] = head->route;
-        chosen.name[i] = groups[i];
+        chosen->other[i] = head->route;
+        chosen->name[i] = groups[i];
     }
-    nats_route_send(a, server, head->route, head->account, m, &chosen);
+    nats_route_send(a, server, head->route, head->account, m, chosen);
     return 0;
 }
 
 static void hear_message(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
                          size_t bytes) {
     struct passed head;
-    struct text groups[NATS_GROUPS], names, payload;
+    struct text *groups = server->scratch->words, names, payload;
     struct nats_message m = {0};
     if (bytes < sizeof head) return;
     memcpy(&head, body, sizeof head);
@@ -543,7 +543,8 @@ static void hear_message(struct acceptor *a, struct nats_server *server, uint32_
                  take(&at, &left, head.size_bytes, &m.size) &&
                  take(&at, &left, head.header_size_bytes, &m.header_size) &&
                  take(&at, &left, head.groups_bytes, &names) && take(&at, &left, head.payload_bytes, &payload);
-    if (!whole || left != 0 || head.groups > NATS_GROUPS || !take_groups(names, head.groups, groups)) return;
+    if (!whole || left != 0 || head.groups > NATS_GROUPS || head.groups_bytes > NATS_GROUPS_BYTES) return;
+    if (!take_groups(names, head.groups, groups)) return;
     head.account = account_of(server, other, head.account);
     if (head.account == 0) return;
     if (head.header_bytes > head.payload_bytes) return;

@@ -9,8 +9,7 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 
-/* An account, a subject, a reply and its sign, two sizes; and names of groups. */
-enum { MAX_ARGUMENTS = 6 + NATS_GROUPS, INTEREST_ARGUMENTS = 5, LINE_FACTOR = 16 };
+enum { LINE_FACTOR = 16 };
 /* How often a server is asked whether it is there: seldom enough, and often enough that one that is not is known. */
 #define FIRST_PING_NS SECOND_NS
 #define MOST_PING_NS  (30 * SECOND_NS)
@@ -235,13 +234,17 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     if ((route_of(c)->flags & ROUTE_LEAF) != 0 && verb == VERB_LEAF_MESSAGE) verb = VERB_MESSAGE;
     bool is_named = verb != VERB_PUBLISH && verb != VERB_PUBLISH_HEADERS;
     size_t least = (is_named && route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
-    bool good = count <= MAX_ARGUMENTS && count >= least;
+    bool good = count <= NATS_ROUTE_ARGUMENTS && count >= least;
     struct text cluster = {0};
     if (good && verb == VERB_LEAF_MESSAGE) cluster = *items++, count--;
     m.origin = origin_of(a, c, cluster);
     uint32_t account = good && is_named ? account_in(a, c, &items, &count) : 0;
     size_t sizes = verb == VERB_MESSAGE || verb == VERB_PUBLISH ? 1 : 2;
     good = good && read_message(items, count, sizes, &m, &groups, &group_count) && (is_named || group_count == 0);
+    if (count > NATS_ROUTE_ARGUMENTS || group_count > NATS_GROUPS) {
+        nats_route_end(a, c, "maximum control line exceeded");
+        return bytes;
+    }
     if (!good || m.payload_bytes > MAX_BODY_BYTES) {
         nats_route_hang_up(a, c);
         return bytes;
@@ -275,14 +278,16 @@ static void take_pong(struct acceptor *a, struct connection *c, const uint8_t *l
 static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
                         size_t word_bytes, size_t line_bytes, size_t bytes) {
     const uint8_t *last = data + line_bytes - 1;
-    struct text items[MAX_ARGUMENTS];
+    struct text *items = route_server(a, c)->scratch->words;
     size_t count = 0;
     bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
     bool good = true, for_python = verb == VERB_CONNECT || verb == VERB_INFO || verb == VERB_ERR;
     for_python |= verb == VERB_PONG && (route_of(c)->flags & ROUTE_TELLS_PONG) != 0;
     if (for_python && !may_do_alone(c)) return 0;
     if (last > data && last[-1] == '\r') last--;
-    if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, MAX_ARGUMENTS, false);
+    bool is_interest = verb <= VERB_NO_LEAF_INTEREST;
+    if (is_interest && !nats_may_hand_out(a, route_server(a, c), c)) return 0;
+    if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, NATS_ROUTE_ARGUMENTS, false);
     switch (verb) {
     case VERB_MESSAGE:
     case VERB_HEADERS:
@@ -317,6 +322,14 @@ static bool may_be_first(const struct nats_route *r, uint8_t first) {
     return (first | 32) == 'c' || (may_negotiate && (first | 32) == 'i');
 }
 
+/* A message of a server that has joined names groups, as many as there are. */
+static size_t most_of_line(const struct acceptor *a, const struct connection *c, uint32_t verb) {
+    size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
+    bool is_message = verb == VERB_MESSAGE || verb == VERB_HEADERS || verb == VERB_LEAF_MESSAGE;
+    if (route_of(c)->other != 0 && is_message) return NATS_MAX_ROUTE_LINE;
+    return most < NATS_MAX_CONTROL_LINE ? most : NATS_MAX_CONTROL_LINE;
+}
+
 static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     if ((route_of(c)->flags & ROUTE_MUST_CONNECT) != 0 && !may_be_first(route_of(c), data[0]))
         return refuse(a, c, bytes);
@@ -326,9 +339,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     if (verb == NATS_WORD_WRONG) return refuse(a, c, bytes);
     const uint8_t *newline = memchr(data, '\n', bytes);
     size_t line_bytes = newline != NULL ? (size_t)(newline - data) + 1 : bytes;
-    size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
-    if (most > NATS_MAX_CONTROL_LINE) most = NATS_MAX_CONTROL_LINE;
-    if (line_bytes > most) {
+    if (line_bytes > most_of_line(a, c, verb)) {
         nats_route_end(a, c, "maximum control line exceeded");
         return bytes;
     }

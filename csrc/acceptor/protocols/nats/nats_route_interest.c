@@ -203,7 +203,9 @@ static void tell_leaves(const struct interest_change *k) {
     }
 }
 
+/* As with messages, who is told counts: a leaf node wants to know of each subject, and there may be very many. */
 static void tell_both(struct interest_change *k, const struct nats_remote *except) {
+    k->a->handed += k->server->route_count;
     k->w = weigh_others(k->server, &k->server->accounts[k->account], k->subject, k->queue, except);
     tell_servers(k);
     tell_leaves(k);
@@ -277,8 +279,8 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 
 /* --- to one that has come ----------------------------------------------------------------------------------------- */
 
-/* Of patterns that are told in one turn, and of what may wait to be sent before more is said: a client of this server is not to
- * wait for them. */
+/* Of patterns that are told one in one turn, and of what may wait to be sent before more is said: a client of this server is not to
+ * wait for them, nor for those that all together are told when many have come at once. */
 enum { TOLD_AT_ONCE = 4096, TOLD_AHEAD_BYTES = 1 << 20 };
 
 struct nats_telling {
@@ -413,7 +415,9 @@ static void tell_as_much_as(struct acceptor *a, struct connection *c, size_t mos
     struct nats_route *r = route_of(c);
     struct nats_telling *t = r->telling;
     t->left = most;
-    if (!tell_some(t)) {
+    bool is_end = tell_some(t);
+    if (most == TOLD_AT_ONCE) a->handed += most - t->left;
+    if (!is_end) {
         codec_left(a, c->protocol);
         return;
     }
@@ -423,7 +427,8 @@ static void tell_as_much_as(struct acceptor *a, struct connection *c, size_t mos
 
 void nats_tell_route_on(struct acceptor *a, struct connection *c) {
     const struct nats_telling *t = route_of(c)->telling;
-    if (t != NULL && !c->closed && connection_unsent(c) <= TOLD_AHEAD_BYTES) tell_as_much_as(a, c, TOLD_AT_ONCE);
+    if (t == NULL || c->closed || connection_unsent(c) > TOLD_AHEAD_BYTES) return;
+    tell_as_much_as(a, c, a->handed < HANDED_PER_TURN ? TOLD_AT_ONCE : 0);
 }
 
 /* What is being told is begun anew, or told to its end at once if that is something else: this is rare. */
@@ -439,7 +444,7 @@ static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_
         return;
     }
     *r->telling = telling;
-    tell_as_much_as(a, c, TOLD_AT_ONCE);
+    tell_as_much_as(a, c, a->handed < HANDED_PER_TURN ? TOLD_AT_ONCE : 0);
 }
 
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
