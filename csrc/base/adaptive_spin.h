@@ -1,9 +1,9 @@
-/* Patience: how long to go on looking at the rings before going to sleep.
+/* Adaptive spin: how long to keep polling the rings before going to sleep.
  *
- * Being woken costs tens of microseconds where an idle core halts (virtual machines most of all), so looking for a while
- * is cheaper when something comes soon. Whether it does is learnt: after something came the time is a few times what that took,
- * and it halves each time nothing came; now and then the whole limit is tried. Who looks yields the processor after each look: what
- * it waits for may have to run on the same core.
+ * Being woken costs tens of microseconds where an idle core halts (virtual machines most of all), so polling for a while is
+ * cheaper when something arrives soon. The spin learns whether it does: after a success the next spin lasts a few times as
+ * long as that success took; after each failure it is halved. Every ADAPTIVE_SPIN_TRIAL failures the whole limit is tried
+ * again. The caller yields the processor after each look, because what it waits for may need the same core to run.
  */
 #ifndef MQ_ADAPTIVE_SPIN_H
 #define MQ_ADAPTIVE_SPIN_H
@@ -16,14 +16,14 @@ enum { ADAPTIVE_SPIN_LEAST = 16, ADAPTIVE_SPIN_TRIAL = 64, ADAPTIVE_SPIN_MARGIN 
 struct adaptive_spin {
     uint64_t limit_ns; /* 0: never look, sleep at once */
     uint64_t now_ns;
-    uint32_t vain;
+    uint32_t vain; /* spins in a row that found nothing */
 };
 
 static inline void adaptive_spin_set(struct adaptive_spin *p, uint64_t limit_ns) {
     *p = (struct adaptive_spin){.limit_ns = limit_ns, .now_ns = limit_ns};
 }
 
-/* How long to look this time. */
+/* How long to spin this time. */
 static inline uint64_t adaptive_spin_ns(const struct adaptive_spin *p) {
     return p->vain % ADAPTIVE_SPIN_TRIAL == ADAPTIVE_SPIN_TRIAL - 1 ? p->limit_ns : p->now_ns;
 }

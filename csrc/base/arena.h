@@ -13,9 +13,9 @@
 struct arena {
     char *base;
     size_t item_bytes;
-    uint32_t limit; /* items, counting number 0 */
-    uint32_t end;   /* numbers from here on were never given out */
-    uint32_t free;  /* first of the free list */
+    uint32_t limit; /* items there is room for, including the unused number 0 */
+    uint32_t end;   /* numbers from here up have never been given out */
+    uint32_t free;  /* head of the list of freed items */
     uint32_t live;
 };
 
@@ -29,7 +29,7 @@ static inline void *arena_at(const struct arena *arena, uint32_t number) {
     return arena->base + arena->item_bytes * number;
 }
 
-/* 0 when the limit is reached. */
+/* A new item's number; 0 when the limit is reached. */
 static inline uint32_t arena_take(struct arena *arena) {
     uint32_t number = arena->free;
     if (number)

@@ -42,7 +42,7 @@ uint32_t bindings_shard(const struct bindings *b, const void *name, size_t name_
     return crc32c_extend(0, name, name_bytes) % b->shards;
 }
 
-/* Where the name is in the index, or the empty place where it belongs. */
+/* The slot of the index that holds the name, or else the empty slot where it belongs. */
 static uint32_t place_of(const struct bindings *b, uint32_t hash, const void *name, size_t name_bytes) {
     for (uint32_t place = hash & b->index_mask;; place = (place + 1) & b->index_mask) {
         uint32_t number = b->index[place];
@@ -56,7 +56,7 @@ uint32_t bindings_find(const struct bindings *b, const void *name, size_t name_b
     return b->index[place_of(b, hash_of(b, name, name_bytes), name, name_bytes)];
 }
 
-/* Twice the numbers, and an index of twice that. */
+/* Doubles the table, and makes an index of twice as many slots as the table has entries. */
 static bool grow(struct bindings *b) {
     uint32_t capacity = 2 * b->capacity;
     struct binding *table = realloc(b->table, capacity * sizeof *table);
@@ -150,7 +150,7 @@ void bindings_unbind(struct bindings *b, uint32_t number) {
     if (--at->references == 0) become_idle(b, number);
 }
 
-/* Takes a place out of the index and moves up what would not be found behind the gap. */
+/* Empties a slot of the index, and moves up the entries that a probe would no longer reach past the gap. */
 static void close_gap(struct bindings *b, uint32_t gap) {
     uint32_t mask = b->index_mask;
     for (uint32_t place = (gap + 1) & mask; b->index[place] != 0; place = (place + 1) & mask) {

@@ -26,7 +26,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the tables and the lo
 #define STREAM_SHORT 128u
 #define STREAM_LONG  1024u
 
-static uint32_t by_byte[8][256];       /* [k][v]: the state of byte v followed by k zero bytes */
+static uint32_t by_byte[8][256];       /* [k][v]: the CRC state after byte v and then k zero bytes */
 static uint32_t powers[64];            /* x^(8 * 2^k) */
 static uint32_t advance_short[4][256]; /* [k][v]: the state v << 8k after STREAM_SHORT zero bytes */
 static uint32_t advance_long[4][256];

@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CRC of what `crc` is the CRC of, followed by `data`. Starts with 0. */
+/* Extends `crc`, the CRC of some bytes, to the CRC of those bytes followed by `data`. The CRC of nothing is 0. */
 uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
 
-/* The same by tables alone: what a processor without the instruction computes. */
+/* The same from tables alone, as on a processor without the instruction. */
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 
-/* What the CRC register `state` (that is ~crc) becomes after `bytes` zero bytes, in O(log bytes): because a CRC is
+/* The CRC register `state` (that is, ~crc) after `bytes` zero bytes, in O(log bytes): because a CRC is
  * linear, this is what it takes to have the CRC of a piece from the CRCs of two prefixes. */
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 

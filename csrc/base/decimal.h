@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define DECIMAL_MAX_BYTES 20       /* of UINT64_MAX */
-enum { DECIMAL_SAFE_DIGITS = 19 }; /* so many cannot be more than 64 bits hold */
+#define DECIMAL_MAX_BYTES 20       /* digits of UINT64_MAX */
+enum { DECIMAL_SAFE_DIGITS = 19 }; /* that many digits always fit into 64 bits */
 
 /* How many digits a number has. */
 static inline uint32_t decimal_digits(uint64_t value) {
@@ -53,7 +53,8 @@ static inline uint8_t *decimal_put(uint8_t *out, uint64_t value) {
     return end;
 }
 
-/* Reads digits from *at, at most `max`. False, and *at is not moved, when there is none or the number is larger. */
+/* Reads a number from *at and moves *at behind it. False, with *at unmoved, when there is no digit or the number exceeds
+ * `max`. */
 static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t max, uint64_t *value) {
     const uint8_t *p = *at, *safe = end - p > DECIMAL_SAFE_DIGITS ? p + DECIMAL_SAFE_DIGITS : end;
     uint64_t v = 0;
@@ -69,7 +70,7 @@ static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t 
     return true;
 }
 
-/* What strtol makes of the beginning, in a long and then in an int: space and a sign may stand before the digits, and where
+/* Reads a leading number as `(int)strtol(...)` does: white space and a sign may stand before the digits, and where
  * there are none it is 0. False when no long holds it. */
 static inline bool decimal_get_int(const uint8_t *at, const uint8_t *end, int32_t *number) {
     while (at < end && (*at == ' ' || (*at >= '\t' && *at <= '\r'))) at++;

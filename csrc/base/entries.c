@@ -25,14 +25,14 @@ static bool is_every_messages(struct text name) {
     return is_named(name, "pri") || is_named(name, "ttr_ms") || is_named(name, "delay_ms");
 }
 
-/* Of those from `from` up to `until`. */
+/* The entry with that name among those from `from` up to `until`. */
 static struct entry *find(struct entries *e, struct text name, uint32_t from, uint32_t until) {
     for (struct entry *one = e->all + from; one < e->all + until; one++)
         if (one->name.bytes == name.bytes && memcmp(one->name.at, name.at, name.bytes) == 0) return one;
     return NULL;
 }
 
-/* False: it cannot be an attribute. */
+/* False: the entry cannot be made an attribute. */
 static bool append(struct entries *e, struct entry one) {
     if (e->count == HEADERS_MOST || !is_text(one.name) || !is_text(one.value)) return false;
     e->name_bytes += one.name.bytes + (one.prefixed ? sizeof ENTRY_PREFIX - 1 : 0);
@@ -48,7 +48,7 @@ static bool replace(struct entries *e, struct entry *before, struct text value) 
     return true;
 }
 
-/* One whose name has come before is left out, as a map has each name once. */
+/* An entry whose name is already there is left out: the result is a map, which has each name once. */
 static bool add(struct entries *e, struct text name, struct text value) {
     if (!is_text(name) || !is_text(value)) return false;
     if (is_every_messages(name) || find(e, name, 0, e->count) != NULL) return true;
@@ -68,7 +68,7 @@ static struct text trimmed(const uint8_t *at, const uint8_t *end) {
     return (struct text){at, (size_t)(end - at)};
 }
 
-/* A line that says the version, then lines of `name: value`, each ended by CR LF, and an empty one. */
+/* NATS: a version line, then `name: value` lines, then an empty line, each ended by CR LF. */
 bool entries_of_nats(const uint8_t *at, size_t bytes, struct entries *out) {
     const uint8_t *const end = at + bytes;
     bool first = true;
@@ -90,7 +90,7 @@ bool entries_of_nats(const uint8_t *at, size_t bytes, struct entries *out) {
 
 /* --- Spark -------------------------------------------------------------------------------------------------------- */
 
-/* For each the bytes of its name and of its value, 32 bits each, and then those. */
+/* Spark: for each entry the lengths of its name and value, 32 bits each, then the name and the value. */
 bool entries_of_spark(const uint8_t *at, size_t bytes, struct entries *out) {
     uint32_t sizes[2];
     clear(out);
@@ -109,7 +109,7 @@ bool entries_of_spark(const uint8_t *at, size_t bytes, struct entries *out) {
 
 /* --- Pulsar ------------------------------------------------------------------------------------------------------- */
 
-/* What a field is called here; NULL: it is none that becomes an attribute. */
+/* The attribute that a field of Pulsar's metadata becomes; NULL: it becomes none. */
 static const char *name_of(uint32_t tag, enum pulsar_level level) {
     static const struct {
         uint32_t tags[2]; /* at each level */
@@ -134,7 +134,7 @@ static struct text text_of(struct pulsar_bytes bytes) {
     return (struct text){bytes.at, pulsar_length(bytes)};
 }
 
-/* A field that has a name here, and says something. Of one that comes twice the last counts. */
+/* Adds a field that becomes an attribute and has a value. When a field is repeated the last value counts. */
 static bool add_field(struct entries *e, const char *name, const struct pulsar_field *field) {
     const bool is_bytes = (field->tag & 7) == PULSAR_BYTES, is_time = strcmp(name, "event_time_ms") == 0;
     struct text value = is_bytes ? text_of(field->bytes) : literal(strcmp(name, "key_encoding") ? "true" : "base64");
@@ -145,7 +145,7 @@ static bool add_field(struct entries *e, const char *name, const struct pulsar_f
     return replace(e, before, value);
 }
 
-/* A KeyValue: both are there. Of those of one name the last counts, as in a client's map. */
+/* Adds a KeyValue that has both halves. When a key is repeated the last value counts, as in a client's map. */
 static bool add_property(struct entries *e, uint32_t ours, struct pulsar_bytes pair) {
     struct pulsar_field field;
     struct entry one = {.name = {.at = NULL}};

@@ -1,5 +1,5 @@
-/* What the headers of a message say, as names and values: entries of Spark's `attributes`, a Pulsar consumer's properties. They lie where they were written;
- * nothing is copied, nothing allocated, nothing believed.
+/* A message's headers as names and values: entries of Spark's `attributes`, a Pulsar consumer's properties. Names and values
+ * point into the headers as they were received. Nothing is copied or allocated, and no size in them is believed unchecked.
  */
 #ifndef MQ_ENTRIES_H
 #define MQ_ENTRIES_H
@@ -12,12 +12,12 @@
 #include "base/pulsar_entry.h"
 #include "base/text.h"
 
-/* Beyond, they are given as one attribute, as are those that cannot be told apart or are no text. */
+/* More headers than this become a single attribute, as do headers that cannot be parsed or are not text. */
 enum { HEADERS_MOST = 64 };
 
 struct entry {
     struct text name, value;
-    bool prefixed; /* it has the name of one of ours: ENTRY_PREFIX stands before it */
+    bool prefixed; /* its name is one that we use ourselves, so ENTRY_PREFIX is put before it */
 };
 #define ENTRY_PREFIX "property."
 
@@ -25,16 +25,17 @@ struct entries {
     struct entry all[HEADERS_MOST];
     uint32_t count;
     size_t name_bytes, value_bytes;    /* of all */
-    uint8_t number[DECIMAL_MAX_BYTES]; /* a value that is none of theirs */
+    uint8_t number[DECIMAL_MAX_BYTES]; /* room for a value that is made here, not found in the headers */
 };
 
 /* What is in headers with that tag. False: not all of it can be an attribute; what can is there. */
 bool entries_of_nats(const uint8_t *at, size_t bytes, struct entries *out);
 bool entries_of_spark(const uint8_t *at, size_t bytes, struct entries *out);
 
-/* Whose metadata it is: of a Pulsar entry, or of one message of its batch. */
+/* Whether metadata belongs to a whole Pulsar entry or to one message of its batch. */
 enum pulsar_level { PULSAR_ENTRY, PULSAR_SINGLE };
-/* Properties, and as `key`, `key_encoding`, `ordering_key`, `event_time_ms` and `null_value` what has a field of its own. */
+/* Properties, and as `key`, `key_encoding`, `ordering_key`, `event_time_ms` and `null_value` what has a field of its
+ * own. */
 bool entries_of_pulsar(struct pulsar_bytes metadata, enum pulsar_level level, struct entries *out);
 
 #endif

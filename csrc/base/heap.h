@@ -18,7 +18,7 @@
 
 struct heap_entry {
     uint64_t high; /* compared first */
-    uint64_t low;  /* then this; its low half is the item */
+    uint64_t low;  /* compared second; its low 32 bits are the item */
 };
 
 struct heap {
@@ -27,7 +27,8 @@ struct heap {
     uint32_t capacity;
 };
 
-/* Where items keep their place: the base of an array of structs (at the field) and the size of a struct. */
+/* Where items keep their place in the heap: the address of that field in item 0, and the distance to the next item's.
+ * */
 struct heap_places {
     void *base;
     size_t stride;
@@ -41,7 +42,7 @@ static inline struct heap_entry heap_key(uint64_t high, uint32_t middle, uint32_
     return (struct heap_entry){high, (uint64_t)middle << 32 | item};
 }
 
-/* The key that orders by (pri, id). */
+/* A key that orders items by (pri, id). */
 static inline struct heap_entry heap_key_of_job(uint32_t pri, uint64_t id, uint32_t item) {
     return (struct heap_entry){(uint64_t)pri << 32 | id >> 32, id << 32 | item};
 }

@@ -1,11 +1,12 @@
-/* A number as lower-case hexadecimal digits, all sixteen of them, without a step for each. */
+/* A number as sixteen lower-case hexadecimal digits, without a loop over them. */
 #ifndef MQ_HEX_H
 #define MQ_HEX_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* Of four bytes the eight digits, most significant first: a nibble to each byte, then all to digits at once. */
+/* The eight digits of four bytes, most significant first: each nibble is spread to a byte, then all become digits at
+ * once. */
 static inline uint64_t hex_digits(uint32_t value) {
     uint64_t v = __builtin_bswap32(value);
     v = (v | v << 16) & 0x0000ffff0000ffffULL;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Items to a bucket: the heads cost half as much as with one each. */
+/* Items per bucket: two, so that the heads take half the memory. */
 enum { FIRST_BUCKETS = 1024, CHAIN = 2 };
 
 bool index_open(struct index *index, uint32_t limit, uint32_t shards) {
@@ -40,7 +40,7 @@ uint32_t index_next(const struct arena *items, uint32_t number) {
     return number;
 }
 
-/* Takes one more bucket into use and moves to it what now belongs there. */
+/* Adds one bucket, and moves to it the items that now belong there. */
 static void split(struct index *index, const struct arena *items) {
     if ((uint64_t)(index->buckets + 1) * sizeof(uint32_t) > index->reserved_bytes) return;
     uint32_t old = index->buckets - (index->level_mask + 1);

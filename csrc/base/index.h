@@ -1,8 +1,8 @@
 /* An index from message id to the number of an item in an arena: linear hashing with chains, so that it grows one bucket
  * at a time and no put ever pays for a rehash of all.
  *
- * The chain runs through the items themselves, which begin with a struct indexed; the index holds only the heads. Ids rise one by one,
- * so the low bits of n pick the place in a cache line of heads: a queue that is worked in order touches them in order.
+ * The chain runs through the items themselves, which begin with a struct indexed; the index holds only the heads. Ids rise
+ * one by one, so the low bits of n pick the place in a cache line of heads: a queue worked in order touches them in order.
  */
 #ifndef MQ_INDEX_H
 #define MQ_INDEX_H
@@ -12,7 +12,7 @@
 
 #include "base/arena.h"
 
-/* How an item begins. Several may have one key. The item is a struct of its user's, reached here as this one: may_alias
+/* How an item begins. Several items may have the same key. The item is a struct of its user's, reached here as this one: may_alias
  * says so to the compiler, which otherwise takes the two for different memory as soon as it sees both. */
 struct __attribute__((packed, aligned(4), may_alias)) indexed {
     uint32_t next;
@@ -26,8 +26,8 @@ struct index {
     uint32_t count;
     uint32_t buckets; /* in use: 2^level + split */
     uint32_t level_mask;
-    uint32_t shards; /* id / shards is n */
-    uint32_t shift;  /* ... or id >> shift, if that is the same */
+    uint32_t shards; /* n = id / shards ... */
+    uint32_t shift;  /* ... or id >> shift, when shards is a power of two */
 };
 
 bool index_open(struct index *index, uint32_t limit, uint32_t shards);
@@ -38,7 +38,7 @@ static inline struct indexed *index_item(const struct arena *items, uint32_t num
     return arena_at(items, number);
 }
 
-/* How many of the low bits of n stay as they are; those above are mixed, so that a stride in n makes no long chains. */
+/* The low bits of n that are kept as they are; the bits above are mixed, so that a stride in n makes no long chains. */
 enum { INDEX_LINE_BITS = 4 };
 
 static inline uint32_t index_bucket(const struct index *index, uint64_t key) {

@@ -2,7 +2,7 @@
 
 #define MS 1000000ull
 
-/* Relaxed throughout: each word is a figure by itself, and nothing that it stands for is read elsewhere. */
+/* Relaxed throughout: each word is a figure of its own, and publishes nothing else. */
 static uint64_t read_of(_Atomic uint64_t *word) {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
@@ -71,7 +71,7 @@ int64_t login_attempt_begin(struct login_attempts *all, const char *source, size
 void login_attempt_right(struct login_attempts *all, const char *source, size_t bytes) {
     struct login_source *s = find(all, key_of(all, source, bytes));
     uint64_t wrong = s ? read_of(&s->wrong) : 0;
-    /* Somebody else may have taken the place meanwhile. */
+    /* Another process may have taken over the entry meanwhile. */
     while (wrong && !atomic_compare_exchange_weak_explicit(&s->wrong, &wrong, wrong - 1, memory_order_relaxed,
                                                            memory_order_relaxed))
         continue;

@@ -1,6 +1,6 @@
-/* Logins of late, by where they come from, of all processes that share this memory: how long the next one has to wait.
+/* Recent login attempts by source address, shared by all processes that map this memory: how long the next one must wait.
  *
- * An attempt counts as wrong from when it begins until it turns out to be right: a thousand at once wait for each other like
+ * An attempt counts as wrong from its beginning until it turns out to be right, so a thousand at once wait for each other like
  * a thousand in a row, by whichever process they come, and what a process had under way when it died stays wrong. The table has
  * a limit: of the few places where a source may stand, the one that was seen longest ago is given to a new one.
  *
@@ -16,7 +16,8 @@
 
 #include "base/siphash.h"
 
-/* LOGIN_FREE wrong ones wait for nothing. What would wait longer than LOGIN_PATIENCE_MS is refused unseen. */
+/* After up to LOGIN_FREE wrong attempts there is no wait. What would wait longer than LOGIN_PATIENCE_MS is refused
+ * unseen. */
 enum {
     LOGIN_SOURCES = 4096,
     LOGIN_PLACES = 8,
@@ -30,19 +31,20 @@ enum {
 struct login_source {
     _Atomic uint64_t key;     /* 0: nobody */
     _Atomic uint64_t seen_ns; /* last */
-    _Atomic uint64_t free_ns; /* when the next attempt may be looked at */
-    _Atomic uint64_t wrong;   /* and under way */
+    _Atomic uint64_t free_ns; /* when the next attempt may be checked */
+    _Atomic uint64_t wrong;   /* wrong attempts, and those under way */
 };
 struct login_attempts {
     struct siphash_key secret;
     struct login_source sources[LOGIN_SOURCES];
 };
 
-/* Of memory that is all zeros. `seed`: 0: one that nobody knows. */
+/* The memory must be all zeros. `seed` 0: a random one. */
 void login_attempts_format(struct login_attempts *all, uint64_t seed);
-/* How long it waits before it is looked at; -1: it is refused unseen. The clock is one that only rises. */
+/* How long the attempt must wait before it is checked; -1: it is refused unchecked. The clock is one that only rises.
+ * */
 int64_t login_attempt_begin(struct login_attempts *all, const char *source, size_t bytes, uint64_t now_ns);
-/* One that has begun was right. */
+/* An attempt that had begun turned out to be right. */
 void login_attempt_right(struct login_attempts *all, const char *source, size_t bytes);
 
 #endif

@@ -47,7 +47,7 @@ void map_remove(struct map *map, uint64_t key) {
         assert(map->slots[gap].number);
         gap = (gap + 1) & map->mask;
     }
-    /* Close the gap: move back whatever would not be found past it. */
+    /* Close the gap: move back the entries that a probe would no longer reach past it. */
     for (uint32_t i = (gap + 1) & map->mask; map->slots[i].number; i = (i + 1) & map->mask) {
         uint32_t wanted = home(map, map->slots[i].key);
         if (((i - wanted) & map->mask) >= ((i - gap) & map->mask)) {

@@ -17,7 +17,7 @@ struct map {
     uint32_t count;
 };
 
-/* 0 when the key is not there. */
+/* The key's number; 0 when the key is not there. */
 uint32_t map_find(const struct map *map, uint64_t key);
 /* The key must not be there. False, with nothing changed, when memory is short. */
 bool map_insert(struct map *map, uint64_t key, uint32_t number);

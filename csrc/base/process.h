@@ -1,14 +1,14 @@
-/* What Linux can be told about a process as a whole. */
+/* Settings of a whole process that Linux offers by prctl. */
 #ifndef MQ_PROCESS_H
 #define MQ_PROCESS_H
 
-/* What ps and top show: its first 15 bytes. */
+/* Sets the name that ps and top show; its first 15 bytes count. */
 void process_name(const char *name);
 
-/* The kernel kills this process when its parent ends, however that ends; unless that has happened before. */
+/* Has the kernel kill this process when its parent ends, however it ends. Too late if the parent is already gone. */
 void process_dies_with_parent(void);
 
-/* Its own user may read of it under /proc, though it was another user's when it began. */
+/* Lets the process's own user read its files under /proc, although it was started as another user. */
 void process_readable(void);
 
 #endif

@@ -1,6 +1,7 @@
 #include "base/pulsar_entry.h"
 
-/* --- protobuf ------------------------------------------------------------------------------------------------------ */
+/* --- protobuf ------------------------------------------------------------------------------------------------------
+ * */
 
 bool pulsar_get_varint(struct pulsar_bytes *rest, uint64_t *out) {
     uint64_t value = 0;
@@ -15,7 +16,7 @@ bool pulsar_get_varint(struct pulsar_bytes *rest, uint64_t *out) {
     return false;
 }
 
-/* Most are of one byte. */
+/* Most varints have one byte. */
 static inline bool get_varint(struct pulsar_bytes *rest, uint64_t *out) {
     if (rest->at == rest->end || *rest->at >= 0x80) return pulsar_get_varint(rest, out);
     *out = *rest->at++;
@@ -55,7 +56,8 @@ bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out) {
     return next_field(rest, out);
 }
 
-/* --- an entry ------------------------------------------------------------------------------------------------------ */
+/* --- an entry ------------------------------------------------------------------------------------------------------
+ * */
 
 enum { MAGIC_BYTES = 2, CHECKSUM_BYTES = 4, SIZE_BYTES = 4 };
 
@@ -109,9 +111,10 @@ bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out
     return pulsar_is_done(bytes) && seen == 7;
 }
 
-/* --- a batch ------------------------------------------------------------------------------------------------------- */
+/* --- a batch -------------------------------------------------------------------------------------------------------
+ * */
 
-/* The size is mostly all there is, and looked for before what else there may be. */
+/* Mostly the metadata is only the size, so that case is tried first. */
 static inline bool get_payload_bytes(struct pulsar_bytes metadata, uint64_t *out) {
     const uint32_t size_tag = PULSAR_TAG(3, PULSAR_VARINT);
     struct pulsar_field field;

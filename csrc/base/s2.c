@@ -9,7 +9,7 @@ enum { MAX_SIZE_BYTES = 5, LITERAL = 0, COPY_NEAR = 1, COPY_FAR = 2, COPY_FARTHE
 
 struct reader {
     const uint8_t *at, *end;
-    size_t distance; /* of the copy before; 0: there was none */
+    size_t distance; /* distance of the previous copy; 0: there was none */
 };
 
 static bool get_size(struct reader *r, uint64_t *size) {
@@ -23,7 +23,7 @@ static bool get_size(struct reader *r, uint64_t *size) {
     return false;
 }
 
-/* Little-endian, of at most four bytes. */
+/* Reads a little-endian number of at most four bytes. */
 static inline bool get(struct reader *r, size_t bytes, size_t *value) {
     size_t left = (size_t)(r->end - r->at);
     if (left < bytes) return false;
@@ -40,7 +40,7 @@ static inline bool get(struct reader *r, size_t bytes, size_t *value) {
     return true;
 }
 
-/* Behind the tag: up to 60 bytes are counted in it. */
+/* The length of a literal: up to 60 it is in the tag, else in the bytes that follow. */
 static inline bool literal_bytes(struct reader *r, uint8_t tag, size_t *length) {
     size_t most = 59, n = tag >> 2;
     *length = n;
@@ -49,7 +49,7 @@ static inline bool literal_bytes(struct reader *r, uint8_t tag, size_t *length) 
     return true;
 }
 
-/* 4 to 8 bytes, or as many more as the next bytes say. */
+/* The length of a repeat: 4 to 8 from the code, or more as the next bytes say. */
 static bool repeat_bytes(struct reader *r, size_t code, size_t *length) {
     static const size_t base[] = {4, 1u << 8, 1u << 16};
     *length = code;
@@ -82,10 +82,10 @@ static inline bool copy_bytes(struct reader *r, uint8_t tag, size_t *length) {
     return true;
 }
 
-/* Pieces of so many bytes cost no more than one: as long as there is room for what is too much, and written over later. */
+/* Copied in pieces of this size where there is room: what is written too far is overwritten later. */
 enum { PIECE = 16 };
 
-/* What is copied may be made by the copy itself. */
+/* The source may overlap the output: then the copy repeats bytes that it has just written. */
 static inline void copy(uint8_t *out, size_t distance, size_t length, size_t room) {
     if (distance >= PIECE && room - length >= PIECE) {
         for (size_t at = 0; at < length; at += PIECE) memcpy(out + at, out + at - distance, PIECE);

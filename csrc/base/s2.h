@@ -16,19 +16,20 @@
 
 enum { S2_CORRUPT = -1 };
 
-/* How many bytes a block stands for, as it says; S2_CORRUPT when it says nothing, or 2^32 and more. */
+/* The decoded length that a block claims; S2_CORRUPT when it has none, or claims 2^32 or more. */
 int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
-/* Puts them to `out`, where there is room for exactly so many as it says. How many they are, or S2_CORRUPT. */
+/* Decodes a block to `out`, which has room for exactly the length it claims. Returns that length, or S2_CORRUPT. */
 int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
 
-/* S2_NONE: in the form only, where streams are made; blocks are not. */
+/* S2_NONE: streams whose chunks are not compressed. */
 enum s2_level { S2_NONE, S2_FAST, S2_BETTER, S2_BEST };
 
-/* Of a block that is made, and what has to be free behind that: it is a few bytes longer at most, and would be 2 in 65 if each
+/* The longest input of a block, and by how much its output may be longer: a few bytes in fact, 2 in 65 if each
  * copy saved one byte only. */
 enum { S2_MAX_ENCODED = 1 << 16, S2_ENCODED_EXTRA = 32 + S2_MAX_ENCODED / 32 };
 
-/* Puts a block of at most S2_MAX_ENCODED bytes to `out`, where there is room for S2_ENCODED_EXTRA more. How long it is. */
+/* Encodes at most S2_MAX_ENCODED bytes as a block at `out`, which has room for S2_ENCODED_EXTRA more. Returns its
+ * length. */
 size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enum s2_level level);
 
 #endif

@@ -1,4 +1,4 @@
-/* Blocks of S2, made. What is found to stand before becomes a copy, the rest literals; the levels differ in how they look.
+/* Encodes S2 blocks. Bytes that occurred before become copies, the rest literals; the levels differ in how they search.
  *
  *   fast     one place for each six bytes, and wider steps the longer nothing is found
  *   better   one for each seven and one for each four; the next position is looked at before a copy is taken
@@ -17,23 +17,23 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte that d
 
 enum { LOAD_BYTES = 8, LEAST_BYTES = 16, MIN_COPY = 4 };
 enum { FAST_BITS = 14, BETTER_BITS = 15, BEST_BITS = 15, FEWEST_BITS = 8 };
-/* Of places that `best` looks at, and from which length on it looks for no longer one. */
+/* How many places level `best` tries, and the length of a copy that is long enough to stop. */
 enum { BEST_PLACES = 48, LONG_ENOUGH = 512 };
 
 struct encoder {
     const uint8_t *in;
     size_t bytes;
-    size_t put;                          /* so much of it is in elements */
-    size_t distance;                     /* of the copy before; 0: there was none */
+    size_t put;                          /* input before this has been encoded */
+    size_t distance;                     /* of the previous copy; 0: there was none */
     uint8_t *out;                        /* where the next element goes */
-    unsigned bits;                       /* of a hash */
-    uint16_t *by_few, *by_many, *before; /* places by hashes; before[n]: the last place before n with the same hash */
-    size_t noted;                        /* places before it are in `before` */
+    unsigned bits;                       /* in a hash */
+    uint16_t *by_few, *by_many, *before; /* places by hash; before[n]: the last place before n with the same hash */
+    size_t noted;                        /* places up to here have been entered into `before` */
 };
 
 struct copy {
     size_t at, length, distance;
-    size_t saved; /* bytes, against literals; 0: there is none */
+    size_t saved; /* bytes saved compared with literals; 0: no copy was found */
 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -50,14 +50,14 @@ ALWAYS_INLINE uint32_t load_4(const uint8_t *at) {
     return value;
 }
 
-/* Of the first `count` bytes of a word. */
+/* A hash of the first `count` bytes of a word. */
 ALWAYS_INLINE size_t hash(uint64_t word, unsigned count, unsigned bits) {
     return (size_t)((word << (64 - 8 * count)) * 0x9E3779B185EBCA87u >> (64 - bits));
 }
 
 /* --- elements ----------------------------------------------------------------------------------------------------- */
 
-/* A tag, and `bytes` of a number, the lowest first. */
+/* Writes a tag, then `bytes` bytes of a number, lowest first. */
 static uint8_t *put_number(uint8_t *out, size_t tag, size_t number, size_t bytes) {
     *out++ = (uint8_t)tag;
     for (size_t i = 0; i < bytes; i++) *out++ = (uint8_t)(number >> (8 * i));
@@ -71,7 +71,7 @@ ALWAYS_INLINE void put_literals(struct encoder *e, size_t end) {
     e->put = end;
     if (count <= 16 && e->bytes - (end - count) >= 16) {
         *e->out++ = (uint8_t)((count - 1) << 2);
-        memcpy(e->out, from, 16); /* what is too much is written over */
+        memcpy(e->out, from, 16); /* what is written too far is overwritten later */
     } else {
         size_t more = count <= 60 ? 0 : count <= 256 ? 1 : 2;
         e->out = put_number(e->out, (more == 0 ? count - 1 : 59 + more) << 2, count - 1, more);
@@ -80,7 +80,7 @@ ALWAYS_INLINE void put_literals(struct encoder *e, size_t end) {
     e->out += count;
 }
 
-/* As far as the copy before. */
+/* A copy with the same distance as the previous one. */
 static void put_repeat(struct encoder *e, size_t length) {
     size_t more = length < 9 ? 0 : length < 264 ? 1 : 2;
     size_t code = more == 0 ? length - 4 : 4 + more;
@@ -124,14 +124,14 @@ ALWAYS_INLINE size_t cost(const struct encoder *e, size_t length, size_t distanc
     return (distance < 2048 && length <= 11 ? 2u : 3u) + (length > 64 ? 2u : 0u);
 }
 
-/* What literals up to there begin with: a copy ends them. */
+/* Bytes that the head of the pending literals takes if a copy at `at` ends them. */
 ALWAYS_INLINE size_t literals_head(const struct encoder *e, size_t at) {
     size_t count = at - e->put;
     return count == 0 ? 0 : count <= 60 ? 1 : count <= 256 ? 2 : 3;
 }
 
-/* Whether there is a copy from there, that saves more than the one that is known, and as much as it costs to end the literals
- * before it: so a block is never longer than what it stands for but for its first bytes and its last literals' head. */
+/* Whether a copy of the bytes at `place` saves more than the best one so far, and at least what it costs to end the literals
+ * before it. So a block exceeds its input by its first bytes and the head of its last literals at most. */
 ALWAYS_INLINE bool is_better(const struct encoder *e, size_t at, size_t place, struct copy *known) {
     size_t length = same_bytes(e, at, place);
     if (length < MIN_COPY) return false;
@@ -179,7 +179,7 @@ ALWAYS_INLINE struct copy find_better(struct encoder *e, size_t at) {
     return found;
 }
 
-/* Some of what the copy stands for: its end, and every fourth place. */
+/* Enters some places of a copy into the hash tables: its end, and every fourth place. */
 ALWAYS_INLINE void note_better(struct encoder *e, size_t begin, size_t end) {
     for (size_t at = begin + 2; at + 1 < end; at += 4) {
         uint64_t word = load(e->in + at);
@@ -217,7 +217,7 @@ ALWAYS_INLINE struct copy find(struct encoder *e, size_t at, enum s2_level level
     return level == S2_FAST ? find_fast(e, at) : level == S2_BETTER ? find_better(e, at) : find_best(e, at);
 }
 
-/* Every load is of eight bytes that are there. */
+/* Every load of eight bytes stays within the input. */
 ALWAYS_INLINE void encode(struct encoder *e, enum s2_level level) {
     unsigned patience = level == S2_FAST ? 5 : level == S2_BETTER ? 7 : 10;
     for (size_t at = 1, end = e->bytes - LOAD_BYTES; at <= end;) {
@@ -264,7 +264,7 @@ static void encode_best(struct encoder *e) {
     encode(e, S2_BEST);
 }
 
-/* No more than what may ever be looked up: clearing it costs a short block the most. */
+/* A table no larger than the input needs: for a short block, clearing the table is the largest cost. */
 static unsigned bits_for(size_t bytes, unsigned most) {
     unsigned bits = FEWEST_BITS;
     while (bits < most && (size_t)1 << bits < bytes) bits++;

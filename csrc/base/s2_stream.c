@@ -67,7 +67,7 @@ enum s2_found s2_stream_take(struct s2_stream *stream, const uint8_t *in, size_t
         *taken = HEAD_BYTES;
         return S2_NOTHING;
     }
-    /* Before it is waited for. */
+    /* Refused before the rest of it is waited for. */
     if (kind > UNCOMPRESSED && kind != IDENTIFIER) return wrong(stream, "a chunk of a kind that there is not");
     if (length > (kind == IDENTIFIER ? (uint32_t)NAME_BYTES : (uint32_t)S2_MAX_CHUNK))
         return wrong(stream, "a chunk that is too long");

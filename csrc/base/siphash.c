@@ -6,7 +6,8 @@
 
 struct siphash_key siphash_key(uint64_t seed) {
     struct siphash_key key = {{seed, seed * 0x9e3779b97f4a7c15ULL}};
-    /* Should there be no randomness yet, which is so only while a machine starts, what lies where is a little of it. */
+    /* The kernel may have no randomness yet while a machine boots; then addresses serve, which are a little random
+     * too. */
     if (!seed && getrandom(&key, sizeof key, GRND_NONBLOCK) != (ssize_t)sizeof key)
         key = (struct siphash_key){{(uint64_t)(uintptr_t)&key, (uint64_t)(uintptr_t)&siphash_key}};
     return key;

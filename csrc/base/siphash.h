@@ -13,7 +13,7 @@ struct siphash_key {
     uint64_t words[2];
 };
 
-/* The key that follows from a seed, for tests; 0: one that nobody knows. */
+/* A key derived from a seed, for tests; seed 0: a random key. */
 struct siphash_key siphash_key(uint64_t seed);
 
 uint64_t siphash(struct siphash_key key, const void *data, size_t bytes);

@@ -8,7 +8,7 @@ enum { FIRST_HEADS = 16 };
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
-/* Addresses are as good as numbers. */
+/* The address identifies a pattern as well as a number would. */
 static uint64_t hash_of_member(const struct subject_pattern *pattern, const struct subject_name *name) {
     uint64_t mixed = (uint64_t)(uintptr_t)pattern * 0x9e3779b97f4a7c15ULL ^ name->hash;
     return mixed * 0xff51afd7ed558ccdULL >> 32;
@@ -19,7 +19,7 @@ static struct subject_links larger_than(const struct subject_links *links) {
     return (struct subject_links){calloc(heads, sizeof(void *)), heads - 1, links->count};
 }
 
-/* Whether one more has its place without this; there must be heads. */
+/* Whether one more fits without growing; there must be heads. */
 static bool is_roomy(const struct subject_links *links) {
     return links->heads != NULL && links->count <= links->mask;
 }
@@ -178,7 +178,7 @@ void subject_groups_free(struct subject_groups *all) {
 
 /* --- gathering ---------------------------------------------------------------------------------------------------- */
 
-/* Whether it is the first of its name. What was found before stays in its order but for the first, which stays first. */
+/* Adds a group to its name's list; true if it is the first there. The first stays first, later ones go in behind it. */
 static bool gather(struct subject_groups *all, struct subject_group *g) {
     struct subject_name *n = g->name;
     bool is_first = n->gathered != all->gathered;
@@ -212,7 +212,7 @@ size_t subject_groups_count(struct subject_groups *all, struct subject_pattern *
     return having > 1 ? subject_groups_gather(all, patterns, count) : groups;
 }
 
-/* By looking for them, or by going through all, whichever is less. */
+/* Looks each name up, or goes through all groups, whichever is less work. */
 void subject_groups_gather_named(struct subject_groups *all, struct subject_pattern *const *patterns, size_t count,
                                  const struct text *names, size_t names_count) {
     size_t groups = 0;

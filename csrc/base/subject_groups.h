@@ -1,11 +1,11 @@
-/* Groups by their names.
+/* Queue groups by their names.
  *
- * A group stands under a pattern; but one name is one group over all patterns that a subject matches. So a name is there once,
- * whatever the number of patterns, and a group knows it: who has patterns that match goes through their groups once, and each
- * name comes to know which of them are its. That is gathering. It takes what there is to go through and allocates nothing;
- * what was gathered is so until a group comes or goes, or something else is gathered.
+ * Each pattern has its own groups, but for a message all groups of one name count as a single group, whatever pattern each
+ * belongs to. So each name is stored once, and every group refers to its name. "Gathering" goes once through the groups of the
+ * patterns that match a subject, and links the groups of each name together. Its cost is the number of groups, and it
+ * allocates nothing. The result holds until a group is made or removed, or until the next gathering.
  *
- * Owns groups and names; patterns hold lists of theirs.
+ * Owns the groups and the names; patterns hold lists of their groups.
  */
 #ifndef MQ_SUBJECT_GROUPS_H
 #define MQ_SUBJECT_GROUPS_H
@@ -14,12 +14,12 @@
 #include "base/text.h"
 
 struct subject_name {
-    struct subject_name *next_hash; /* first */
+    struct subject_name *next_hash; /* must be first */
     uint64_t hash;
-    uint64_t gathered;           /* when it was last */
-    struct subject_group *found; /* the first of its groups then, the others by `same` */
-    uint64_t weight;             /* of them all */
-    uint32_t groups;             /* that have this name */
+    uint64_t gathered;           /* number of the gathering that found it last */
+    struct subject_group *found; /* the first group found then; the others follow by `same` */
+    uint64_t weight;             /* of all groups found then */
+    uint32_t groups;             /* number of groups with this name */
     uint32_t bytes;
     char text[];
 };
@@ -37,38 +37,38 @@ struct subject_groups {
     struct siphash_key key;
     struct subject_links names;   /* by text */
     struct subject_links members; /* groups, by pattern and name */
-    uint64_t gathered;            /* how often that has been done */
+    uint64_t gathered;            /* number of the last gathering */
 };
 
-/* The group of a pattern that has this name, which is made if it is not there; NULL when memory is short. */
+/* The pattern's group of this name, made if need be; NULL when memory is short. */
 struct subject_group *subject_group_make(struct subject_groups *groups, struct subject_pattern *pattern,
                                          const void *name, size_t bytes);
-/* One without entries. */
+/* Removes a group that has no entries. */
 void subject_group_forget(struct subject_groups *groups, struct subject_group *group);
-/* NULL if it is not there. */
+/* The pattern's group of this name, or NULL. */
 struct subject_group *subject_group_find(const struct subject_groups *groups, const struct subject_pattern *pattern,
                                          const void *name, size_t bytes);
-/* There must be no groups any more. */
+/* All groups must have been removed. */
 void subject_groups_free(struct subject_groups *groups);
 
-/* How many names the groups of these patterns have. Of one pattern no group is visited: nothing is gathered. */
+/* How many different names the groups of these patterns have. With one pattern nothing needs to be gathered. */
 size_t subject_groups_count(struct subject_groups *groups, struct subject_pattern *const *patterns, size_t count);
-/* Of some patterns, each there once, all groups by their names. How many names. */
+/* Gathers all groups of some different patterns by name. Returns the number of names. */
 size_t subject_groups_gather(struct subject_groups *groups, struct subject_pattern *const *patterns, size_t count);
-/* ... of these names at least. */
+/* The same, for these names at least. */
 void subject_groups_gather_named(struct subject_groups *groups, struct subject_pattern *const *patterns, size_t count,
                                  const struct text *names, size_t names_count);
-/* A name that was gathered last; NULL: none of the groups has it. */
+/* A name of the last gathering; NULL: none of its groups has that name. */
 struct subject_name *subject_groups_named(const struct subject_groups *groups, const void *name, size_t bytes);
-/* ... by another's name, whose key is the same. */
+/* The same, by a name of another table with the same hash key. */
 struct subject_name *subject_groups_like(const struct subject_groups *groups, const struct subject_name *name);
 
-/* Of groups that were gathered last: whether this is the first of its name. */
+/* Whether a group of the last gathering is the first of its name. */
 static inline bool subject_group_leads(const struct subject_group *group) {
     return group->name->found == group;
 }
 
-/* The entry in which the `nth` of a name's weight is, over all of its groups that were gathered. */
+/* The entry that holds the `nth` unit of a name's weight, counted over all its gathered groups. */
 struct subject_entry *subject_name_pick(const struct subject_name *name, uint64_t nth);
 
 #endif

@@ -1,4 +1,4 @@
-/* What subjects and patterns are by their text alone. */
+/* What can be said of subjects and patterns from their text alone. */
 #include "base/subject_text.h"
 #include "base/subjects.h"
 

@@ -1,4 +1,4 @@
-/* Tokens of subjects: what stands between dots. */
+/* Tokens of subjects: the parts between dots. */
 #ifndef MQ_SUBJECT_TEXT_H
 #define MQ_SUBJECT_TEXT_H
 

@@ -9,11 +9,11 @@
 #include "base/subject_groups.h"
 #include "base/subject_text.h"
 
-/* What is kept of earlier matches: of short subjects, few patterns each, in place. A subject has one place, and takes it from
- * another one time in KEPT_PATIENCE: where there are more subjects than places, few of them are worth keeping. */
+/* The cache of earlier matches, for short subjects that match few patterns. A subject has one slot; if another subject holds it,
+ * it is replaced only one time in KEPT_PATIENCE, because with more subjects than slots few are worth caching. */
 enum {
     KEPT_BITS = 10,
-    KEPT = 1 << KEPT_BITS, /* places are numbered by bits */
+    KEPT = 1 << KEPT_BITS, /* a power of two: a slot is some bits of a hash */
     KEPT_SUBJECT_BYTES = 64,
     KEPT_PATTERNS = 6,
     KEPT_PATIENCE = 8,
@@ -22,7 +22,7 @@ enum {
 };
 
 struct kept {
-    uint64_t generation; /* another than that of the subjects: nothing is kept here */
+    uint64_t generation; /* differs from that of the subjects: the slot is empty */
     uint32_t bytes;
     uint32_t count;
     struct subject_pattern *patterns[KEPT_PATTERNS];
@@ -35,10 +35,10 @@ struct subject_node {
     struct subject_node *parent;
     struct subject_node *next_hash;
     struct subject_node *any;    /* child for "*" */
-    struct subject_pattern *own; /* the pattern that ends here */
-    struct subject_pattern *all; /* the one that ends with ">" behind here */
+    struct subject_pattern *own; /* the pattern that ends at this node */
+    struct subject_pattern *all; /* the pattern that ends with ">" behind this node */
     uint64_t hash;
-    uint32_t children; /* "*" among them */
+    uint32_t children; /* counting the one for "*" */
     uint32_t bytes;
     char token[];
 };
@@ -50,20 +50,20 @@ struct buckets {
 };
 
 struct subjects {
-    struct subject_groups groups; /* and the key */
+    struct subject_groups groups; /* its hash key serves all tables here */
     struct buckets literals;      /* subject_pattern, by text */
     struct buckets nodes;         /* subject_node, by parent and token */
     struct subject_node *root;
-    uint64_t generation; /* rises when a pattern with a wildcard is made or goes */
+    uint64_t generation; /* rises when a pattern with a wildcard is added or removed */
     uint64_t entries, patterns, wildcards;
     uint64_t looked, hits;
-    struct kept *kept; /* NULL until something is looked for */
-    bool is_small;     /* it has none */
+    struct kept *kept; /* NULL until the first match */
+    bool is_small;     /* it has no cache */
 };
 
 struct subject_walk {
     struct subject_pattern *found_few[KEPT_PATTERNS + 1];
-    struct subject_pattern **found; /* grows with the patterns there are, when they are made */
+    struct subject_pattern **found; /* grown when patterns are added */
     size_t found_capacity;
     struct {
         struct subject_node *node;
@@ -83,7 +83,7 @@ static uint64_t hash_of_token(const struct subjects *s, const char *token, size_
     return hash != 0 ? hash : 1;
 }
 
-/* A node's place depends on its parent too: the address is as good as a number. */
+/* A node's bucket depends on its parent too, by its address. */
 static size_t node_bucket(const struct buckets *b, const struct subject_node *parent, uint64_t token_hash) {
     uint64_t mixed = (token_hash ^ (uint64_t)(uintptr_t)parent * 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
     return (size_t)(mixed >> 32) & b->mask;
@@ -98,7 +98,7 @@ static struct buckets larger_than(const struct buckets *b) {
     return (struct buckets){.heads = calloc(heads, sizeof(void *)), .mask = heads - 1, .count = b->count};
 }
 
-/* Room for one more; false when memory is short. There may be millions: two share a head before there are more heads. */
+/* Makes room for one more; false when memory is short. There may be millions, so up to two share a head. */
 static bool grow_literals(struct buckets *b) {
     if (b->heads && b->count / 2 <= b->mask) return true;
     struct buckets larger = larger_than(b);
@@ -177,7 +177,7 @@ static struct subject_node *child_for(struct subjects *s, struct subject_node *p
     return n;
 }
 
-/* From this node up, those that nothing hangs on. */
+/* Removes this node and its ancestors as far as they have neither patterns nor children. */
 static void prune(struct subjects *s, struct subject_node *n) {
     while (n->parent && !n->children && !n->own && !n->all) {
         struct subject_node *parent = n->parent;
@@ -202,7 +202,7 @@ static bool is_kept(const struct subjects *s, const struct kept *k, const char *
     return k->generation == s->generation && k->bytes == bytes && subject_equal(k->subject, text, bytes);
 }
 
-/* A pattern without wildcards is made or goes: what is known of that subject is not true any more. */
+/* A pattern without wildcards was added or removed: the cached match of that subject is no longer true. */
 static void forget_kept(struct subjects *s, const char *text, size_t bytes) {
     if (s->kept && bytes <= KEPT_SUBJECT_BYTES) kept_of(s, text, bytes)->generation = 0;
 }
@@ -233,7 +233,7 @@ static struct subject_pattern *literal_for(struct subjects *s, const char *text,
     return p;
 }
 
-/* Where the trie has a pattern: at the node of its last token, or as ">" behind it. */
+/* Where a node holds a pattern: as the one that ends there, or as the one that ends with ">" behind it. */
 static struct subject_pattern **slot_of(struct subject_node *n, const char *text, size_t bytes) {
     bool all = is_all(text + bytes - 1, 1) && (bytes == 1 || text[bytes - 2] == '.');
     return all ? &n->all : &n->own;
@@ -306,7 +306,7 @@ static bool append(struct subject_entries *to, struct subject_entry *entry) {
     return true;
 }
 
-/* The last takes its place. */
+/* The last entry takes its place. */
 static void take_out(struct subject_entries *from, const struct subject_entry *entry) {
     struct subject_entry **items = subject_entries_items(from);
     assert(items[entry->place] == entry);
@@ -371,7 +371,7 @@ void subjects_weigh(struct subject_entry *entry, uint32_t weight) {
 
 /* --- matching ----------------------------------------------------------------------------------------------------- */
 
-/* The tokens of a subject; 0 if one is empty or there are too many. */
+/* Cuts a subject into tokens. Returns how many; 0 if one is empty or there are too many. */
 static uint32_t cut(struct subject_walk *walk, const char *text, size_t bytes) {
     uint32_t count = 0, begin = 0;
     if (bytes == 0 || bytes > SUBJECT_MAX_BYTES) return 0;
@@ -386,7 +386,7 @@ static uint32_t cut(struct subject_walk *walk, const char *text, size_t bytes) {
     return count;
 }
 
-/* Hashed when it is first looked for: most tokens of a subject that ">" matches never are. */
+/* A token is hashed when first needed: most tokens that ">" matches never are. */
 static uint64_t token_hash(const struct subjects *s, struct subject_walk *walk, const char *text, uint32_t at) {
     if (walk->tokens[at].hash == 0)
         walk->tokens[at].hash = hash_of_token(s, text + walk->tokens[at].begin, walk->tokens[at].bytes);
@@ -423,7 +423,7 @@ static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, con
     return found;
 }
 
-/* Room for all patterns there are: a match can have no more. */
+/* Makes room for all patterns there are: a match cannot have more. */
 static bool grow_found(struct subject_walk *walk, uint64_t patterns) {
     if (patterns <= walk->found_capacity) return true;
     size_t capacity = walk->found_capacity;
@@ -436,7 +436,7 @@ static bool grow_found(struct subject_walk *walk, uint64_t patterns) {
     return true;
 }
 
-/* Into walk->found; how many. */
+/* Puts all matching patterns into walk->found. Returns how many. */
 static size_t match_all(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes) {
     uint32_t tokens = cut(walk, text, bytes);
     size_t found = 0;
@@ -462,7 +462,7 @@ size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void 
     const char *text = subject;
     struct kept *k = NULL;
     if (!s->is_small && bytes <= KEPT_SUBJECT_BYTES && s->patterns > 0) {
-        /* Without memory for it nothing is kept. */
+        /* Without memory for the cache nothing is cached. */
         if (!s->kept) s->kept = calloc(KEPT, sizeof *s->kept);
         if (s->kept) k = kept_of(s, text, bytes);
         s->looked++;
@@ -506,7 +506,7 @@ static uint64_t reversed(uint64_t x) {
     return __builtin_bswap64(x);
 }
 
-/* The bucket after this one, counting from the highest bit down: what a bucket is split into when there are twice as many has
+/* The bucket after this one, in bit-reversed order: what a bucket is split into when there are twice as many has
  * been seen, or is still to come, as the bucket was. 0 behind the last. */
 static uint64_t next_bucket(uint64_t at, size_t mask) {
     return reversed(reversed(at | ~(uint64_t)mask) + 1);
@@ -575,7 +575,7 @@ struct subjects *subjects_new(struct siphash_key key) {
     struct subjects *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->groups.key = key;
-    s->generation = 1; /* what is zero was never kept */
+    s->generation = 1; /* generation 0 means an empty slot */
     s->root = new_node(NULL, "", 0, 0);
     if (s->root) return s;
     free(s);

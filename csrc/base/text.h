@@ -1,4 +1,4 @@
-/* Bytes that lie where they were written. */
+/* A piece of text that lies in somebody else's buffer. */
 #ifndef MQ_TEXT_H
 #define MQ_TEXT_H
 

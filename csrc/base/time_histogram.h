@@ -1,4 +1,4 @@
-/* How often something took how long: buckets whose ends double, from 8 us to 34 s, and one for all beyond.
+/* A histogram of durations: bucket limits double from 8 us to 34 s, with one more bucket for all beyond.
  *
  * It has one writer; others read it word by word while it is written to.
  */
@@ -11,7 +11,7 @@
 enum { HISTOGRAM_BUCKETS = 24, HISTOGRAM_FIRST_SHIFT = 13 };
 
 struct time_histogram {
-    uint64_t counts[HISTOGRAM_BUCKETS]; /* each of what is in no bucket before it */
+    uint64_t counts[HISTOGRAM_BUCKETS]; /* each counts what fits in no earlier bucket */
     uint64_t sum_ns;
 };
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdbool.h>
 
-/* `child` comes to stand where `item` stood below its parent. */
+/* Puts `child` in the place of `item` below its parent. */
 static void replace(struct treap_nodes nodes, uint32_t *root, uint32_t item, uint32_t child) {
     uint32_t above = treap_at(nodes, item)->parent;
     if (child) treap_at(nodes, child)->parent = above;
@@ -15,7 +15,7 @@ static void replace(struct treap_nodes nodes, uint32_t *root, uint32_t item, uin
     *(parent->left == item ? &parent->left : &parent->right) = child;
 }
 
-/* An item and its parent change places; the order stays. */
+/* Rotates an item above its parent; the order stays the same. */
 static void rotate_up(struct treap_nodes nodes, uint32_t *root, uint32_t item) {
     struct treap_node *n = treap_at(nodes, item);
     uint32_t down = n->parent;
@@ -33,7 +33,7 @@ void treap_insert(struct treap_nodes nodes, uint32_t *root, uint32_t item, uint3
     assert(item && item != before && item != after);
     struct treap_node *n = treap_at(nodes, item);
     *n = (struct treap_node){.priority = priority};
-    /* Of two neighbours one stands below the other, so one of them has room on the side of the other. */
+    /* Of two neighbours one is an ancestor of the other, so one of them has a free child on the other's side. */
     if (before && !treap_at(nodes, before)->right) {
         n->parent = before;
         treap_at(nodes, before)->right = item;

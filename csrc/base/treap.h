@@ -11,13 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An item's part: `left` and `right` may be read, 0: none. */
+/* The part of an item that the treap keeps. `left` and `right` may be read; 0: none. */
 struct treap_node {
     uint32_t parent, left, right;
     uint32_t priority;
 };
 
-/* The base of an array of structs (at the node) and the size of a struct. */
+/* Where items keep their node: its address in item 0, and the distance to the next item's. */
 struct treap_nodes {
     void *base;
     size_t stride;
@@ -27,7 +27,7 @@ static inline struct treap_node *treap_at(struct treap_nodes nodes, uint32_t ite
     return (struct treap_node *)(void *)((char *)nodes.base + nodes.stride * item);
 }
 
-/* Between two that are neighbours in it; `before` 0: as the first, `after` 0: as the last. */
+/* Inserts an item between two neighbours; `before` 0: as the first, `after` 0: as the last. */
 void treap_insert(struct treap_nodes nodes, uint32_t *root, uint32_t item, uint32_t priority, uint32_t before,
                   uint32_t after);
 void treap_remove(struct treap_nodes nodes, uint32_t *root, uint32_t item);

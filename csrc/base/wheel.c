@@ -2,7 +2,8 @@
 
 #include <assert.h>
 
-/* In `previous`: which list the item begins, or that it is in the heap. Items are smaller. */
+/* Set in `previous`: the item heads a list (its number is in the other bits) or is in the heap. Item numbers are
+ * smaller. */
 #define FIRST_OF UINT32_C(0x80000000)
 #define IN_HEAP  (UINT32_MAX - 1)
 
@@ -30,7 +31,7 @@ static void put_first(struct wheel *wheel, struct timers timers, uint32_t item, 
     wheel->first[list] = item;
 }
 
-/* Where it belongs at the running tick. */
+/* Puts an item where it belongs at the current tick. */
 static bool place(struct wheel *wheel, struct timers timers, uint32_t item, struct timer *timer) {
     uint64_t tick = tick_of(timer->due_ns);
     if (tick <= wheel->tick) return put_near(wheel, timers, item, timer);
@@ -73,7 +74,7 @@ void wheel_remove(struct wheel *wheel, struct timers timers, uint32_t item) {
     wheel->count--;
 }
 
-/* True when all of them are where they belong. */
+/* True when all items of the list are where they belong. */
 static bool deal_out(struct wheel *wheel, struct timers timers, uint32_t *steps) {
     uint32_t item;
     while ((item = wheel->first[DEALING]) != 0) {
@@ -82,7 +83,7 @@ static bool deal_out(struct wheel *wheel, struct timers timers, uint32_t *steps)
         struct timer *timer = timer_at(timers, item);
         unlink_timer(wheel, timers, timer);
         if (place(wheel, timers, item, timer)) continue;
-        put_first(wheel, timers, item, timer, DEALING); /* memory is short: another time */
+        put_first(wheel, timers, item, timer, DEALING); /* memory is short: try again later */
         return false;
     }
     return true;

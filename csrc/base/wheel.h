@@ -1,4 +1,4 @@
-/* A timing wheel: deadlines that mostly are taken back before they come. To add one and to remove one cost the same
+/* A timing wheel, for deadlines most of which are cancelled before they come. To add one and to remove one cost the same
  * few steps however many there are; only those that come near go through a heap, which puts them in order.
  *
  * Time is cut into ticks of about a millisecond. A deadline in the tick that is running, or before it, is in the heap
@@ -30,16 +30,17 @@ _Static_assert(WHEEL_TICK_BITS + WHEEL_SLOT_BITS * WHEEL_LEVELS >= 64, "every ti
 
 #define TIMER_OFF UINT32_MAX
 
-/* An item's part: `due_ns` and `order` may be read, `previous` and `next` are the wheel's. */
+/* The part of an item that the wheel keeps: `due_ns` and `order` may be read, `previous` and `next` are the wheel's
+ * own. */
 struct timer {
     uint64_t due_ns;
-    uint32_t order;    /* of those due at the same time */
-    uint32_t previous; /* an item; or in whose list it is the first; TIMER_OFF: in no wheel */
-    uint32_t next;     /* an item, 0: none; in the heap, its place there */
-    uint32_t of;       /* not the wheel's: whose timer it is, for instance */
+    uint32_t order;    /* among items due at the same time */
+    uint32_t previous; /* an item, or the list whose head this is; TIMER_OFF: in no wheel */
+    uint32_t next;     /* an item (0: none), or its place in the heap */
+    uint32_t of;       /* for the caller, for instance whose timer it is */
 };
 
-/* The base of an array of structs (at the timer) and the size of a struct. */
+/* Where items keep their timer: its address in item 0, and the distance to the next item's. */
 struct timers {
     void *base;
     size_t stride;
@@ -61,16 +62,16 @@ static inline bool timer_on(const struct timer *timer) {
     return timer->previous != TIMER_OFF;
 }
 
-/* The item is in no wheel. False, with nothing changed, when memory is short. */
+/* Adds an item that is in no wheel. False, with nothing changed, when memory is short. */
 bool wheel_add(struct wheel *wheel, struct timers timers, uint32_t item, uint64_t due_ns, uint32_t order);
-/* The item is in this wheel. */
+/* Removes an item that is in this wheel. */
 void wheel_remove(struct wheel *wheel, struct timers timers, uint32_t item);
 
-/* Lets time pass up to now_ns. True if more than one call may do is left to be dealt out: call again soon. */
+/* Moves time to now_ns. True if more is left to deal out than one call may: call again soon. */
 bool wheel_advance(struct wheel *wheel, struct timers timers, uint64_t now_ns);
-/* Of what wheel_advance has come to, the first item that is due, by (due_ns, order, item); 0: none. It stays in. */
+/* The first item due, by (due_ns, order, item), of those that wheel_advance has reached; 0: none. The item stays in. */
 uint32_t wheel_due(const struct wheel *wheel, uint64_t now_ns);
-/* When wheel_advance is to be called next: not later than the first item is due. UINT64_MAX: never. */
+/* When to call wheel_advance next, which is no later than the first item is due. UINT64_MAX: never. */
 uint64_t wheel_next_ns(const struct wheel *wheel);
 
 void wheel_free(struct wheel *wheel);
