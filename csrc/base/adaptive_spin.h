@@ -1,9 +1,10 @@
 /* Adaptive spin: how long to keep polling the rings before going to sleep.
  *
- * Being woken costs tens of microseconds where an idle core halts (virtual machines most of all), so polling for a while is
- * cheaper when something arrives soon. The spin learns whether it does: after a success the next spin lasts a few times as
- * long as that success took; after each failure it is halved. Every ADAPTIVE_SPIN_TRIAL failures the whole limit is tried
- * again. The caller yields the processor after each look, because what it waits for may need the same core to run.
+ * Being woken costs tens of microseconds where an idle core halts (virtual machines most of all), so polling for a
+ * while is cheaper when something arrives soon. The spin learns whether it does: after a success the next spin lasts a
+ * few times as long as that success took; after each failure it is halved. Every ADAPTIVE_SPIN_TRIAL failures the whole
+ * limit is tried again. The caller yields the processor after each look, because what it waits for may need the same
+ * core to run.
  */
 #ifndef MQ_ADAPTIVE_SPIN_H
 #define MQ_ADAPTIVE_SPIN_H

@@ -1,12 +1,13 @@
 /* Bindings: the acceptor's own numbers for topic names.
  *
  * A name keeps its number while something refers to it: a connection that uses, watches or publishes to it. A name that
- * was looked up but is no longer referred to is "idle": it stays bound for the next connection that names it. There are at
- * most `idle_limit` idle names, and the least recently named is forgotten first.
+ * was looked up but is no longer referred to is "idle": it stays bound for the next connection that names it. There are
+ * at most `idle_limit` idle names, and the least recently named is forgotten first.
  *
- * Owns the names. Knows shards and workers only as arithmetic: a name's shard is its CRC-32C modulo the number of shards, a
- * shard's worker is the shard modulo the number of workers. The index uses a keyed hash, because a stranger can easily make
- * names that collide under a CRC. Sends nothing: the caller that binds or forgets a name tells the worker.
+ * Owns the names. Knows shards and workers only as arithmetic: a name's shard is its CRC-32C modulo the number of
+ * shards, a shard's worker is the shard modulo the number of workers. The index uses a keyed hash, because a stranger
+ * can easily make names that collide under a CRC. Sends nothing: the caller that binds or forgets a name tells the
+ * worker.
  */
 #ifndef MQ_BINDINGS_H
 #define MQ_BINDINGS_H
@@ -51,8 +52,8 @@ void bindings_close(struct bindings *bindings);
 /* The number of a name, or 0. */
 uint32_t bindings_find(const struct bindings *bindings, const void *name, size_t name_bytes);
 
-/* The number of a name, binding it if need be, without taking a reference: it stays valid until `idle_limit` other names
- * have been looked up. 0 when the limit is reached or memory is short. *is_new: the name was not bound before. */
+/* The number of a name, binding it if need be, without taking a reference: it stays valid until `idle_limit` other
+ * names have been looked up. 0 when the limit is reached or memory is short. *is_new: the name was not bound before. */
 uint32_t bindings_look_up(struct bindings *bindings, const void *name, size_t name_bytes, bool *is_new);
 
 static inline struct binding *binding_at(const struct bindings *bindings, uint32_t number) {
@@ -63,8 +64,8 @@ static inline struct binding *binding_at(const struct bindings *bindings, uint32
 void bindings_refer(struct bindings *bindings, uint32_t number);
 void bindings_unbind(struct bindings *bindings, uint32_t number);
 
-/* The idle name to be forgotten next, if there are too many idle ones or the table is full; else 0. The caller tells the
- * worker, then calls bindings_forget. */
+/* The idle name to be forgotten next, if there are too many idle ones or the table is full; else 0. The caller tells
+ * the worker, then calls bindings_forget. */
 uint32_t bindings_surplus(const struct bindings *bindings);
 void bindings_forget(struct bindings *bindings, uint32_t number);
 

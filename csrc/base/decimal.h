@@ -53,8 +53,8 @@ static inline uint8_t *decimal_put(uint8_t *out, uint64_t value) {
     return end;
 }
 
-/* Reads a number from *at and moves *at behind it. False, with *at unmoved, when there is no digit or the number exceeds
- * `max`. */
+/* Reads a number from *at and moves *at behind it. False, with *at unmoved, when there is no digit or the number
+ * exceeds `max`. */
 static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t max, uint64_t *value) {
     const uint8_t *p = *at, *safe = end - p > DECIMAL_SAFE_DIGITS ? p + DECIMAL_SAFE_DIGITS : end;
     uint64_t v = 0;

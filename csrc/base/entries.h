@@ -1,5 +1,6 @@
-/* A message's headers as names and values: entries of Spark's `attributes`, a Pulsar consumer's properties. Names and values
- * point into the headers as they were received. Nothing is copied or allocated, and no size in them is believed unchecked.
+/* A message's headers as names and values: entries of Spark's `attributes`, a Pulsar consumer's properties. Names and
+ * values point into the headers as they were received. Nothing is copied or allocated, and no size in them is believed
+ * unchecked.
  */
 #ifndef MQ_ENTRIES_H
 #define MQ_ENTRIES_H

@@ -1,8 +1,9 @@
-/* An index from message id to the number of an item in an arena: linear hashing with chains, so that it grows one bucket
- * at a time and no put ever pays for a rehash of all.
+/* An index from message id to the number of an item in an arena: linear hashing with chains, so that it grows one
+ * bucket at a time and no put ever pays for a rehash of all.
  *
- * The chain runs through the items themselves, which begin with a struct indexed; the index holds only the heads. Ids rise
- * one by one, so the low bits of n pick the place in a cache line of heads: a queue worked in order touches them in order.
+ * The chain runs through the items themselves, which begin with a struct indexed; the index holds only the heads. Ids
+ * rise one by one, so the low bits of n pick the place in a cache line of heads: a queue worked in order touches them
+ * in order.
  */
 #ifndef MQ_INDEX_H
 #define MQ_INDEX_H
@@ -12,8 +13,9 @@
 
 #include "base/arena.h"
 
-/* How an item begins. Several items may have the same key. The item is a struct of its user's, reached here as this one: may_alias
- * says so to the compiler, which otherwise takes the two for different memory as soon as it sees both. */
+/* How an item begins. Several items may have the same key. The item is a struct of its user's, reached here as this
+ * one: may_alias says so to the compiler, which otherwise takes the two for different memory as soon as it sees both.
+ * */
 struct __attribute__((packed, aligned(4), may_alias)) indexed {
     uint32_t next;
     uint32_t other; /* the item's own */
@@ -49,8 +51,8 @@ static inline uint32_t index_bucket(const struct index *index, uint64_t key) {
     return bucket < index->buckets ? bucket : h & index->level_mask;
 }
 
-/* `items` is the arena that the numbers name. index_find returns 0 for an unknown key; index_next the next item with the
- * same one. Here, as it is looked into several times a message. */
+/* `items` is the arena that the numbers name. index_find returns 0 for an unknown key; index_next the next item with
+ * the same one. Here, as it is looked into several times a message. */
 __attribute__((always_inline)) static inline uint32_t index_find(const struct index *index, const struct arena *items,
                                                                  uint64_t key) {
     uint32_t number = index->heads[index_bucket(index, key)];

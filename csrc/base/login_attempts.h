@@ -1,11 +1,13 @@
-/* Recent login attempts by source address, shared by all processes that map this memory: how long the next one must wait.
+/* Recent login attempts by source address, shared by all processes that map this memory: how long the next one must
+ * wait.
  *
- * An attempt counts as wrong from its beginning until it turns out to be right, so a thousand at once wait for each other like
- * a thousand in a row, by whichever process they come, and what a process had under way when it died stays wrong. The table has
- * a limit: of the few places where a source may stand, the one that was seen longest ago is given to a new one.
+ * An attempt counts as wrong from its beginning until it turns out to be right, so a thousand at once wait for each
+ * other like a thousand in a row, by whichever process they come, and what a process had under way when it died stays
+ * wrong. The table has a limit: of the few places where a source may stand, the one that was seen longest ago is given
+ * to a new one.
  *
- * Nobody waits for anybody: each word is atomic by itself. When two processes take one place at the same time, an attempt may be
- * counted for the other's source.
+ * Nobody waits for anybody: each word is atomic by itself. When two processes take one place at the same time, an
+ * attempt may be counted for the other's source.
  */
 #ifndef MQ_LOGIN_ATTEMPTS_H
 #define MQ_LOGIN_ATTEMPTS_H

@@ -1,9 +1,9 @@
-/* What a Pulsar client stores: an entry, made of protobuf metadata and a payload, which may be a batch of messages. Read where it
- * lies; knows no connection and no log, allocates nothing, believes nothing.
+/* What a Pulsar client stores: an entry, made of protobuf metadata and a payload, which may be a batch of messages.
+ * Read where it lies; knows no connection and no log, allocates nothing, believes nothing.
  *
- * Fields that are not known are skipped, of one that comes twice the last counts (except those that are repeated), as protobuf
- * has it. What is not protobuf, or lacks what its message must have, is no message: every function that reads says so by
- * false.
+ * Fields that are not known are skipped, of one that comes twice the last counts (except those that are repeated), as
+ * protobuf has it. What is not protobuf, or lacks what its message must have, is no message: every function that reads
+ * says so by false.
  */
 #ifndef MQ_PULSAR_ENTRY_H
 #define MQ_PULSAR_ENTRY_H

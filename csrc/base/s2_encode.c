@@ -130,8 +130,8 @@ ALWAYS_INLINE size_t literals_head(const struct encoder *e, size_t at) {
     return count == 0 ? 0 : count <= 60 ? 1 : count <= 256 ? 2 : 3;
 }
 
-/* Whether a copy of the bytes at `place` saves more than the best one so far, and at least what it costs to end the literals
- * before it. So a block exceeds its input by its first bytes and the head of its last literals at most. */
+/* Whether a copy of the bytes at `place` saves more than the best one so far, and at least what it costs to end the
+ * literals before it. So a block exceeds its input by its first bytes and the head of its last literals at most. */
 ALWAYS_INLINE bool is_better(const struct encoder *e, size_t at, size_t place, struct copy *known) {
     size_t length = same_bytes(e, at, place);
     if (length < MIN_COPY) return false;

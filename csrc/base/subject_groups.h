@@ -1,9 +1,9 @@
 /* Queue groups by their names.
  *
- * Each pattern has its own groups, but for a message all groups of one name count as a single group, whatever pattern each
- * belongs to. So each name is stored once, and every group refers to its name. "Gathering" goes once through the groups of the
- * patterns that match a subject, and links the groups of each name together. Its cost is the number of groups, and it
- * allocates nothing. The result holds until a group is made or removed, or until the next gathering.
+ * Each pattern has its own groups, but for a message all groups of one name count as a single group, whatever pattern
+ * each belongs to. So each name is stored once, and every group refers to its name. "Gathering" goes once through the
+ * groups of the patterns that match a subject, and links the groups of each name together. Its cost is the number of
+ * groups, and it allocates nothing. The result holds until a group is made or removed, or until the next gathering.
  *
  * Owns the groups and the names; patterns hold lists of their groups.
  */

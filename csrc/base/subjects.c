@@ -9,8 +9,9 @@
 #include "base/subject_groups.h"
 #include "base/subject_text.h"
 
-/* The cache of earlier matches, for short subjects that match few patterns. A subject has one slot; if another subject holds it,
- * it is replaced only one time in KEPT_PATIENCE, because with more subjects than slots few are worth caching. */
+/* The cache of earlier matches, for short subjects that match few patterns. A subject has one slot; if another subject
+ * holds it, it is replaced only one time in KEPT_PATIENCE, because with more subjects than slots few are worth caching.
+ * */
 enum {
     KEPT_BITS = 10,
     KEPT = 1 << KEPT_BITS, /* a power of two: a slot is some bits of a hash */

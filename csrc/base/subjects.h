@@ -1,15 +1,15 @@
 /* Who wants which subject.
  *
- * A subject is tokens separated by dots. In a pattern "*" stands for any one token, and ">" as the last token for one or
- * more. An entry belongs to a pattern, either alone or as a member of a queue group of that pattern. It is embedded in
- * its owner's record of a subscription; the owner may be a client, another process or another server.
+ * A subject is tokens separated by dots. In a pattern "*" stands for any one token, and ">" as the last token for one
+ * or more. An entry belongs to a pattern, either alone or as a member of a queue group of that pattern. It is embedded
+ * in its owner's record of a subscription; the owner may be a client, another process or another server.
  *
  * A match yields patterns, not entries, so that entries may come and go without making a cached match wrong. Patterns
- * without wildcards are found by one look-up of the whole subject, the others in a trie. A match is cached until a pattern
- * with a wildcard, or this very subject as a pattern, is added or removed.
+ * without wildcards are found by one look-up of the whole subject, the others in a trie. A match is cached until a
+ * pattern with a wildcard, or this very subject as a pattern, is added or removed.
  *
- * Owns patterns and groups (base/subject_groups.h), never entries. Knows nothing of who an entry is. Not for use by several
- * threads. Matching allocates nothing, unless there are more patterns with wildcards than ever before.
+ * Owns patterns and groups (base/subject_groups.h), never entries. Knows nothing of who an entry is. Not for use by
+ * several threads. Matching allocates nothing, unless there are more patterns with wildcards than ever before.
  */
 #ifndef MQ_SUBJECTS_H
 #define MQ_SUBJECTS_H
@@ -62,8 +62,8 @@ struct subject_group {
     uint32_t count;  /* in the pattern's first group: how many groups the pattern has */
 };
 
-/* A quick hash without a secret, for caches that hold one subject per slot and compare it. Somebody who finds subjects that
- * share a slot gains nothing, except that these are not cached. */
+/* A quick hash without a secret, for caches that hold one subject per slot and compare it. Somebody who finds subjects
+ * that share a slot gains nothing, except that these are not cached. */
 static inline uint64_t subject_mix(const void *subject, size_t bytes) {
     const char *at = subject;
     uint64_t mixed = bytes * 0x9e3779b97f4a7c15ULL, word;
@@ -138,8 +138,8 @@ bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, si
 /* Whether some subject matches both. */
 bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes);
 
-/* Adds an entry, whose weight is set, to a valid pattern; `queue_bytes` 0: in no group. False, with nothing changed, when
- * memory is short. *first: the pattern (with a queue: the group) had no entry before. */
+/* Adds an entry, whose weight is set, to a valid pattern; `queue_bytes` 0: in no group. False, with nothing changed,
+ * when memory is short. *first: the pattern (with a queue: the group) had no entry before. */
 bool subjects_add(struct subjects *subjects, struct subject_entry *entry, const void *pattern, size_t bytes,
                   const void *queue, size_t queue_bytes, bool *first);
 /* Removes an entry. True if its pattern (if it was in a group: its group) now has none. */
@@ -155,8 +155,8 @@ uint64_t subjects_hits(const struct subjects *subjects);
 struct subjects_kept {
     uint64_t subjects, fanout, max_fanout;
 };
-/* Adds up the cache from *place on, which begins as 0. Subtracts from *left what it looked at, and stops when that is 0. True
- * when it has reached the end. */
+/* Adds up the cache from *place on, which begins as 0. Subtracts from *left what it looked at, and stops when that is
+ * 0. True when it has reached the end. */
 bool subjects_kept(struct subjects *subjects, uint32_t *place, size_t *left, struct subjects_kept *out);
 
 /* The patterns that match a subject: how many, and where. Valid until an entry is added or removed. A subject with an
@@ -174,9 +174,9 @@ struct subjects_cursor {
     uint32_t part;
 };
 
-/* The same piece by piece. Between pieces patterns may be added and removed; one that is there throughout is visited at least
- * once. Subtracts from *left what it looked at, and stops when that is 0; `each` may set it to 0. True when it has reached
- * the end. */
+/* The same piece by piece. Between pieces patterns may be added and removed; one that is there throughout is visited at
+ * least once. Subtracts from *left what it looked at, and stops when that is 0; `each` may set it to 0. True when it
+ * has reached the end. */
 bool subjects_each_from(struct subjects *subjects, struct subjects_cursor *cursor, size_t *left,
                         void (*each)(void *context, struct subject_pattern *pattern), void *context);
 /* A pattern by its text, or NULL if there is none with an entry. */

@@ -1,9 +1,10 @@
-/* A treap: what stands in an order, and is found there in few steps whatever order it came in. A binary tree in which no
- * item has a higher priority than the one above it: with priorities that nobody can foresee its depth is some twice
+/* A treap: what stands in an order, and is found there in few steps whatever order it came in. A binary tree in which
+ * no item has a higher priority than the one above it: with priorities that nobody can foresee its depth is some twice
  * the logarithm of the count, however the items come and go.
  *
- * It knows nothing of what they are ordered by, only between which two one comes to stand: its user compares, going down
- * from the root. Nor of the items except where each keeps its struct treap_node, at a fixed stride. Numbers begin at 1.
+ * It knows nothing of what they are ordered by, only between which two one comes to stand: its user compares, going
+ * down from the root. Nor of the items except where each keeps its struct treap_node, at a fixed stride. Numbers begin
+ * at 1.
  */
 #ifndef MQ_TREAP_H
 #define MQ_TREAP_H

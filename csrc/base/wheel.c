@@ -89,8 +89,8 @@ static bool deal_out(struct wheel *wheel, struct timers timers, uint32_t *steps)
     return true;
 }
 
-/* The first slot that is used, and the tick at which it begins; false if none is. No slot is used at or before the running
- * tick, and all of a level come before those of the next. */
+/* The first slot that is used, and the tick at which it begins; false if none is. No slot is used at or before the
+ * running tick, and all of a level come before those of the next. */
 static bool first_slot(const struct wheel *wheel, uint32_t *list, uint64_t *tick) {
     for (uint32_t level = 0; level < WHEEL_LEVELS; level++) {
         if (!wheel->used[level]) continue;

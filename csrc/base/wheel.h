@@ -1,9 +1,9 @@
-/* A timing wheel, for deadlines most of which are cancelled before they come. To add one and to remove one cost the same
- * few steps however many there are; only those that come near go through a heap, which puts them in order.
+/* A timing wheel, for deadlines most of which are cancelled before they come. To add one and to remove one cost the
+ * same few steps however many there are; only those that come near go through a heap, which puts them in order.
  *
  * Time is cut into ticks of about a millisecond. A deadline in the tick that is running, or before it, is in the heap
- * `near`; a later one in a list of those whose number of a tick has its highest difference to the running one in the same
- * six bits (the level), and the same six bits there (the slot). When time reaches a slot, its list is dealt out to
+ * `near`; a later one in a list of those whose number of a tick has its highest difference to the running one in the
+ * same six bits (the level), and the same six bits there (the slot). When time reaches a slot, its list is dealt out to
  * lower levels, a bounded number of timers at a call: so a turn stays short, and what was due comes a little later.
  *
  * It knows nothing of the items except where each keeps its struct timer, at a fixed stride. Items are numbers from 1
