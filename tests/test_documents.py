@@ -117,6 +117,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def placed(text: str, etc: Path) -> str:
     """As if `etc` were this machine's, and what is named without a directory were there."""
     text = text.replace("/etc/", f"{etc}/").replace("/var/run/nats/", f"{etc}/")
+    text = re.sub(r"/var/lib/(nsq|beanstalkd)\b|(?<=-data-path )/d\b", str(etc), text)
     return re.sub(r"(?<![\w/])(nats(?:-server)?\.conf|standalone\.conf)\b", rf"{etc}/\1", text)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mq_shards.acceptor.option_kinds import MAX_BODY, OptionsError
-from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, checked
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
 
 FLAGS: Final = "b:cf:Fhl:np:s:u:vVz:"
+SIZES: Final = ("-f", "-s", "-z")
 BINLOG: Final = ("binlog.*",)
 LONGEST_SYNC_MS: Final = 60_000
 PORT: Final = "11300"
@@ -47,10 +48,13 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "-h" in given or "-v" in given:
         t.said = HELP if "-h" in given else f"mq-shards {version}, as beanstalkd\n"
         return t
+    for flag, value in flags:
+        if flag in SIZES:
+            _size(value, flag)
     _listen(t, given)
     _keep(t, flags, given)
     if "-z" in given:
-        t.setting("beanstalk.max-job-size", str(checked(given["-z"], "-z", range(1, MAX_BODY + 1))))
+        t.setting("beanstalk.max-job-size", str(_size(given["-z"], "-z")))
     if "-u" in given:
         t.option("user", given["-u"])
     if "-V" in given:
@@ -58,6 +62,14 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "-s" in given:
         t.notes.append("-s has no effect: a log segment has 64 MiB")
     return t
+
+
+def _size(text: str, flag: str) -> int:
+    """As its scanf reads one. Raises OptionsError."""
+    number = text.lstrip().removeprefix("+")
+    if not number.isascii() or not number.isdigit():
+        raise OptionsError(f'{flag}: "{text}" is not a number')
+    return int(number)
 
 
 def _listen(t: Translation, given: dict[str, str]) -> None:
@@ -69,7 +81,7 @@ def _listen(t: Translation, given: dict[str, str]) -> None:
         t.option("listen", f"beanstalk://unix:{Path(host.removeprefix('unix:')).absolute()}")
         return
     # beanstalkd's 0.0.0.0 is of IPv4 only, its :: of both.
-    t.listen("beanstalk", host, str(checked(given.get("-p", PORT), "-p", range(65536))), ("::",))
+    t.listen("beanstalk", host, port_of(given.get("-p", PORT), "-p"), ("::",))
 
 
 def _keep(t: Translation, flags: Sequence[tuple[str, str]], given: dict[str, str]) -> None:
@@ -82,7 +94,7 @@ def _keep(t: Translation, flags: Sequence[tuple[str, str]], given: dict[str, str
     if flag == "-F":
         t.option("sync", "never")
         return
-    interval = checked(value, "-f", range(1 << 31))
+    interval = _size(value, "-f")
     if interval == 0:
         t.option("sync", "always")
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.acceptor.option_kinds import OptionsError, without_secrets
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, ignored
 from mq_shards.supervisor.options.options import WILDCARDS
@@ -17,6 +17,7 @@ CLIENTS: Final = "nats"
 ROUTES: Final = "nats-route"
 MONITORING: Final = "nats-http"
 SECURE_MONITORING: Final = "nats-https"
+ANY_PORT: Final = ":-1"
 HELP: Final = """\
 Usage: mq-shards as nats-server [options of nats-server 2.15] [-- options of mq-shards]
 """
@@ -33,6 +34,8 @@ SWITCHES: Final = (
     ("DVV",), ("js", "jetstream"), ("tls",), ("tlsverify",), ("no_advertise",), ("h", "help"), ("v", "version"),
     ("help_tls",),
 )  # fmt: skip
+# What it takes without a dash.
+COMMANDS: Final = {"help": "h", "version": "v"}
 BY_NAME: Final = {name: names[0] for names in (*NAMES, *SWITCHES) for name in names}
 ARE_SWITCHES: Final = frozenset(names[0] for names in SWITCHES)
 SETTINGS: Final[Mapping[str, str]] = {
@@ -146,11 +149,20 @@ def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
         shown = f"cert={given['tlscert']}&key={given['tlskey']}"
         found[SECURE_MONITORING] = Address(host, _port(given["ms"], "-ms"), shown)
     if "cluster" in given:
-        url = urlsplit(given["cluster"])
-        if url.scheme not in ("nats", ROUTES) or url.port is None:
-            raise OptionsError(f'nats-server: "{given["cluster"]}" is not nats://HOST:PORT')
-        found[ROUTES] = Address(url.hostname or "", str(url.port))
+        found[ROUTES] = _cluster_address(given["cluster"])
     return found
+
+
+def _cluster_address(text: str) -> Address:
+    """Raises OptionsError."""
+    url = urlsplit(text.removesuffix(ANY_PORT))
+    try:
+        port = "0" if text.endswith(ANY_PORT) else str(url.port or "")
+    except ValueError:
+        port = ""
+    if url.scheme not in ("nats", ROUTES) or not port:
+        raise OptionsError(f'nats-server: "{without_secrets(text)}" is not nats://HOST:PORT')
+    return Address(url.hostname or "", port)
 
 
 def _port(text: str, flag: str) -> str:
@@ -164,6 +176,9 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
+        if word in COMMANDS:
+            yield COMMANDS[word], "true"
+            continue
         if not word.startswith("-"):
             raise OptionsError(f'nats-server takes no "{word}"')
         name, equals, value = word.lstrip("-").partition("=")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.acceptor import named_files
-from mq_shards.acceptor.option_kinds import Flag, OptionsError, TextList
+from mq_shards.acceptor.option_kinds import Duration, Flag, Number, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
-from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
 from mq_shards.supervisor.options.options import WILDCARDS
 
 # As Go's flags: these need no value.
-BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h")
+BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h", "worker-id")
 ADDRESSES: Final[Mapping[str, tuple[str, str]]] = {
     "tcp-address": ("nsq", "4150"),
     "http-address": ("nsq-http", "4151"),
@@ -29,6 +31,7 @@ HELP: Final = """\
 Usage of mq-shards as nsqd: the options of nsqd 1.3, and behind -- those of mq-shards.
 Messages are kept in mq-shards, in -data-path (by default the working directory).
 """
+KNOWN: Final = frozenset(OPTIONS) | frozenset(INSTEAD)
 NO_EFFECT: Final = frozenset(INSTEAD) - {"tcp-address", "http-address", "data-path", "config", "log-level", "verbose"}
 
 
@@ -42,7 +45,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         return t
     given: dict[str, list[str]] = {}
     if "config" in named:
-        given |= dict(_file(named["config"]))
+        given |= dict(_file(t, named["config"]))
     from_flags: dict[str, list[str]] = {}
     for name, value in flags:
         from_flags.setdefault(name, []).append(value)
@@ -64,10 +67,11 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
     if name in OPTIONS:
         several = isinstance(OPTIONS[name], TextList)
+        is_number = isinstance(OPTIONS[name], Number)
         for value in values if several else values[-1:]:
-            t.setting(f"nsq.{name}", value)
+            t.setting(f"nsq.{name}", _decimal(value) if is_number else value)
     elif name == "worker-id":
-        t.setting("nsq.node-id", values[-1])
+        t.notes.append("-worker-id has no effect, in nsqd neither: -node-id has")
     elif name == "log-level":
         level = {"warn": "warning", "fatal": "error"}.get(values[-1].lower(), values[-1].lower())
         t.option("log-level", level)
@@ -80,22 +84,29 @@ def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
         raise OptionsError(f"nsqd has no option -{name}")
 
 
+def _decimal(text: str) -> str:
+    """A number as Go's flags take it: 0x10, 0o17, 1_000."""
+    if re.fullmatch(r"[+-]?0[0-7_]+", text):
+        return str(int(text.replace("_", ""), 8))
+    try:
+        return str(int(text, 0))
+    except ValueError:
+        return text  # whose option it is says that it is none
+
+
 def _listen(t: Translation, scheme: str, address: str) -> None:
+    """What has no port is a socket file, as there."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit():
-        if address:
-            raise OptionsError(f'nsqd: "{address}" is not HOST:PORT')
-        return
-    if address.startswith("/"):
-        t.option("listen", f"{scheme}://unix:{address}")
-        return
-    t.listen(scheme, host, port, WILDCARDS)
+    if colon and "/" not in port:
+        t.listen(scheme, host, port_of(port, f"nsqd: {address}"), WILDCARDS)
+    elif address:
+        t.option("listen", f"{scheme}://unix:{Path(address).absolute()}")
 
 
 def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
     """As nsqd does: only where there is a certificate."""
     address = given.pop("https-address", [f"{ANY_ADDRESS}:4152"])[-1]
-    if not address or not (given.keys() >= {"tls-cert", "tls-key"}):
+    if not address or not all(given.get(name, [""])[-1] for name in ("tls-cert", "tls-key")):
         return
     _listen(t, "nsq-https", address)
     t.setting("tls.cert", given["tls-cert"][-1])
@@ -122,7 +133,8 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _file(path: str) -> Iterator[tuple[str, list[str]]]:
+def _file(t: Translation, path: str) -> Iterator[tuple[str, list[str]]]:
+    """What nsqd does not know in it, it passes over: here that is a line. Raises OptionsError."""
     import tomllib
 
     try:
@@ -133,9 +145,18 @@ def _file(path: str) -> Iterator[tuple[str, list[str]]]:
         raise OptionsError(f"nsqd: {path} is not TOML: {error}") from None
     for key, value in content.items():
         name = key.replace("_", "-")
+        name = FILE_NAMES.get(name, name)
+        if name not in KNOWN:
+            t.notes.append(f"{path}: nsqd has no option {key}, and nothing is made of it here")
+            continue
         values = value if isinstance(value, list) else [value]
-        yield FILE_NAMES.get(name, name), [_text(one) for one in values]
+        yield name, [text for one in values for text in _texts(name, one)]
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 (whatever stands in a file)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _texts(name: str, value: Any) -> list[str]:  # noqa: ANN401 (whatever stands in a file)
+    """A list may be one text with commas, and a time without a unit is of milliseconds, in the file alone."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    kind = OPTIONS.get(name)
+    if isinstance(kind, TextList):
+        return text.split(",")
+    return [f"{text}ms" if isinstance(kind, Duration) and text.isdigit() else text]

@@ -69,6 +69,7 @@ OFF: Final = ("", "0", "-1", "false")
 ON: Final = ("", "true")
 POLICY: Final = "set it with pulsar-admin, by namespace or topic"
 NO_LIMIT: Final = "there is no such limit here"
+LIMITED: Final = "broker.max-connections is the limit of an acceptor, for all addresses and protocols"
 NO_PLUGINS: Final = "there are no plugins here"
 UNLIKE: Final[Mapping[str, Unlike]] = {
     "advertisedListeners": Unlike(("",), "clients are told one address: pulsar.advertised-url"),
@@ -104,6 +105,19 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "brokerPublisherThrottlingMaxByteRate": Unlike(OFF, NO_LIMIT),
     "defaultRetentionTimeInMinutes": Unlike(OFF, "log.retention-hours keeps what is finished, for all topics"),
     "defaultRetentionSizeInMB": Unlike(OFF, "log.retention-bytes keeps what is finished, for all topics"),
+    "maxTenants": Unlike(OFF, NO_LIMIT),
+    "maxNamespacesPerTenant": Unlike(OFF, NO_LIMIT),
+    "brokerMaxConnections": Unlike(OFF, LIMITED),
+    "brokerMaxConnectionsPerIp": Unlike(OFF, LIMITED),
+    "httpRequestsLimitEnabled": Unlike(OFF, NO_LIMIT),
+    "delayedDeliveryMaxDelayInMillis": Unlike(OFF, "a message may be delayed as long as it says"),
+    "bootstrapNamespaces": Unlike(("",), "namespaces are made with pulsar-admin"),
+    "strictTopicNameEnabled": Unlike(OFF, "names of topics are taken as they are"),
+    "subscriptionKeySharedEnable": Unlike(ON, "Key_Shared subscriptions are served"),
+    "exposingBrokerEntryMetadataToClientEnabled": Unlike(OFF, "clients are shown no metadata of the broker's"),
+    "authenticateMetricsEndpoint": Unlike(OFF, "figures are at http://.../metrics, where users may be asked for"),
+    "webServiceHaProxyProtocolEnabled": Unlike(OFF, "the PROXY protocol is not spoken"),
+    "webServiceTrustXForwardedFor": Unlike(OFF, "an address is that of the connection"),
     "brokerEntryMetadataInterceptors": Unlike(("",), NO_PLUGINS),
     "brokerEntryPayloadProcessors": Unlike(("",), NO_PLUGINS),
     "messagingProtocols": Unlike(("",), f"{NO_PLUGINS}; other protocols are --listen SCHEME://HOST:PORT"),
@@ -146,7 +160,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     config = given.get("config") or os.environ.get(CONFIG_IN_ENVIRONMENT, "")
     conf = {name: value.strip() for name, value in (properties.read(config) if config else {}).items()}
     _listen(t, conf, given.get("advertised-address") or conf.get("advertisedAddress", ""))
-    t.keep_in(given.get("bookkeeper-dir", DIRECTORY), MESSAGES, "Pulsar")
+    t.keep_in(given.get("bookkeeper-dir", DIRECTORY), MESSAGES, "Pulsar", is_made=True)
     for name in given:
         ignored(t, name, NO_EFFECT, dashes="--")
     _set(t, conf)

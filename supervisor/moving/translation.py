@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +37,11 @@ class Translation:
         address = f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}"
         self.option("listen", f"{address}?{behind}" if behind else address)
 
-    def keep_in(self, directory: str, left: Sequence[str], whose: str) -> None:
-        """`left`: patterns of files in which the other server keeps messages."""
+    def keep_in(self, directory: str, left: Sequence[str], whose: str, is_made: bool = False) -> None:
+        """`left`: patterns of files in which the other server keeps messages; `is_made`: that server makes a directory
+        that is not there. Others end, so that nothing is kept where a disk is not mounted. Raises OptionsError."""
+        if not is_made and not Path(directory).is_dir():
+            raise OptionsError(f"{whose}: there is no directory {directory} to keep messages in")
         self.option("data-dir", str(Path(directory) / DATA_DIR))
         if any(any(Path(directory).glob(pattern)) for pattern in left):
             self.notes.append(f"{directory} has messages of {whose}, which are not read: see docs/moving.md")
@@ -57,6 +61,16 @@ def checked(value: str, flag: str, numbers: range) -> int:
     if not value.isascii() or not value.isdigit() or int(value) not in numbers:
         raise OptionsError(f'{flag}: "{value}" is not a number from {numbers.start} to {numbers.stop - 1}')
     return int(value)
+
+
+def port_of(text: str, flag: str) -> str:
+    """A number, or the name of a service, as in /etc/services. Raises OptionsError."""
+    if text and not text.isdigit():
+        try:
+            return str(socket.getservbyname(text, "tcp"))
+        except (OSError, UnicodeError, ValueError):
+            pass
+    return str(checked(text, flag, range(65536)))
 
 
 def ignored(translation: Translation, flag: str, why: Mapping[str, str], dashes: str = "-") -> bool:

@@ -55,8 +55,15 @@ def test_beanstalkd_with_a_binlog(tmp_path: Path) -> None:
     ("flags", "sync"),
     [(["-f0"], "always"), (["-F"], "never"), (["-F", "-f0"], "always"), (["-f0", "-F"], "never"), ([], "interval")],
 )
-def test_the_last_of_f_and_capital_f_counts(flags: list[str], sync: str) -> None:
-    assert options_of("beanstalkd", "-b", "/x", *flags).sync == sync
+def test_the_last_of_f_and_capital_f_counts(flags: list[str], sync: str, tmp_path: Path) -> None:
+    assert options_of("beanstalkd", "-b", str(tmp_path), *flags).sync == sync
+
+
+def test_beanstalkds_values_in_all_the_spellings_that_it_takes() -> None:
+    options = options_of("beanstalkd", "-p", "amqp", "-z", " +70000")
+    assert listens(options) == ["beanstalk://0.0.0.0:5672"] and options.settings["beanstalk"]["max-job-size"] == 70000
+    most = options_of("beanstalkd", "-z1073741825")
+    assert most.settings["beanstalk"]["max-job-size"] == 1 << 30 and len(most.warnings) == 1
 
 
 def test_beanstalkd_on_a_socket_file_and_as_another_user() -> None:
@@ -74,7 +81,9 @@ def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "arguments",
     [["beanstalkd", "-x"], ["beanstalkd", "-p", "x"], ["beanstalkd", "here"], ["beanstalkd", "-b"], ["rabbitmq"], [],
-     ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "-tcp-address=4150"], ["nsqd", "what"],
+     ["beanstalkd", "-p", "nothing"], ["beanstalkd", "-f", "x"], ["beanstalkd", "-s", "1k"], ["beanstalkd", "-z", "-1"],
+     ["beanstalkd", "-b", "/nowhere"], ["nsqd", "-data-path=/nowhere"], ["nsqd", "-tcp-address=a:nothing"],
+     ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "what"], ["nats-server", "--cluster", "nats://h:x"],
      ["nsqd", "--config=/nowhere.toml"], ["nats-server", "--what"], ["nats-server", "-p"], ["nats-server", "-p", "x"],
      ["nats-server", "here"]],
 )  # fmt: skip
@@ -100,6 +109,30 @@ def test_nsqds_flags_in_all_of_gos_forms(tmp_path: Path) -> None:
     assert listens(options) == ["nsq://127.0.0.1:5000", "nsq-http://[::1]:5001"]
     assert (nsq["max-rdy-count"], nsq["msg-timeout"], nsq["snappy"], nsq["deflate"]) == (77, 90 * SECOND, False, True)
     assert nsq["lookupd-tcp-address"] == ["a:1", "b:2"] and options.log_level == "warning"
+
+
+def test_nsqds_addresses_and_numbers_in_all_the_spellings_that_it_takes(tmp_path: Path) -> None:
+    options = options_of(
+        "nsqd", "-data-path", str(tmp_path), f"-tcp-address={tmp_path}/nsqd.sock", "-http-address=127.0.0.1:http",
+        "-max-msg-size=0x100", "-max-body-size=1_000", "-worker-id", "-max-rdy-count=017",
+    )  # fmt: skip
+    assert listens(options) == [f"nsq://unix:{tmp_path}/nsqd.sock", "nsq-http://127.0.0.1:80"]
+    nsq = options.settings["nsq"]
+    assert (nsq["max-msg-size"], nsq["max-body-size"], nsq["max-rdy-count"]) == (256, 1000, 15)
+
+
+def test_nsqds_file_in_all_the_spellings_that_it_takes(tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text(
+        'nsqlookupd_tcp_addresses = "x:1,y:2"\nmsg_timeout = 90000\nmax_req_timeout = "5000"\nformer_key = 1\n'
+        'tls_cert = ""\ntls_key = ""\ntls_client_auth_policy = ""\ntls_root_ca_file = ""\n[nsqd]\nsnappy = false\n'
+    )
+    arguments = ["nsqd", "-data-path", str(tmp_path), "-config", str(file)]
+    nsq = options_of(*arguments).settings["nsq"]
+    assert (nsq["msg-timeout"], nsq["max-req-timeout"]) == (90 * SECOND, 5 * SECOND)
+    assert nsq["lookupd-tcp-address"] == ["x:1", "y:2"]
+    notes = translate(arguments).notes
+    assert len(notes) == 2 and "no option former_key" in notes[0] and "no option nsqd" in notes[1]
 
 
 def test_nsqds_file_and_a_flag_that_wins_over_it(tmp_path: Path) -> None:
@@ -139,7 +172,9 @@ def test_every_flag_of_the_real_nsqd_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="there is no beanstalkd here")
-def test_every_flag_of_the_real_beanstalkd_is_known() -> None:
+def test_every_flag_of_the_real_beanstalkd_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "1").mkdir()
     said = subprocess.run(["beanstalkd", "-h"], capture_output=True, text=True)
     for line in (said.stdout + said.stderr).splitlines():
         if line.startswith(" -"):
@@ -180,6 +215,12 @@ def test_nats_servers_flags() -> None:
     ]  # fmt: skip
     assert (nats["server-name"], nats["user"], nats["password"], nats["cluster-name"]) == ("one", "u", "p", "c")
     assert nats["routes"] == ["nats-route://h:1", "nats-route://i:2"] and options.log_level == "debug"
+
+
+def test_nats_servers_cluster_may_take_any_port(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nats-route://127.0.0.1:0" in listens(options_of("nats-server", "--cluster", "nats://127.0.0.1:-1"))
+    assert main(["as", "nats-server", "version"]) == main(["as", "nats-server", "help"]) == 0
+    assert "mq-shards" in capsys.readouterr().out
 
 
 def test_nats_servers_file_and_flags_that_win_over_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
