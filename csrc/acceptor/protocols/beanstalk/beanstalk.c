@@ -8,7 +8,7 @@
 
 enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
 
-/* The longest line with its end, and as much of a longer one as is thrown away at a time. */
+/* The longest line including its end. Of a longer line, this much is discarded at a time. */
 enum { LINE_BYTES = 224, CRLF_BYTES = 2 };
 
 #define SECOND_NS ((uint64_t)1000000000)
@@ -19,12 +19,13 @@ static const char DEFAULT_TOPIC[] = "default";
 
 /* --- words and numbers -------------------------------------------------------------------------------------------- */
 
-/* What is left of a line. */
+/* The rest of a line, still to be parsed. */
 struct words {
     const uint8_t *at, *end;
 };
 
-/* Digits after any number of spaces. Several a command: a call of each would cost as much as what it does. */
+/* Reads digits after any number of spaces. Inlined, because it is used several times a command and a call would double
+ * its cost. */
 __attribute__((always_inline)) static inline bool get_number(struct words *w, uint64_t max, uint64_t *number) {
     const uint8_t *at = w->at;
     while (at < w->end && *at == ' ') at++;
@@ -149,7 +150,7 @@ static bool put(struct acceptor *a, struct connection *c, struct words w) {
     return true;
 }
 
-/* A request that brings a body can be made beside those that are under way. */
+/* Whether a request whose reply brings a body may be sent beside those that are under way. */
 static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
     const struct beanstalk *b = beanstalk_of(c);
     uint64_t bodies = c->reserves + b->reserve_jobs, body_bytes = beanstalk_options(a, c)->max_job_bytes;
@@ -157,11 +158,11 @@ static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
     return bodies == 0 || (bodies + 1) * body_bytes <= BODIES_AHEAD_BYTES || stalled(c, STALL_OUTSTANDING);
 }
 
-/* From the worker that has what is watched, if it is one; see beanstalk_reserve.h if not. */
+/* Asks the worker that has the watched tubes, if it is a single one; for several see beanstalk_reserve.h. */
 static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
     struct beanstalk *b = beanstalk_of(c);
     if (b->watched_count == 0) return forbid(a, c);
-    /* What a reserve-job brings decides which workers know of a deadline. */
+    /* The reply to a reserve-job decides which workers must be asked about deadlines. */
     if (a->workers > 1 && b->reserve_jobs > 0) return stalled(c, STALL_IDLE);
     if (!may_ask_for_body(a, c)) return false;
     uint64_t workers = b->watched_workers | b->holding_workers;
@@ -186,7 +187,7 @@ static bool reserve_forever(struct acceptor *a, struct connection *c, struct wor
     return at_end(&w) ? reserve(a, c, DURATION_FOREVER, COUNT_RESERVE) : refuse(a, c);
 }
 
-/* A negative one waits for ever, a word is none, and what follows a number is not looked at. */
+/* A negative timeout waits for ever; a word is a timeout of 0; what follows the number is ignored. */
 static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struct words w) {
     int32_t seconds;
     if (!decimal_get_int(w.at, w.end, &seconds)) return refuse(a, c);
@@ -198,7 +199,7 @@ static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
     return (uint32_t)(id % a->shards) % a->workers;
 }
 
-/* Of what concerns one message, the worker that has it is asked. */
+/* A command about one message asks the worker that owns it. */
 static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
     uint32_t worker = worker_of_id(a, request->id);
     bool brings_body = request->kind == MSG_RESERVE_ID;
@@ -241,12 +242,12 @@ static uint32_t worker_of_name(const struct acceptor *a, const struct words *nam
     return bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
 }
 
-/* Whether what a connection uses or watches may be changed now. */
+/* Whether the tubes that a connection uses or watches may be changed now. */
 static bool may_rebind(struct acceptor *a, struct connection *c, const struct words *name) {
     return may_reply(c) && may_change(c) && may_tell(a, c, worker_of_name(a, name));
 }
 
-/* The answer to what a worker was told just now. Whoever asks that worker through another acceptor may be there before:
+/* Answers a command that a worker has just been told of. A client of another acceptor may reach that worker earlier:
  * if there is another, the answer leaves when the worker has heard. */
 static void reply_told(struct acceptor *a, struct connection *c, uint32_t worker, const void *text, size_t bytes) {
     if (a->acceptors < 2 || a->links[worker].channel == NULL) {
@@ -289,7 +290,7 @@ static void reply_watching(struct acceptor *a, struct connection *c, uint32_t wo
     reply_told(a, c, worker, text, (size_t)(end + CRLF_BYTES - text));
 }
 
-/* Where a name is in the watch list; its length when it is not there. */
+/* The place of a name in the watch list; the list's length when it is not there. */
 static uint32_t watch_place(const struct acceptor *a, const struct beanstalk *b, const struct words *name) {
     uint32_t topic = bindings_find(&a->bindings, name->at, words_bytes(name));
     return topic != 0 ? beanstalk_watch_place(b, topic) : b->watched_count;
@@ -306,7 +307,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     uint32_t worker = worker_of_name(a, &w);
     uint32_t place = watch_place(a, b, &w);
     if (place < b->watched_count) {
-        /* It may have been watched without being asked for. */
+        /* The tube may be the implicit one, which the client did not ask to watch. */
         uint32_t topic = b->watched[place];
         peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_WATCH, topic, 0);
         if (topic == b->began_with) b->implicit_watch = false;
@@ -351,10 +352,10 @@ static bool begins(struct words *w, const char *prefix, size_t bytes) {
 
 #define BEGINS(w, prefix) begins(w, prefix, sizeof(prefix) - 1)
 
-/* A command line without its end. False if the connection stalled. */
+/* Handles a command line, without its end. False if the connection stalled. */
 static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct words w = {line, line + bytes}, at = w;
-    /* These look at each byte themselves, and refuse what they do not know. */
+    /* These commands check every byte themselves and refuse what they do not know. */
     bool is_read = BEGINS(&at, "put ") || BEGINS(&at, "delete ") || (BEGINS(&at, "reserve") && at_end(&at));
     if (!is_read && memchr(line, 0, bytes) != NULL) return refuse(a, c);
     if (!beanstalk_introduced(a, c)) return false;
@@ -395,7 +396,8 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
 
 /* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled ----------- */
 
-/* Of the first carriage return of a line, if a line feed follows; how long the line is without them. */
+/* Whether a line ends within the window: its first carriage return must be followed by a line feed. *bytes: its length.
+ * */
 static bool find_line(const uint8_t *data, size_t window, size_t *bytes) {
     const uint8_t *cr = memchr(data, '\r', window - 1);
     if (cr == NULL || cr[1] != '\n') return false;
@@ -539,7 +541,7 @@ static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t i
 void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
                       uint64_t id, const uint8_t *body, uint32_t body_bytes) {
     if (kind == MSG_BARRIER) {
-        /* A worker that has died is told again when it is back. */
+        /* A worker that has died is told everything again when it is back. */
         (void)socket_say(a, c, body, body_bytes);
         return;
     }
@@ -560,7 +562,7 @@ void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, ui
 
 /* --- what becomes of a reserve ------------------------------------------------------------------------------------ */
 
-/* Which workers hold something is known by what they say. */
+/* Replies tell which workers have messages in flight for the connection. */
 static void note_holding(struct beanstalk *b, uint32_t worker, const struct message *reply) {
     if ((reply->flags & MSG_NONE_IN_FLIGHT) != 0) b->holding_workers &= ~bit_of(worker);
 }
@@ -606,7 +608,7 @@ static bool idles(const struct connection *c) {
 
 /* --- the life of a connection ------------------------------------------------------------------------------------- */
 
-/* The default topic is always there, as in beanstalkd. */
+/* The tube `default` always exists, as in beanstalkd. */
 static bool started(struct acceptor *a, void *state) {
     *(struct beanstalk_options *)state =
         (struct beanstalk_options){.max_job_bytes = BEANSTALK_JOB_BYTES, .max_watches = MAX_ALL_WATCHED};
@@ -642,7 +644,7 @@ static void freed(struct connection *c) {
     if (b->watched != b->few_watched) free(b->watched);
 }
 
-/* As `stats` names them, without cmd- and current-. */
+/* The names in `stats`, without the prefixes cmd- and current-. */
 static const char *const counters[COUNT_ALL] = {
     [COUNT_PUT] = "put",
     [COUNT_PEEK] = "peek",

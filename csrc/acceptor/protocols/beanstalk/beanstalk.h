@@ -1,5 +1,5 @@
 /* The beanstalkd protocol's hot commands: put, reserve, reserve-with-timeout, reserve-job, delete, release, bury,
- * touch, use, watch, ignore. What it does not know it hands to Python as a line (acceptor/protocols/beanstalk/beanstalk.py).
+ * touch, use, watch, ignore. Any other line goes to Python (acceptor/protocols/beanstalk/beanstalk.py).
  *
  *   beanstalk.c           bytes to requests, replies to bytes
  *   beanstalk_tubes.c     what a connection uses and watches, and how a worker that is back learns of it
@@ -7,23 +7,23 @@
  *   beanstalk_access.c    what a connection may do, where there are users; and what else Python says and asks
  *
  * What is accepted and what is refused, and how, is what beanstalkd 1.12 does to the byte, oddities included: a name
- * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be
- * preceded by any number of spaces, the timeout of a reserve is what strtol takes, and so on.
+ * of a command is matched as a prefix, a carriage return without a line feed makes a line invalid, numbers may be
+ * preceded by any number of spaces, the timeout of a reserve is whatever strtol accepts, and so on.
  */
 #ifndef MQ_BEANSTALK_H
 #define MQ_BEANSTALK_H
 
 #include "acceptor/engine.h"
 
-#define BEANSTALK_JOB_BYTES 65535u /* the default of max-job-size */
+#define BEANSTALK_JOB_BYTES 65535u /* default of the option max-job-size */
 
-/* A put that is larger waits for the reserve before it on the same connection to be answered, instead of being parked
- * at the worker behind it. */
+/* A put with a larger body waits until the reserve before it on its connection has been answered, instead of being
+ * parked at the worker behind it. */
 #define MAX_PARKED_BODY_BYTES 4096u
 
 enum { FEW_WATCHED = 4 };
 
-/* What is counted: the commands in the order in which beanstalkd's stats name them, then what is so now. */
+/* Counters: commands, in the order of beanstalkd's stats, then current values. */
 enum beanstalk_counter {
     COUNT_PUT,
     COUNT_PEEK,
@@ -53,15 +53,15 @@ enum beanstalk_counter {
     COUNT_ALL
 };
 
-/* Of an acceptor. */
+/* The options of an acceptor. */
 struct beanstalk_options {
     uint32_t max_job_bytes;
-    uint32_t watches; /* of all connections */
+    uint32_t watches; /* limit of watches over all connections */
     uint32_t max_watches;
-    bool guarded; /* there are users */
+    bool guarded; /* a users file is in force */
 };
 
-/* What Python has said of something, if it has. */
+/* What Python has decided, if it has. */
 enum beanstalk_verdict { VERDICT_NONE = 0, VERDICT_ALLOWED, VERDICT_REFUSED };
 
 enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITING };
@@ -70,48 +70,48 @@ enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITI
 struct gather {
     uint8_t phase;
     uint8_t best_worker;
-    bool ready : 1;     /* some worker has something */
+    bool ready : 1;     /* some worker has a ready message */
     bool soon : 1;      /* some worker said DEADLINE_SOON */
-    bool delivered : 1; /* the reply is out */
+    bool delivered : 1; /* the reply has been sent */
     bool cancelling : 1;
     uint32_t best_pri, next_pri;
     uint64_t best_id, next_id;
     uint64_t asked; /* workers that have not answered yet */
 };
 
-/* Of a connection. */
+/* The codec's state of a connection. */
 struct beanstalk {
-    uint8_t phase;     /* its place in the input */
-    bool producer : 1; /* counted as */
+    uint8_t phase;     /* where the parser is in the input */
+    bool producer : 1; /* counted as a producer ... */
     bool consumer : 1;
     bool waiting : 1;
-    bool implicit_use : 1;   /* what it uses or watches is what it began with */
-    bool implicit_watch : 1; /* ... of which the topic is `began_with` */
-    bool introduced : 1;     /* Python knows who it is, where there are users */
-    bool trusted : 1;        /* nothing is asked */
-    bool consumes_all : 1;   /* its user may, whatever the tube */
-    bool forbidden : 1;      /* what is discarded is so because it may not be put */
-    uint8_t verdict : 2;     /* of the line that Python was asked about, and that comes next */
-    uint8_t may_put : 2;     /* to what it uses */
+    bool implicit_use : 1;   /* it still uses its first tube implicitly */
+    bool implicit_watch : 1; /* it still watches its first tube implicitly; the topic is `began_with` */
+    bool introduced : 1;     /* Python has identified it, where there are users */
+    bool trusted : 1;        /* Python need not be asked about anything */
+    bool consumes_all : 1;   /* its user may consume from every tube */
+    bool forbidden : 1;      /* the body is being discarded because the put is forbidden */
+    uint8_t verdict : 2;     /* Python's answer about the line that is parsed next */
+    uint8_t may_put : 2;     /* enum beanstalk_verdict: putting into the tube it uses */
 
     uint32_t put_pri;
     uint32_t put_bytes;
     union {
         uint64_t put_delay_ns;
-        uint64_t discard_bytes; /* of a put that is too large */
+        uint64_t discard_bytes; /* bytes still to be discarded of a put that is too large */
     };
     uint64_t put_ttr_ns;
 
-    uint32_t used; /* bindings; 0: none */
+    uint32_t used; /* topics (numbers of bindings); 0: none */
     uint32_t began_with;
     uint32_t watched_count, watched_capacity;
     uint32_t *watched;
     uint32_t few_watched[FEW_WATCHED];
-    uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
-    uint64_t holding_workers; /* ... that may hold something in flight for it */
+    uint64_t watched_workers; /* sets of workers: those of the watched topics */
+    uint64_t holding_workers; /* ... and those that may have messages in flight for it */
 
-    uint32_t reserve_jobs; /* under way */
-    uint32_t largest_body; /* that a reserve has brought */
+    uint32_t reserve_jobs; /* reserve-jobs under way */
+    uint32_t largest_body; /* largest body that a reserve has brought */
 
     struct gather gather;
 };
@@ -134,39 +134,43 @@ void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, ui
 
 /* --- beanstalk_access.c ------------------------------------------------------------------------------------------- */
 
-/* For who may not: every client knows it of every command. */
+/* The answer to what is forbidden: every client expects it of every command. */
 #define BEANSTALK_FORBIDDEN "UNKNOWN_COMMAND\r\n"
 
-/* Somebody has to be asked about what this connection does. */
+/* Whether Python must be asked about what this connection does. */
 static inline bool beanstalk_is_guarded(const struct acceptor *a, const struct connection *c) {
     return beanstalk_options(a, c)->guarded && !beanstalk_of(c)->trusted;
 }
 
-/* What Python is asked: BYTE 0, one of these, and what it is about. No client's line begins with a 0. */
+/* A question to Python is a line: a zero byte, one of these, then what it is about. No client's line begins with a zero
+ * byte. */
 enum beanstalk_question { ASKS_WHO = 'h', ASKS_WATCH = 'w', ASKS_JOB = 'j', ASKS_PUT = 'p' };
 
-/* False: Python has been asked, or it is stalled; what was not taken comes again. */
+/* Whether the client is identified. False: Python has been asked, or the connection is stalled; the line is parsed
+ * again later. */
 bool beanstalk_introduced(struct acceptor *a, struct connection *c);
 bool beanstalk_knows_put(struct acceptor *a, struct connection *c);
-/* VERDICT_NONE: the same. */
+/* What Python says about this. VERDICT_NONE: it has been asked, or the connection is stalled, as above. */
 enum beanstalk_verdict beanstalk_may(struct acceptor *a, struct connection *c, enum beanstalk_question question,
                                      const void *about, size_t bytes);
-/* used: the topic it uses. watched: how many topics it watches; they go to `out`. introduced: who it is is known. trusted: it
- * may do everything. consumes-all: (0 or 1). may-put, verdict: (enum beanstalk_verdict). unwatch: (topic). */
+/* used: the topic it uses. watched: how many topics it watches; they go to `out`. introduced: who it is is known.
+ * trusted: it may do everything. consumes-all: (0 or 1). may-put, verdict: (enum beanstalk_verdict). unwatch: (topic).
+ * */
 int64_t beanstalk_call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
 bool beanstalk_set(void *state, const char *option, uint64_t value);
 
 /* --- beanstalk_tubes.c -------------------------------------------------------------------------------------------- */
 
-/* `flags`: MSG_IMPLICIT or none. Both take over a reference to the topic, which must be new in the watch list. */
+/* Use and watch a topic. `flags`: MSG_IMPLICIT or 0. Both take over a reference to the topic, which must not be watched
+ * yet. */
 void beanstalk_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
 void beanstalk_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
 void beanstalk_ignore(struct acceptor *a, struct connection *c, uint32_t place);
-/* The place of a topic in the watch list; its length when it is not there. */
+/* The place of a topic in the watch list; the list's length when it is not there. */
 uint32_t beanstalk_watch_place(const struct beanstalk *b, uint32_t topic);
-/* A worker is told all that it must know. */
+/* Tells a worker that is back all it must know of the connection. */
 void beanstalk_tell(struct acceptor *a, struct connection *c, uint32_t worker);
-/* The references that the connection has. */
+/* Drops the connection's references to topics. */
 void beanstalk_let_go_tubes(struct acceptor *a, struct connection *c);
 
 #endif

@@ -1,11 +1,11 @@
-/* What a connection may do, where there are users: Python decides once, and what it said is kept here. */
+/* What a connection may do where there are users: Python decides once, and its answers are kept here. */
 #include <string.h>
 
 #include "acceptor/protocols/beanstalk/beanstalk.h"
 
 enum { ABOUT_BYTES = TOPIC_NAME_BYTES };
 
-/* False always: the command comes again when Python has answered. */
+/* Always false: the command is parsed again when Python has answered. */
 static bool ask_python(struct acceptor *a, struct connection *c, enum beanstalk_question question, const void *about,
                        size_t bytes) {
     uint8_t line[2 + ABOUT_BYTES] = {0, (uint8_t)question};

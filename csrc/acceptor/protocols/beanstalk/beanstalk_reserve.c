@@ -1,6 +1,7 @@
 #include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
 
-/* Workers from which something may come: of what is watched, or of what is held (they know when a deadline is near). */
+/* The workers concerned: those of the watched tubes, and those with jobs in flight, which know when a deadline is near.
+ * */
 static uint64_t concerned(const struct connection *c) {
     const struct beanstalk *b = beanstalk_of(c);
     return b->watched_workers | b->holding_workers;
@@ -10,7 +11,7 @@ static uint64_t timeout_of(const struct connection *c) {
     return connection_slot(c, c->head_slot)->value;
 }
 
-/* Only what is answered at once is counted as expected. */
+/* Sends a request to some workers. Only requests that are answered at once count as expected. */
 static void ask(struct acceptor *a, struct connection *c, uint32_t worker) {
     const struct gather *g = &beanstalk_of(c)->gather;
     struct message request = {.conn = c->number, .slot = c->head_slot};
@@ -80,7 +81,7 @@ static void finish(struct acceptor *a, struct connection *c) {
     slots_changed(a, c);
 }
 
-/* None had anything, or the wait is over. */
+/* No worker had a job, or the wait is over. */
 static void finish_empty(struct acceptor *a, struct connection *c) {
     deliver(a, c, 0, beanstalk_of(c)->gather.soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT, NULL);
     if (!c->closed) finish(a, c);
@@ -124,7 +125,7 @@ static void taken(struct acceptor *a, struct connection *c, uint32_t worker, con
     if (!c->closed) finish(a, c);
 }
 
-/* A worker that is gone has nothing to cancel. */
+/* Cancels the other workers' reserves; a worker that is gone has none. */
 static void cancel_rest(struct acceptor *a, struct connection *c) {
     struct gather *g = &beanstalk_of(c)->gather;
     if (g->cancelling) return;
@@ -184,7 +185,7 @@ void gather_forget(struct acceptor *a, struct connection *c) {
 }
 
 void gather_cancel(struct acceptor *a, struct connection *c) {
-    if (beanstalk_of(c)->gather.phase != GATHER_WAITING) return; /* it will not come to waiting */
+    if (beanstalk_of(c)->gather.phase != GATHER_WAITING) return; /* the reserve ends without waiting */
     cancel_rest(a, c);
     finish_waiting(a, c);
 }
@@ -193,7 +194,7 @@ void gather_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct gather *g = &beanstalk_of(c)->gather;
     if ((g->asked & bit_of(worker)) == 0) return;
     if (g->phase == GATHER_TAKING) {
-        /* If it was taken, it is ready again when the worker is back. */
+        /* If the job was taken, it is ready again when the worker is back. */
         g->asked = 0;
         a->expected--;
         probe(a, c);
@@ -201,7 +202,7 @@ void gather_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
         g->asked &= ~bit_of(worker);
         finish_waiting(a, c);
     }
-    /* Else the same is asked when it is back. */
+    /* Otherwise the worker is asked the same again when it is back. */
 }
 
 void gather_again(struct acceptor *a, struct connection *c, uint32_t worker) {

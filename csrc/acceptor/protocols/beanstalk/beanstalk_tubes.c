@@ -1,4 +1,4 @@
-/* What a connection uses and watches. */
+/* The tubes that a connection uses and watches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ void beanstalk_use(struct acceptor *a, struct connection *c, uint32_t topic, uin
     b->implicit_use = flags != 0;
     uint32_t worker = worker_of(a, topic);
     if (before != 0 && worker_of(a, before) != worker) peer_tell(a, c, worker_of(a, before), MSG_USE, 0, 0);
-    /* Though it be the one it used: asked for anew, it is wanted anew. */
+    /* Also when it is the tube it used already: the client now asks for it, which makes it wanted. */
     peer_tell(a, c, worker, MSG_USE, topic, flags);
     if (before != 0) topic_unbind(a, before);
 }
@@ -57,7 +57,7 @@ void beanstalk_watch(struct acceptor *a, struct connection *c, uint32_t topic, u
     peer_tell(a, c, worker_of(a, topic), MSG_WATCH, topic, flags);
 }
 
-/* The last takes its place, as in beanstalkd. */
+/* The last tube moves to its place in the list, as in beanstalkd. */
 void beanstalk_ignore(struct acceptor *a, struct connection *c, uint32_t place) {
     struct beanstalk *b = beanstalk_of(c);
     assert(place < b->watched_count);
