@@ -7,7 +7,7 @@
 #include "acceptor/protocols/nsq/nsq_producers.h"
 #include "base/hex.h"
 
-/* Of a lower-case hexadecimal digit, plus one; 0: it is none. */
+/* The value of a lower-case hexadecimal digit plus one; 0: not such a digit. */
 static const uint8_t hex_value[256] = {
     ['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
     ['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
@@ -65,7 +65,7 @@ static bool tell_about(struct acceptor *a, struct connection *c, uint8_t kind, u
     return true;
 }
 
-/* About a message that is none of ours. */
+/* Refuses a command about a message that this connection does not have in flight. */
 static size_t not_in_flight(struct acceptor *a, struct connection *c, const struct command *k, struct text id) {
     char text[SHORT_TEXT];
     if (!nsq_may_reply_in_turn(a, c)) return 0;
@@ -79,7 +79,7 @@ static size_t not_in_flight(struct acceptor *a, struct connection *c, const stru
     return k->line_bytes;
 }
 
-/* FIN, REQ and TOUCH, whose parameters are all right but for the id. */
+/* FIN, REQ and TOUCH, once all parameters but the id have been checked. */
 static size_t about_message(struct acceptor *a, struct connection *c, const struct command *k, uint8_t kind,
                             struct text id_text, uint64_t delay_ns) {
     uint64_t id;
@@ -152,7 +152,7 @@ static size_t nop(struct acceptor *a, struct connection *c, struct command *k) {
 
 /* --- Python's commands -------------------------------------------------------------------------------------------- */
 
-/* The line, its end and the body in one piece. */
+/* Hands a command to Python: its line, the line's end and its body in one piece. */
 static size_t hand_over(struct acceptor *a, struct connection *c, const struct command *k, size_t body_bytes) {
     size_t line_bytes = (size_t)(k->end - k->line);
     uint8_t *text = malloc(line_bytes + 1 + body_bytes);
@@ -168,7 +168,7 @@ static size_t hand_over(struct acceptor *a, struct connection *c, const struct c
     return k->line_bytes + SIZE_BYTES + body_bytes;
 }
 
-/* With a body, as IDENTIFY and AUTH. */
+/* A command with a body that is Python's: IDENTIFY and AUTH. */
 static size_t python_body(struct acceptor *a, struct connection *c, const struct command *k, const char *name) {
     if (k->body_bytes < SIZE_BYTES) return 0;
     int32_t size = (int32_t)get_be32(k->body);
@@ -242,7 +242,7 @@ static size_t command(struct acceptor *a, struct connection *c, struct command *
     return nsq_fatal_about(a, c, k, "E_INVALID invalid command ", k->name, false, "");
 }
 
-/* Cuts a line off and its first word. False if its end is not there. */
+/* Cuts off a line and its first word. False if the line's end has not come. */
 static bool cut_line(const uint8_t *data, size_t bytes, struct command *k) {
     const uint8_t *feed = memchr(data, '\n', bytes < NSQ_LINE_BYTES ? bytes : NSQ_LINE_BYTES);
     if (feed == NULL) return false;
@@ -258,7 +258,7 @@ static bool cut_line(const uint8_t *data, size_t bytes, struct command *k) {
 
 enum { FIN_BYTES = 4 + NSQ_ID_BYTES + 1 };
 
-/* A FIN as nearly all are, without taking it apart; false if it is not one. */
+/* Takes a FIN of the usual form without parsing its parts; false if it has another form. */
 static bool take_fin(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes, size_t *used) {
     uint64_t id;
     if (bytes < FIN_BYTES || data[FIN_BYTES - 1] != '\n' || memcmp(data, "FIN ", 4) != 0) return false;
@@ -273,7 +273,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     size_t used;
     if (take_fin(a, c, data, bytes, &used)) return used;
     if (cut_line(data, bytes, &k)) return command(a, c, &k);
-    /* nsqd's reader is full. */
+    /* nsqd's reader would be full. */
     return bytes >= NSQ_LINE_BYTES ? nsq_hang_up(a, c, bytes) : 0;
 }
 
@@ -335,7 +335,7 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 #define SECOND_NS ((uint64_t)1000000000)
 
-/* nsqd's. */
+/* nsqd's defaults. */
 static const struct nsq_options DEFAULTS = {
     .max_msg_size = 1u << 20,
     .max_body_size = 5u << 20,
@@ -361,7 +361,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     nsq_of(c)->opened_ns = a->now_ns;
 }
 
-/* What nsqd says of a body that does not come. */
+/* What nsqd answers when a body does not come. */
 static const char *cut_short_text(const struct acceptor *a, const struct nsq *n, const struct command *k) {
     bool sized = k->body_bytes >= SIZE_BYTES;
     if (is(k->name, "PUB"))
@@ -436,7 +436,8 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* The command that Python has may be done, and others that publish to this topic until then, without Python being asked.
+/* The command that Python has may be done, and others that publish to this topic until then, without Python being
+ * asked.
  */
 static void authorize(struct nsq_options *options, struct nsq *n, struct text topic, uint64_t until_ns) {
     n->admitted = true;
@@ -445,14 +446,15 @@ static void authorize(struct nsq_options *options, struct nsq *n, struct text to
     nsq_grant(&options->grants, nsq_granted_to(options, n, topic), until_ns);
 }
 
-/* What was granted stays behind, under a number that nobody has any more. */
+/* Leaves the entries of what was granted behind, under a number that no connection has any more. */
 static void forget_authorized(struct nsq *n) {
     n->publishes_all = false;
     n->known_as = 0;
 }
 
-/* "heartbeat-ns" (0: none), "tls" (1: it is encrypted), "authorized-until-ns" (monotonic: all that was authorized ends
- * then), "authorize" (bytes: a topic; value: until when, monotonic), "authorize-all" (until "forget-authorized"). */
+/* Calls: "heartbeat-ns" (0: none), "tls" (1: the connection is encrypted), "authorized-until-ns" (monotonic: all that
+ * was authorized ends then), "authorize" (bytes: a topic; value: until when, monotonic), "authorize-all" (until
+ * "forget-authorized"). */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
     struct nsq *n = nsq_of(c);
     if (strcmp(what, "heartbeat-ns") == 0 && call->value < (uint64_t)1 << LONGEST_TIME_NS_BITS)
@@ -472,7 +474,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
-/* "producers" (value: from which connection on). */
+/* Questions: "producers" (value: from which connection on). */
 static int64_t ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question) {
     (void)state;
     return strcmp(what, "producers") == 0 ? nsq_ask_producers(a, question) : CALL_REFUSED;

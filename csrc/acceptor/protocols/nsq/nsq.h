@@ -1,13 +1,14 @@
 /* The NSQ protocol, V2: PUB, MPUB, DPUB, RDY, FIN, REQ, TOUCH, NOP, CLS and the frames that go to a client. IDENTIFY,
- * AUTH and SUB are Python's (acceptor/protocols/nsq/nsq.py); what nsqd checks before it looks at their bodies is checked here.
+ * AUTH and SUB are Python's (acceptor/protocols/nsq/nsq.py); what nsqd checks before it looks at their bodies is
+ * checked here.
  *
  *   nsq.c            bytes to requests, replies to frames
- *   nsq_command      a command taken apart, and what is said of one that is not to be done
+ *   nsq_command      a command taken apart, and the refusals of invalid ones
  *   nsq_publish.c    PUB, DPUB and MPUB
  *   nsq_producers    what each connection has published, for /stats
- *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
- *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
- *   nsq_grants       what Python has found to be allowed
+ *   nsq_consumer.c   a connection that has subscribed: messages pushed to it, and what happens when its worker dies
+ *   nsq_heartbeat.c  heartbeats, and clients that are no longer heard of
+ *   nsq_grants       who may publish where, as decided by Python
  *   go_quote.c       Go's %q, in which nsqd quotes names
  *
  * What is accepted and refused, in which order it is checked, and what is said, is what nsqd 1.3 does to the byte.
@@ -20,54 +21,55 @@
 #include "acceptor/engine.h"
 #include "acceptor/protocols/nsq/nsq_grants.h"
 
-/* The length of a line with its end (nsqd's reader has no more room), and of a topic's or channel's name. */
+/* Limits: a line with its end (nsqd's reader holds no more), and a topic's or channel's name. */
 #define NSQ_LINE_BYTES ((size_t)16 << 10)
 #define NSQ_NAME_BYTES 64u
 
 enum { NSQ_ID_BYTES = 16, NSQ_MAGIC_BYTES = 4, FRAME_HEAD_BYTES = 8 };
 enum frame_type { FRAME_RESPONSE = 0, FRAME_ERROR = 1, FRAME_MESSAGE = 2 };
-enum nsq_state { NSQ_NEW = 0, /* its magic has not come */ NSQ_INIT, NSQ_SUBSCRIBED, NSQ_CLOSING };
+enum nsq_state { NSQ_NEW = 0, /* the magic has not come yet */ NSQ_INIT, NSQ_SUBSCRIBED, NSQ_CLOSING };
 
-/* Of an acceptor; sizes are of bytes. */
+/* The options of an acceptor; sizes are in bytes. */
 struct nsq_options {
     uint32_t max_msg_size, max_body_size;
     uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
     bool auth, tls_required;
-    uint64_t known; /* numbers given to connections of which something was granted */
+    uint64_t known; /* numbers given so far to connections that were granted something */
     struct nsq_grants grants;
 };
 
-/* Of a connection. */
+/* The codec's state of a connection. */
 struct nsq {
     uint8_t state;
     bool tls : 1;
-    bool admitted : 1;      /* the command that Python has seen may be done */
-    bool taken : 1;         /* the client took some output since the last heartbeat */
-    bool unsettled : 1;     /* what it said of messages may yet be refused */
-    bool publishes_all : 1; /* whatever the topic */
-    uint8_t worker;         /* of what it subscribed to */
-    uint32_t topic;         /* that it published to last: what the number is bound to by now has to be looked at, */
-    uint32_t topic_hash;    /* ... and is not that topic if it has another hash */
+    bool admitted : 1;      /* Python has allowed the command that comes next */
+    bool taken : 1;         /* the client has taken some output since the last heartbeat */
+    bool unsettled : 1;     /* a FIN, REQ or TOUCH that it sent may still be refused */
+    bool publishes_all : 1; /* it may publish to every topic */
+    uint8_t worker;         /* the worker of its subscription */
+    uint32_t topic;         /* the topic it published to last; the number may have been bound to another name since, */
+    uint32_t topic_hash;    /* ... which the hash of its name shows */
 
     uint64_t heartbeat_ns; /* 0: none */
-    uint64_t beat_ns;      /* when the next is due */
+    uint64_t beat_ns;      /* when the next heartbeat is due */
     uint64_t heard_ns;     /* when the last command was complete */
 
     uint64_t credit;
-    uint64_t delivered_bytes;     /* not reported SENT yet */
-    struct message *subscription; /* what to send when the worker is back; its body behind it */
+    uint64_t delivered_bytes;     /* delivered to it and not yet reported SENT */
+    struct message *subscription; /* the SUBSCRIBE to send again when the worker is back, with its body */
 
-    /* What it has published: see nsq_producers.h. Where none is counted `producing` is behind the last. */
+    /* What it has published, by topic: see nsq_producers.h. If the current topic is not counted, `producing` is past
+     * the last. */
     struct nsq_produced *produced;
     uint8_t produced_count, producing;
     uint64_t opened_ns;
 
-    /* An MPUB that is not complete: how far it has been looked at. */
+    /* An incomplete MPUB: how far it has been checked. */
     size_t walked_bytes;
     uint32_t walked;
 
     uint64_t authorized_until_ns;
-    uint64_t known_as; /* by which it is granted something; 0: nothing is */
+    uint64_t known_as; /* its number in `grants`; 0: nothing is granted */
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
@@ -97,7 +99,8 @@ static inline uint8_t *put_frame_head(uint8_t *out, enum frame_type type, size_t
 
 /* Puts a frame into the output at once, whatever replies are due. */
 void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes);
-/* The client says no more than half a command: it is told, as nsqd does, and the connection ends. */
+/* The client sends nothing more, perhaps in the middle of a command: says what nsqd says then, and ends the connection.
+ * */
 void nsq_cut_short(struct acceptor *a, struct connection *c);
 uint8_t *nsq_put_id(uint8_t *out, uint64_t id);
 
@@ -109,14 +112,14 @@ void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
 void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker);
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body);
-/* It is no consumer, and asks a worker that comes back for nothing. */
+/* The connection is no longer a consumer: it does not subscribe again when its worker is back. */
 void nsq_forget_subscription(struct acceptor *a, struct nsq *n);
 void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status);
 void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit);
 
 /* --- nsq_heartbeat.c ---------------------------------------------------------------------------------------------- */
 
-/* From now on every interval_ns; 0: never. */
+/* Sends a heartbeat every interval_ns from now on; 0: never. */
 void nsq_set_heartbeat(struct acceptor *a, struct connection *c, uint64_t interval_ns);
 void nsq_due(struct acceptor *a, struct connection *c);
 

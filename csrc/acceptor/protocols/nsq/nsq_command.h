@@ -1,4 +1,4 @@
-/* A command of NSQ's, taken apart, and what is said of one that is not to be done. */
+/* A command of NSQ's protocol, taken apart, and the refusals of invalid ones. */
 #ifndef MQ_NSQ_COMMAND_H
 #define MQ_NSQ_COMMAND_H
 
@@ -9,7 +9,7 @@ enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
 
 #define MS_NS ((uint64_t)1000000)
 
-/* What a PUBLISH was, kept in its slot. */
+/* Which command a PUBLISH was, kept in its slot. */
 enum { WAS_PUB, WAS_DPUB };
 
 /* A stretch of the input. */
@@ -17,10 +17,10 @@ enum { WAS_PUB, WAS_DPUB };
 struct command {
     struct text name;
     const uint8_t *line, *at, *end;
-    bool more; /* there is another parameter at `at` */
+    bool more; /* another parameter begins at `at` */
     const uint8_t *body;
-    size_t line_bytes; /* with the end of the line */
-    size_t body_bytes; /* that are there */
+    size_t line_bytes; /* length of the line with its end */
+    size_t body_bytes; /* bytes behind the line that have come */
 };
 
 static inline bool next_param(struct command *k, struct text *param) {
@@ -37,7 +37,7 @@ static inline bool is(struct text text, const char *word) {
     return text.bytes == strlen(word) && memcmp(text.at, word, text.bytes) == 0;
 }
 
-/* As nsqd reads them: of nothing 0, and modulo 2^64. */
+/* Reads a number as nsqd does: an empty one is 0, and overflow wraps modulo 2^64. */
 static inline bool get_decimal(struct text text, uint64_t *value) {
     uint64_t v = 0;
     for (size_t i = 0; i < text.bytes; i++) {
@@ -49,7 +49,7 @@ static inline bool get_decimal(struct text text, uint64_t *value) {
     return true;
 }
 
-/* Milliseconds, as a duration of Go's: in 64 bits with a sign, without a look at overflows. */
+/* Milliseconds as a Go duration: signed 64-bit nanoseconds, where overflow wraps. */
 static inline int64_t duration_ns(uint64_t ms) {
     return (int64_t)(ms * MS_NS);
 }
@@ -61,28 +61,28 @@ static inline uint32_t get_be32(const uint8_t *at) {
 }
 
 bool nsq_is_name(const uint8_t *name, size_t name_bytes);
-/* A topic, to a connection that is known by a number. */
+/* The key in `grants` for a topic and a connection that has a number. */
 struct nsq_granted nsq_granted_to(const struct nsq_options *options, const struct nsq *n, struct text topic);
-/* The name of the topic that the connection published to last, as most do. */
+/* Whether this is the topic that the connection published to last, as it mostly is. */
 bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic);
 
 /* In its turn. May reply. */
 void nsq_reply(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes);
-/* FIN, REQ and TOUCH are answered only when they fail, by a worker that may not be the one that answers what comes next:
- * the next reply waits until theirs would have come. */
+/* FIN, REQ and TOUCH are answered only when they fail, and perhaps by another worker than the one that answers the next
+ * command. So the next reply waits until their refusals would have come. */
 bool nsq_may_settle(struct acceptor *a, struct connection *c);
 bool nsq_may_reply_in_turn(struct acceptor *a, struct connection *c);
 
-/* These return how much of the input was taken; 0: none, it comes again. */
+/* These return how much of the input was used; 0: nothing, and the command is parsed again later. */
 
-/* All that comes after it is ignored, and the connection ends when it is out. Its input counts as taken. */
+/* Sends an error that ends the connection: later input is ignored and counts as used. */
 size_t nsq_fatal(struct acceptor *a, struct connection *c, const struct command *k, const char *text);
 __attribute__((format(printf, 4, 5))) size_t nsq_fatal_with(struct acceptor *a, struct connection *c,
                                                             const struct command *k, const char *format, ...);
-/* About something of the client's, which may be long: as it is, or quoted. */
+/* The same with a piece of the client's input in the text, which may be long: as it is, or quoted. */
 size_t nsq_fatal_about(struct acceptor *a, struct connection *c, const struct command *k, const char *before,
                        struct text what, bool quoted, const char *after);
-/* Without a word. */
+/* Ends the connection without an error. */
 size_t nsq_hang_up(struct acceptor *a, struct connection *c, size_t bytes);
 
 /* --- nsq_publish.c --- */

@@ -1,4 +1,4 @@
-/* A connection as the consumer of a channel: frames for what is pushed to it, and its subscription made anew when its
+/* A connection as the consumer of a channel: frames for the messages pushed to it, and resubscribing when its
  * worker is back.
  *
  * A worker pushes no more than WINDOW_BYTES that it has not been told to be SENT, so that is what piles up here for a
@@ -33,7 +33,7 @@ static uint8_t *put_be64(uint8_t *out, uint64_t value) {
 
 static void deliver(struct acceptor *a, struct connection *c, const struct message *message) {
     size_t bytes = MESSAGE_HEAD_BYTES + (size_t)message->body_bytes;
-    /* What does not fit the block leaves first: moving it to a larger one would cost more. */
+    /* If the frame does not fit the block, the block is sent first: moving it to a larger one would cost more. */
     bool full = output_bytes(&c->out) + FRAME_HEAD_BYTES + bytes > PUSH_BYTES && output_bytes(&c->out) > 0;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);
@@ -58,7 +58,7 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
     nsq_of(c)->delivered_bytes += sizeof *message + message->body_bytes;
 }
 
-/* The slot that the next reply waits behind until all refusals before it have come. */
+/* The slot behind which the next reply waits until all earlier refusals have come. */
 static struct slot *barrier_slot(struct connection *c, uint32_t *distance) {
     for (*distance = 0; *distance < c->slot_count; ++*distance) {
         struct slot *slot = connection_slot(c, c->head_slot + *distance);
@@ -76,7 +76,7 @@ static void append(struct acceptor *a, struct connection *c, struct slot *slot, 
     memcpy(room, frame, bytes);
 }
 
-/* In the place among the replies that the command has among the commands. */
+/* Puts a refusal at the place among the replies that its command has among the commands. */
 static void say_in_turn(struct acceptor *a, struct connection *c, const char *text, size_t bytes) {
     uint8_t frame[FRAME_HEAD_BYTES + REFUSED_TEXT];
     uint32_t distance;
@@ -110,21 +110,21 @@ static void end(struct acceptor *a, struct connection *c) {
 
 void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
     if (!is_subscribed(c, worker) || c->muted) return;
-    /* An error that ends the connection comes after the refusals before it. */
+    /* An error that ends the connection comes after all earlier refusals. */
     if (c->closing && !(message->kind == MSG_REFUSED && c->slot_count > 0)) return;
     switch (message->kind) {
     case MSG_DELIVER: deliver(a, c, message); break;
     case MSG_REFUSED: refused(a, c, message); break;
     case MSG_DISMISSED: end(a, c); break;
     case MSG_SUBSCRIBE:
-        /* Made anew, in vain: better that the client knows. */
+        /* Resubscribing failed: ending the connection tells the client. */
         if (message->status != STATUS_OK) end(a, c);
         break;
     default: break;
     }
 }
 
-/* Of what is still to be sent, some may be other frames: then less is reported than could be, for a while. A frame is
+/* Part of the unsent output may be other frames: then less is reported than could be, for a while. A frame is
  * shorter than what is counted for it, but by less than a half. */
 void nsq_sent(struct acceptor *a, struct connection *c) {
     struct nsq *n = nsq_of(c);
@@ -180,11 +180,11 @@ void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
 void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct nsq *n = nsq_of(c);
     if (!is_subscribed(c, worker) || c->closing) return;
-    /* Its reply is nobody's: it bears the number of no slot. */
+    /* Nobody waits for its reply: it has the number of a slot that is not in use. */
     n->subscription->slot = c->head_slot - 1;
     c->touched_workers |= bit_of(worker);
     peer_send(a, worker, n->subscription, n->subscription + 1);
-    /* What was delivered by the worker that died is nothing to the new one. */
+    /* The new worker knows nothing of what the dead one had delivered. */
     n->delivered_bytes = 0;
     nsq_set_credit(a, c, n->credit);
 }

@@ -1,8 +1,8 @@
 /* Heartbeats of NSQ connections: a frame each interval, so that clients know that we are there; and whoever sends no
  * command for two intervals, or takes no output for one, is not there any more.
  *
- * The timer of each connection that has an interval is set to the time at which something may be due. Commands that come make
- * it later than that, which is seen when the time comes: a command costs nothing here.
+ * The timer of each connection that has an interval is set to the time at which something may be due. Commands that
+ * come make it later than that, which is seen when the time comes: a command costs nothing here.
  */
 #include "acceptor/protocols/nsq/nsq.h"
 
@@ -29,16 +29,16 @@ void nsq_set_heartbeat(struct acceptor *a, struct connection *c, uint64_t interv
     schedule(a, c);
 }
 
-/* What it sent is not read now, or not answered: its silence is ours. */
+/* Its input is not being read, or not yet answered, so its silence is our doing. */
 static bool is_waiting_for_us(const struct connection *c) {
     return c->stall != STALL_NONE || c->slot_count > 0;
 }
 
-/* False if the connection is not to be looked at again. */
+/* False if the connection need not be checked again. */
 static bool beat(struct acceptor *a, struct connection *c) {
     struct nsq *n = nsq_of(c);
     if (is_waiting_for_us(c)) n->heard_ns = a->now_ns;
-    /* It is looked at again until it has taken its last word, or takes nothing any more. */
+    /* It is checked until it has taken its last output, or takes nothing more. */
     bool silent = a->now_ns >= silent_at(n) && !c->closing;
     if (silent && !connection_takes_nothing(c)) nsq_cut_short(a, c);
     if (silent && connection_takes_nothing(c)) {

@@ -4,16 +4,16 @@
 #include <time.h>
 
 #define SECOND_NS ((uint64_t)1000000000)
-/* As the gateway has them: to the next request, head and all; a body, and from one part of it to the next; what is left of a
- * body that nobody wants; and a client that takes nothing. */
+/* As the gateway has them: to the next request, head and all; a body, and from one part of it to the next; what is left
+ * of a body that nobody wants; and a client that takes nothing. */
 #define IDLE_NS       (75 * SECOND_NS)
 #define BODY_NS       (60 * SECOND_NS)
 #define BODY_PAUSE_NS (10 * SECOND_NS)
 #define LINGER_NS     SECOND_NS
 #define UNSENT_NS     (30 * SECOND_NS)
-/* A body of which more is left than this ends its connection. */
+/* If more than this is left of an unwanted body, its connection ends. */
 #define LINGER_BYTES ((uint64_t)256 << 10)
-/* No more than this goes to the gateway with a connection (MOST_BYTES of ringbuf/handover.py). */
+/* At most this much input goes to the gateway along with a connection (MOST_BYTES of ringbuf/handover.py). */
 #define HANDED_BYTES ((size_t)4 << 20)
 
 enum { PRIORITY = 1024, MOST_ANSWER_BYTES = 512 };
@@ -42,7 +42,7 @@ enum answer {
     ANSWER_FORBIDDEN,
 };
 
-/* What the gateway says to whom it does not know. */
+/* The gateway's answer to a client it cannot identify. */
 #define WHO "who are you? A login is needed"
 static const char UNKNOWN_BODY[] = "{\"error\":\"" WHO "\",\"message\":\"" WHO "\",\"reason\":\"" WHO "\"}";
 
@@ -68,7 +68,7 @@ static const struct {
     [ANSWER_FORBIDDEN] = {"403 Forbidden", "FORBIDDEN"},
 };
 
-/* What an answer says of the connection; the value of a request's slot. */
+/* What an answer says about the connection: the value in a request's slot. */
 enum { SAYS_CLOSE = 1, SAYS_KEEP_ALIVE = 2 };
 
 static const char *date_of(struct acceptor *a, struct nsq_https *options) {
@@ -117,13 +117,13 @@ static uint8_t *put_answer(struct acceptor *a, const struct connection *c, uint8
     return put_text(out, is_ok ? "" : after);
 }
 
-/* In its turn. May reply. */
+/* Answers behind the replies that are due before. A slot must be free. */
 static void reply(struct acceptor *a, struct connection *c, enum answer which, uint64_t says) {
     uint8_t text[MOST_ANSWER_BYTES];
     reply_text(a, c, text, (size_t)(put_answer(a, c, text, which, says) - text));
 }
 
-/* Whatever replies are due. */
+/* Sends an answer at once, whatever replies are due. */
 static void say(struct acceptor *a, struct connection *c, enum answer which, uint64_t says) {
     uint8_t *room = socket_room(a, c, MOST_ANSWER_BYTES);
     if (room != NULL) socket_written(a, c, put_answer(a, c, room, which, says));
@@ -140,7 +140,7 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     say(a, c, status == STATUS_OK ? ANSWER_OK : failed, value);
 }
 
-/* Workers whose disk refuses what comes this way: nsqd says so in /ping. */
+/* Workers whose disk refuses messages: nsqd says so in /ping. */
 static const char *const COUNTERS[] = {"refusing-workers"};
 enum { REFUSING_WORKERS };
 
@@ -162,7 +162,7 @@ static void request_is_over(const struct acceptor *a, struct nsq_http *h) {
     h->chunks = (struct nsq_http_chunks){0};
 }
 
-/* All is said. What still comes is taken for a moment: else the client would lose the answer with its connection. */
+/* Everything has been sent. Input is still read for a moment, as closing at once could cost the client the answer. */
 static void linger(struct acceptor *a, struct connection *c) {
     nsq_http_of(c)->lingers = true;
     timer_set(a, c, a->now_ns + LINGER_NS);
@@ -172,22 +172,22 @@ static uint64_t says_of(const struct nsq_http_request *r, bool ends) {
     return ends ? SAYS_CLOSE : r->head.says_keep_alive ? SAYS_KEEP_ALIVE : 0;
 }
 
-/* The gateway goes on with it, when all that was said before has left. */
+/* Hands the connection to the gateway, once all earlier output has been sent. */
 static size_t hand_over(struct acceptor *a, struct connection *c) {
     if (!may_do_alone(c)) return 0;
     if (connection_unsent(c) > 0) {
         stalled(c, STALL_OUTPUT);
         return 0;
     }
-    /* It may come back, and what was found out about this request is nothing about the next. */
+    /* The connection may come back with another request, about which nothing is known yet. */
     request_is_over(a, nsq_http_of(c));
     reply_by_python(a, c, (const uint8_t *)"", 0);
     return 0;
 }
 
-/* These return how much of the input was taken; 0: none, it comes again. */
+/* These return how much of the input was used; 0: nothing, and it is parsed again later. */
 
-/* Of a request whose body nobody reads. */
+/* Refuses a request whose body is not read. */
 static size_t refuse_unread(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                             enum answer which) {
     if (!may_reply(c)) return 0;
@@ -203,15 +203,15 @@ static size_t refuse_unread(struct acceptor *a, struct connection *c, const stru
     return r->head.bytes;
 }
 
-/* A body as it is needed: in one piece. */
+/* A body in one piece. */
 struct body {
     struct text text;
-    size_t taken; /* of the input behind the head */
-    bool cut;     /* there is more of it than may be */
+    size_t taken; /* how much input behind the head it took */
+    bool cut;     /* it is longer than allowed */
     uint8_t *owned;
 };
 
-/* The request is answered, or its answer is on its way: the connection goes on, or ends. */
+/* The request is answered, or will be: the connection goes on, or ends. */
 static size_t request_taken(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                             const struct body *body) {
     if (c->closed) return 0;
@@ -232,7 +232,7 @@ static size_t refuse(struct acceptor *a, struct connection *c, const struct nsq_
     return request_taken(a, c, r, body);
 }
 
-/* What comes is no body. */
+/* The body is malformed. */
 static size_t break_off(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     const struct body none = {.cut = true};
     return refuse(a, c, r, &none, ANSWER_FAILED);
@@ -240,7 +240,7 @@ static size_t break_off(struct acceptor *a, struct connection *c, const struct n
 
 /* --- bodies ------------------------------------------------------------------------------------------------------- */
 
-/* Asks for it, if that is waited for; false if it has to wait. */
+/* Asks the client for its body if it waits for that (100-continue); false if the body has to wait. */
 static bool may_come(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct nsq_http *h = nsq_http_of(c);
@@ -260,7 +260,7 @@ static void wait_for_more(struct acceptor *a, struct connection *c) {
     timer_set(a, c, a->now_ns + BODY_PAUSE_NS);
 }
 
-/* How much of the body is there, at most one byte more than `most`: WHOLE or OVER, else it is not to be looked at. */
+/* Whether the body is there: WHOLE, OVER if it is longer than `most`; otherwise it cannot be used yet. */
 static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                                      size_t most) {
     enum nsq_http_walk found;
@@ -272,7 +272,7 @@ static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, c
     return found;
 }
 
-/* Of one that is WHOLE or OVER; false when memory is short: the connection is closed then. */
+/* Puts a body that is WHOLE or OVER in one piece. False when memory is short; the connection is closed then. */
 static bool gather(struct acceptor *a, struct connection *c, const struct nsq_http_request *r, enum nsq_http_walk there,
                    size_t most, struct body *body) {
     const struct nsq_http_chunks *chunks = &nsq_http_of(c)->chunks;
@@ -297,14 +297,14 @@ static void give_back(struct acceptor *a, const struct body *body, size_t bytes)
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with the fields that both have; ANSWER_OK: nothing. */
+/* What is wrong with the fields that /pub and /mpub share; ANSWER_OK: nothing. */
 static enum answer check_topic(const struct nsq_http_fields *fields, bool readable) {
     if (!readable) return ANSWER_INVALID_REQUEST;
     if (!fields->has_topic) return ANSWER_MISSING_TOPIC;
     return nsq_is_name(fields->topic, fields->topic_bytes) ? ANSWER_OK : ANSWER_INVALID_TOPIC;
 }
 
-/* The gateway has been asked, where it wants to be, whether the topic has channels elsewhere. */
+/* Whether the gateway, if it wants to be asked about new topics, has been asked if this one has channels elsewhere. */
 static bool may_publish(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     const struct nsq_http_fields *fields = &r->fields;
     if (!nsq_http_options(a, c)->prepares || nsq_http_of(c)->admitted) return true;
@@ -313,7 +313,8 @@ static bool may_publish(struct acceptor *a, struct connection *c, const struct n
     return false;
 }
 
-/* The topic's binding, when its worker can be asked to take so much: else NULL, and *which is what to answer; ANSWER_OK: nothing yet. */
+/* The topic's binding, when its worker can be asked to take so much: else NULL, and *which is what to answer;
+ * ANSWER_OK: nothing yet. */
 static const struct binding *topic_of(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                                       size_t body_bytes, uint32_t *number, enum answer *which) {
     *which = ANSWER_OK;
@@ -348,7 +349,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
     return request_taken(a, c, r, body);
 }
 
-/* What the body is a message's for is looked at only when it is there, as nsqd does. */
+/* As in nsqd, the query is checked only when the body has come. */
 static size_t pub_whole(struct acceptor *a, struct connection *c, struct nsq_http_request *r, const struct body *body) {
     const struct nsq_https *options = nsq_http_options(a, c);
     if (body->cut) return refuse(a, c, r, body, ANSWER_MSG_TOO_BIG);
@@ -379,7 +380,7 @@ static size_t pub(struct acceptor *a, struct connection *c, struct nsq_http_requ
     return used;
 }
 
-/* A topic is made also where there is no message for it. */
+/* A topic is made even when there is no message for it. */
 static void make_topic(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                        const struct binding *to, uint64_t says) {
     struct message request = {.kind = MSG_CHANGE, .shard = to->shard, .change = CHANGE_MAKE};
@@ -392,7 +393,7 @@ static enum answer answer_named(const char *wrong) {
     return ANSWER_FAILED;
 }
 
-/* The messages of a body, as PUBLISH_MANY takes them. */
+/* Publishes the messages of a body with a PUBLISH_MANY. */
 static size_t publish_many(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                            const struct body *body, struct nsq_http_many many) {
     enum answer which;
@@ -460,7 +461,7 @@ static size_t take_request(struct acceptor *a, struct connection *c, const uint8
     switch (nsq_http_who(a, c, &r)) {
     case NSQ_HTTP_ASKED: return 0;
     case NSQ_HTTP_UNCLEAR:
-        /* The right has gone while the body came. */
+        /* The right to publish was withdrawn while the body came. */
         return bytes > HANDED_BYTES ? refuse_unread(a, c, &r, ANSWER_FORBIDDEN) : hand_over(a, c);
     case NSQ_HTTP_NOBODY: return refuse_unread(a, c, &r, ANSWER_UNKNOWN);
     default: return r.head.many ? mpub(a, c, &r) : pub(a, c, &r);
@@ -486,7 +487,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
 
 /* --- the life of a connection ------------------------------------------------------------------------------------- */
 
-/* nsqd's. */
+/* nsqd's defaults. */
 static const struct nsq_https DEFAULTS = {
     .limits = {.message_bytes = (size_t)1 << 20, .body_bytes = (size_t)5 << 20},
     .max_req_timeout_ns = 3600 * SECOND_NS,
@@ -518,7 +519,7 @@ static void crowded(struct acceptor *a, struct connection *c) {
     say(a, c, ANSWER_BUSY, SAYS_CLOSE);
 }
 
-/* It takes what is sent to it, at least some of it since it was looked at last. */
+/* Whether the client has taken some output since it was last checked. */
 static bool takes_output(const struct connection *c) {
     struct nsq_http *h = nsq_http_of(c);
     bool takes = connection_unsent(c) == 0 || c->left_bytes != h->left_before;
@@ -530,7 +531,7 @@ static uint64_t sooner(uint64_t first_ns, uint64_t second_ns) {
     return first_ns < second_ns ? first_ns : second_ns;
 }
 
-/* When it is too late for what it has begun. */
+/* When the client's time for what it has begun runs out. */
 static uint64_t patience_ends(const struct nsq_http *h) {
     if (!h->body_begun) return h->idle_from_ns + IDLE_NS;
     return sooner(h->body_from_ns + BODY_NS, h->part_ns + BODY_PAUSE_NS);
@@ -551,7 +552,7 @@ static void give_up(struct acceptor *a, struct connection *c) {
 
 static void due(struct acceptor *a, struct connection *c) {
     struct nsq_http *h = nsq_http_of(c);
-    /* What it sent is not read now, or not answered: its silence is ours. */
+    /* Its input is not being read, or not yet answered, so its silence is our doing. */
     if (c->stall != STALL_NONE || c->slot_count > 0) h->idle_from_ns = h->body_from_ns = h->part_ns = a->now_ns;
     uint64_t look_ns = a->now_ns + UNSENT_NS;
     bool is_over = h->lingers || a->now_ns >= patience_ends(h);
@@ -566,8 +567,8 @@ static void due(struct acceptor *a, struct connection *c) {
 
 /* --- what Python says --------------------------------------------------------------------------------------------- */
 
-/* "max-msg-size", "max-body-size", "max-req-timeout-ns", "msg-timeout-ns"; "serves" (0: every request that is not encrypted is the
- * gateway's). */
+/* "max-msg-size", "max-body-size", "max-req-timeout-ns", "msg-timeout-ns"; "serves" (0: every request that is not
+ * encrypted is the gateway's). */
 static bool set(void *state, const char *option, uint64_t value) {
     struct nsq_https *options = state;
     bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
@@ -586,8 +587,9 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* "prepares" (1: Python is given the name of a topic that is not known here, before anything is published to it), "users"
- * (there are some, or they are others: Python says who may publish, and what it has said before is forgotten). */
+/* "prepares" (1: Python is given the name of a topic that is not known here, before anything is published to it),
+ * "users" (there are some, or they are others: Python says who may publish, and what it has said before is forgotten).
+ * */
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
     (void)a;
@@ -605,8 +607,8 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
     return CALL_DONE;
 }
 
-/* "admit": the gateway has been asked about the topic. "grant": who asks may publish to it, until "users". "unknown": who
- * asks is nobody. "leave": the gateway is to answer. "open": nobody is asked where the connection came from. */
+/* "admit": the gateway has been asked about the topic. "grant": who asks may publish to it, until "users". "unknown":
+ * who asks is nobody. "leave": the gateway is to answer. "open": nobody is asked where the connection came from. */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
     struct nsq_https *options = nsq_http_options(a, c);
     struct nsq_http *h = nsq_http_of(c);

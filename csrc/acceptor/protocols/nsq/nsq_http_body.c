@@ -9,7 +9,7 @@
  * their chunks hold. */
 enum { CHUNK_LINE_BYTES = 4096, CHUNK_WASTE_BYTES = 16 << 10, LINE_USUAL_BYTES = 14, MOST_DIGITS = 15 };
 
-/* The size that a chunk's line names. */
+/* Reads the size in a chunk's first line. */
 static bool read_size(struct text line, size_t *size) {
     const uint8_t *extension = memchr(line.at, ';', line.bytes);
     if (extension != NULL) line.bytes = (size_t)(extension - line.at);
@@ -29,7 +29,7 @@ static bool read_size(struct text line, size_t *size) {
     return true;
 }
 
-/* A line with its end, at most so long. */
+/* Cuts off a line with its end, of limited length. */
 static enum nsq_http_walk cut_line(struct text input, size_t at, size_t *line_bytes) {
     size_t left = input.bytes - at, most = left < CHUNK_LINE_BYTES ? left : CHUNK_LINE_BYTES;
     const uint8_t *feed = most > 0 ? memchr(input.at + at, '\n', most) : NULL;
@@ -38,7 +38,7 @@ static enum nsq_http_walk cut_line(struct text input, size_t at, size_t *line_by
     return NSQ_HTTP_WHOLE;
 }
 
-/* Behind the last chunk: lines that mean nothing, and an empty one. */
+/* Skips the trailers behind the last chunk, up to an empty line. */
 static enum nsq_http_walk walk_trailers(struct text input, size_t *at) {
     size_t here = *at, line_bytes;
     for (;;) {
@@ -53,7 +53,7 @@ static enum nsq_http_walk walk_trailers(struct text input, size_t *at) {
     return NSQ_HTTP_WHOLE;
 }
 
-/* Behind the line end of the chunk before; WRONG if it is none. */
+/* Skips the line end behind a chunk; WRONG if there is something else. */
 static enum nsq_http_walk pass_line_end(struct text input, size_t *at) {
     size_t left = input.bytes - *at;
     if (left > 0 && input.at[*at] != '\r') return NSQ_HTTP_WRONG;
@@ -123,7 +123,7 @@ struct nsq_http_many nsq_http_look_at_binary(struct text body, struct nsq_http_l
     return (struct nsq_http_many){.count = count, .bytes = at - SIZE_BYTES};
 }
 
-/* Without its end. */
+/* The next line without its end. */
 static struct text next_line(struct text body, size_t *at) {
     const uint8_t *begin = body.at + *at, *feed = memchr(begin, '\n', body.bytes - *at);
     size_t bytes = feed != NULL ? (size_t)(feed - begin) : body.bytes - *at;

@@ -5,7 +5,7 @@
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-/* RFC 9110's token. */
+/* A byte of a token, RFC 9110. */
 static bool is_token(uint8_t byte) {
     static const char others[] = "!#$%&'*+-.^_`|~";
     uint8_t letter = byte | 0x20;
@@ -26,7 +26,7 @@ static bool is_word(struct text text, const char *word) {
     return true;
 }
 
-/* Up to the next line feed, without its end; false if there is none. */
+/* Cuts off a line, without its end; false if there is no line feed. */
 static bool next_line(struct text *rest, struct text *line) {
     const uint8_t *feed = memchr(rest->at, '\n', rest->bytes);
     if (feed == NULL) return false;
@@ -41,7 +41,7 @@ static bool next_line(struct text *rest, struct text *line) {
 
 static const char PUB[] = "POST /pub", MPUB[] = "POST /mpub";
 
-/* Whether it may yet become `word`. */
+/* Whether the data may still turn out to be `word`. */
 static bool may_begin(struct text data, const char *word, size_t word_bytes) {
     return memcmp(data.at, word, data.bytes < word_bytes ? data.bytes : word_bytes) == 0;
 }
@@ -49,7 +49,7 @@ static bool may_begin(struct text data, const char *word, size_t word_bytes) {
 static bool read_request_line(struct text line, struct nsq_http_head *head, bool *is_old) {
     size_t begin = head->many ? sizeof MPUB - 1 : sizeof PUB - 1;
     static const char version[] = " HTTP/1.";
-    const size_t end_bytes = sizeof version; /* with its last digit */
+    const size_t end_bytes = sizeof version; /* counting the last digit */
     if (line.bytes < begin + end_bytes) return false;
     const uint8_t *end = line.at + line.bytes - end_bytes;
     uint8_t minor = line.at[line.bytes - 1];
@@ -66,7 +66,7 @@ static bool read_request_line(struct text line, struct nsq_http_head *head, bool
 
 /* --- headers ------------------------------------------------------------------------------------------------------ */
 
-/* Of which each may be there once. */
+/* The headers seen, each of which may occur once. */
 struct headers_said {
     bool length, coding, connection, expect, authorization;
 };
@@ -98,7 +98,7 @@ static bool read_connection(struct text value, bool is_old, struct nsq_http_head
     return true;
 }
 
-/* False if what it says is not for us to understand. */
+/* False if the header's value is left to the gateway. */
 static bool read_header(struct text name, struct text value, bool is_old, struct headers_said *said,
                         struct nsq_http_head *head) {
     if (is_word(name, "content-length")) return once(&said->length) && !said->coding && read_length(value, head);
@@ -115,7 +115,7 @@ static bool read_header(struct text name, struct text value, bool is_old, struct
         head->authorization = value;
         return once(&said->authorization) && value.bytes > 0 && value.bytes <= NSQ_HTTP_AUTHORIZATION_BYTES;
     }
-    /* A page in a browser says it: whether it may is looked at elsewhere. */
+    /* Browsers send it for a page: whether that may publish is checked elsewhere. */
     return !is_word(name, "origin");
 }
 
@@ -164,7 +164,7 @@ static int hex_digit(uint8_t byte) {
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* Decodes as much as there is room for; *out_bytes is how much that is. False if an escape is wrong. */
+/* Decodes %-escapes as far as there is room; *out_bytes is how much was written. False if an escape is invalid. */
 static bool unescape(struct text in, uint8_t *out, size_t room, size_t *out_bytes) {
     *out_bytes = 0;
     for (size_t i = 0; i < in.bytes; i++) {
@@ -182,7 +182,7 @@ static bool unescape(struct text in, uint8_t *out, size_t room, size_t *out_byte
     return true;
 }
 
-/* As Go's ParseInt takes it, of 18 digits at most. */
+/* Reads a number as Go's ParseInt does, of at most 18 digits. */
 static int64_t read_defer(struct text text) {
     enum { MOST_DIGITS = 18 };
     bool negative = text.bytes > 0 && *text.at == '-';

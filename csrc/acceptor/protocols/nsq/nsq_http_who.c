@@ -1,12 +1,13 @@
-/* Where there are users: who asks may publish, or may not, or Python is asked. What it has said once is not asked again. */
+/* Whether a client may publish, where there are users. Python decides; its decision is remembered and not asked for
+ * again. */
 #include "acceptor/protocols/nsq/nsq_http.h"
 
 static bool is_guarded(const struct nsq_https *options, const struct connection *c) {
     return options->asks && (options->open >> c->listener & 1) == 0;
 }
 
-/* Who asks, and what for: the same for the same listener and words. Who says nothing may be somebody by a certificate, which
- * is the connection's. */
+/* Who asks, and what for: the same for the same listener and words. Who says nothing may be somebody by a certificate,
+ * which is the connection's. */
 static struct nsq_granted wanted_by(struct nsq_https *options, struct connection *c, const struct nsq_http_request *r) {
     struct nsq_http *h = nsq_http_of(c);
     uint8_t bytes[NSQ_GRANTED_BYTES], *end = bytes;
@@ -25,7 +26,7 @@ static struct nsq_granted wanted_by(struct nsq_https *options, struct connection
 
 _Static_assert(NSQ_HTTP_AUTHORIZATION_BYTES + NSQ_NAME_BYTES + 16 <= NSQ_GRANTED_BYTES, "all of it is looked for");
 
-/* A ? (which no topic begins with), the topic, the end of a line, and what was said of who asks. */
+/* The question to Python: a "?" (no topic begins with one), the topic, a line end, then the client's Authorization. */
 static void ask_who_may(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     uint8_t bytes[NSQ_GRANTED_BYTES], *end = bytes;
     *end++ = '?';

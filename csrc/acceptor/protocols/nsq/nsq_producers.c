@@ -7,7 +7,7 @@ enum { PLACES_AT_ONCE = 4096 };
 struct nsq_producer {
     uint32_t conn, topics;
     uint64_t opened_ns;
-}; /* behind it the topics */
+}; /* the topics follow */
 
 _Static_assert(sizeof(struct nsq_produced) == 16 + NSQ_NAME_BYTES, "Python knows the layout");
 
@@ -16,13 +16,14 @@ static bool is_of(const struct nsq_produced *produced, const struct binding *top
            memcmp(produced->name, topic->name, topic->name_bytes) == 0;
 }
 
-/* Room for one topic more, if there may be: a connection that has one topic, as most have, takes no more than that. */
+/* Makes room for one more topic, up to the limit. A connection with a single topic, as most have, takes room for one
+ * only. */
 static bool make_room(struct nsq *n) {
     if (n->produced_count >= PRODUCED_TOPICS) return false;
-    if ((n->produced_count & (n->produced_count - 1)) != 0) return true; /* room is a power of two */
+    if ((n->produced_count & (n->produced_count - 1)) != 0) return true; /* the room is a power of two */
     size_t room = n->produced_count == 0 ? 1 : (size_t)n->produced_count * 2;
     struct nsq_produced *produced = realloc(n->produced, room * sizeof *produced);
-    if (produced == NULL) return false; /* it is only not counted */
+    if (produced == NULL) return false; /* without memory the topic is just not counted */
     n->produced = produced;
     return true;
 }

@@ -1,7 +1,7 @@
 /* What connections have published, by topic: nsqd's pub_counts, which /stats shows of producers.
  *
- * A connection has room for a topic when it publishes to it first, and then counts in place. Of one that publishes to more
- * topics than there is room for, the first are counted.
+ * A connection gets an entry for a topic when it first publishes to it, and then counts in place. Of one that publishes
+ * to more topics than there is room for, the first are counted.
  */
 #ifndef MQ_NSQ_PRODUCERS_H
 #define MQ_NSQ_PRODUCERS_H
@@ -10,15 +10,15 @@
 
 enum { PRODUCED_TOPICS = 8 };
 
-/* As it is told to Python, too. */
+/* Also the layout in which Python receives it. */
 struct nsq_produced {
     uint64_t messages;
-    uint32_t hash; /* of its binding, which goes by the name */
+    uint32_t hash; /* the hash of its binding, which depends on the name */
     uint32_t name_bytes;
     uint8_t name[NSQ_NAME_BYTES];
 };
 
-/* It publishes to another topic from now on. */
+/* The connection publishes to another topic from now on. */
 void nsq_produces(struct nsq *n, const struct binding *topic);
 
 static inline void nsq_count_produced(struct nsq *n, uint32_t messages) {

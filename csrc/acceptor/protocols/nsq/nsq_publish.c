@@ -5,7 +5,7 @@
 enum { LEAST_MESSAGE_BYTES = 5 /* its size and a byte */, PRIORITY = 1024 };
 
 static size_t bad_topic(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
-    /* nsqd says the code twice for an MPUB. */
+    /* For an MPUB nsqd repeats the error code. */
     const char *before = "E_BAD_TOPIC PUB topic name ";
     if (is(k->name, "MPUB")) before = "E_BAD_TOPIC E_BAD_TOPIC MPUB topic name ";
     if (is(k->name, "DPUB")) before = "E_BAD_TOPIC DPUB topic name ";
@@ -27,14 +27,14 @@ static bool is_authorized(const struct acceptor *a, const struct connection *c, 
     return nsq_is_granted(&options->grants, nsq_granted_to(options, n, topic), a->now_ns);
 }
 
-/* Whether the client may publish to the topic. If Python has to say so, the command is taken again afterwards. */
+/* Whether the client may publish to the topic. If Python has to decide, the command is parsed again afterwards. */
 static bool may_publish(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
     if (!nsq_options(a, c)->auth || is_authorized(a, c, topic)) return true;
     if (may_do_alone(c)) reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
     return false;
 }
 
-/* The topic's binding; NULL when there can be no more. */
+/* The topic's binding; NULL when the limit of topics is reached. */
 static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct text topic) {
     if (nsq_is_last_topic(a, n, topic)) return binding_at(&a->bindings, n->topic);
     n->topic = topic_look_up(a, topic.at, topic.bytes);
@@ -45,7 +45,7 @@ static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct 
     return to;
 }
 
-/* What PUB and DPUB have in common: a topic that is valid, and then one message. */
+/* The common part of PUB and DPUB: a valid topic, then one message. */
 static size_t publish_one(struct acceptor *a, struct connection *c, const struct command *k, struct text topic,
                           uint64_t delay_ns) {
     bool dpub = k->name.bytes == 4;
@@ -130,7 +130,7 @@ static enum walk walk_messages(struct acceptor *a, struct connection *c, const s
     return WALK_DONE;
 }
 
-/* The body's size, and the number of messages: what is wrong with them, if anything. */
+/* Checks the size of the body and the number of messages. */
 static bool check_many(struct acceptor *a, struct connection *c, const struct command *k, size_t *used) {
     uint32_t most = nsq_options(a, c)->max_body_size;
     int32_t size = (int32_t)get_be32(k->body);
