@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.clients import INCOMPATIBLE_SCHEMA, TOPIC_NOT_FOUND
 
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Frame, Wire
@@ -16,6 +17,7 @@ from tests.pulsar.wire import Frame, Wire
 pulsar = pytest.importorskip("pulsar")
 
 LONG_MS = 10_000
+STRING = 1  # Schema.Type
 
 
 class Ledger:
@@ -159,6 +161,38 @@ def test_a_subscribe_is_not_refused_because_its_worker_dies_and_begins_where_it_
                     other.flow(1, consumer=number)
                     assert other.message(number).body.message_id.entryId == first.entryId
         assert len(closed) < len(requests), "some were asked when it had died"
+
+
+def test_a_producer_is_not_refused_because_its_worker_dies(tmp_path: Path) -> None:
+    """The client in Go gives up a producer whose first PRODUCER is refused."""
+    with running(data_dir=tmp_path) as server, Wire(server.port) as wire, Wire(server.port) as other:
+        wire.connect().producer("t", producer_name="there")
+        requests = list(range(1000, 1060))
+        other.connect()
+        for number in requests:
+            other.say("producer", request_id=number, topic="t", producer_id=number)
+            if number == 1030:
+                os.kill(server.pid_of("mq-worker-0"), signal.SIGKILL)
+        answers(other, "producer_success", requests)
+
+
+def test_a_consumers_schema_is_not_that_of_a_topic_in_use_because_its_worker_dies(tmp_path: Path) -> None:
+    with running(data_dir=tmp_path) as server, Wire(server.port) as wire, Wire(server.port) as other:
+        wire.connect().producer("t")
+        wire.send(b"without any schema")
+        wire.expect("send_receipt")
+        requests = list(range(1000, 1060))
+        other.connect()
+        for number in requests:
+            other.say(
+                "subscribe", request_id=number, topic="t", subscription=f"s{number}", subType=0, consumer_id=number,
+                schema={"name": "", "type": STRING, "schema_data": b"", "properties": []},
+            )  # fmt: skip
+            if number == 1030:
+                os.kill(server.pid_of("mq-worker-0"), signal.SIGKILL)
+        found = answers(other, "error", requests)
+        assert {frame.body.error for frame in found.values()} == {INCOMPATIBLE_SCHEMA}
+        assert wire.ask("getSchema", "getSchemaResponse", topic="t").error_code == TOPIC_NOT_FOUND
 
 
 def test_who_is_opened_when_the_worker_or_the_gateway_dies_hears_of_its_next_life() -> None:

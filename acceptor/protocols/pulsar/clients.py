@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mq_shards.acceptor.access.rights import Login
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import FAILED, Answer, Engine
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
+from mq_shards.csrc._core import lib
 
 # ServerError
 METADATA_ERROR: Final = 1
@@ -36,6 +37,8 @@ PRODUCER_FENCED: Final = 25
 
 Heard: TypeAlias = Callable[[Answer], None]
 
+
+MAX_TRIES: Final = 8  # of a command whose worker dies while it is asked
 
 NO_METADATA: Final[Mapping[str, str]] = {}
 
@@ -186,9 +189,27 @@ class Request:
             self.desk.engine.call(self.client.conn, "done")
         self.answered = True
 
+    def may_try_again(self) -> bool:
+        """Its worker died, and did it or not: the next one is asked. Clients in C++ and Go give up a consumer or
+        producer whose first SUBSCRIBE or PRODUCER is refused."""
+        self.tries += 1
+        return self.tries < MAX_TRIES
+
     def ask(self, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
         """As Desk.ask; if it cannot be asked now, the client is told to try again."""
         if self.desk.ask(self.client, kind, topic, heard, **fields):
             return True
         self.fail(SERVICE_NOT_READY, "Too many requests under way")
         return False
+
+    def locate(self, topic: TopicName, heard: Heard, subscription: str = "") -> None:
+        """Where the topic's worker says that it stands, and its subscription; of its next life when it dies."""
+
+        def located(answer: Answer) -> None:
+            if answer.status == FAILED and self.may_try_again():
+                self.locate(topic, heard, subscription)
+            else:
+                heard(answer)
+
+        number = self.desk.engine.bind(topic.core.encode())
+        self.ask(lib.MSG_POSITION, topic, located, topic=number, body=subscription.encode())

@@ -54,7 +54,6 @@ MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
 TELL_NS: Final = 100_000_000
-MAX_TRIES: Final = 8  # of a SUBSCRIBE whose worker dies while it is asked
 
 # struct consumer_wish, csrc/acceptor/protocols/pulsar/pulsar_consumer.c
 _WISH: Final = struct.Struct("=IiQII")
@@ -163,17 +162,11 @@ class Consumers:
 
     def _look_for_place(self, request: Request, topic: TopicName) -> None:
         """An id means a place only beside the topic's incarnation."""
-        request.ask(
-            lib.MSG_POSITION, topic, lambda answer: self._subscribe_at(request, topic, answer),
-            topic=self._desk.engine.bind(topic.core.encode()),
-        )  # fmt: skip
+        request.locate(topic, lambda answer: self._subscribe_at(request, topic, answer))
 
     def _subscribe_at(self, request: Request, topic: TopicName, answer: Answer) -> None:
-        if answer.status == engine.FAILED:  # its worker died: without knowing it would begin at the end
-            if _may_try_again(request):
-                self._look_for_place(request, topic)
-            else:
-                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+        if answer.status == engine.FAILED:  # without knowing it would begin at the end
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
             return
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
         self._subscribe(request, topic, start_at(request.body.start_message_id, incarnation))
@@ -230,9 +223,8 @@ class Consumers:
             self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
-        # Its worker died, and knows of no consumer when it is back. To refuse it would do as well, but for clients in
-        # C++, which do not come again when the first SUBSCRIBE of a consumer is refused.
-        if answer.status in (engine.OK, engine.FAILED) and _may_try_again(request):
+        # Its worker died, and knows of no consumer when it is back.
+        if answer.status in (engine.OK, engine.FAILED) and request.may_try_again():
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
         acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
@@ -418,15 +410,7 @@ class Consumers:
                 done["entryId"] = NO_ENTRY
             request.reply("getLastMessageIdResponse", last_message_id=found, consumer_mark_delete_position=done)
 
-        request.ask(
-            lib.MSG_POSITION, consumer.topic, heard, topic=self._desk.engine.bind(consumer.topic.core.encode()),
-            body=consumer.subscription.encode(),
-        )  # fmt: skip
-
-
-def _may_try_again(request: Request) -> bool:
-    request.tries += 1
-    return request.tries < MAX_TRIES
+        request.locate(consumer.topic, heard, consumer.subscription)
 
 
 def _check(body: Message) -> None:

@@ -114,6 +114,8 @@ class Producers:
             self._wait(request, producer)
         elif answer.status == engine.FULL:
             self._refused(request, producer, answer, may_look)
+        elif answer.status == engine.FAILED:
+            self._again(request, producer)
         else:
             self._drop(client, producer)
             if answer.status == lib.STATUS_TERMINATED:
@@ -129,8 +131,21 @@ class Producers:
         if self._tell(client, producer):
             producer.ready = True
             self._say_ready(request, producer)
-        else:  # its worker has gone again
-            self._drop(client, producer)
+        else:
+            self._gone_again(request, producer)
+
+    def _gone_again(self, request: Request, producer: Producer) -> None:
+        """The worker that the codec knew has died since it was added; the one that is there now may have it."""
+        self._desk.ask(request.client, lib.MSG_DETACH, producer.topic, lambda _answer: None, pri=producer.number)
+        self._again(request, producer)
+
+    def _again(self, request: Request, producer: Producer) -> None:
+        self._drop(request.client, producer)
+        if request.answered:
+            return  # it waited: its client has been told that it is none any more
+        if request.may_try_again():
+            self.open(request, producer.topic, producer.schema_version)
+        else:
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
 
     def _tell(self, client: Client, producer: Producer) -> bool:
@@ -185,8 +200,7 @@ class Producers:
     def _wait(self, request: Request, producer: Producer) -> None:
         client = request.client
         if not self._desk.engine.call(client.conn, "wait-producer", producer.id):
-            self._drop(client, producer)
-            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+            self._gone_again(request, producer)
             return
         self._waiting[producer] = request
         self._desk.say(

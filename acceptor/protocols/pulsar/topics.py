@@ -27,7 +27,6 @@ from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.transactions import ASSIGN, COORDINATORS
-from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Calls
 
 Opened: TypeAlias = Callable[[bytes], None]
@@ -172,8 +171,7 @@ class Topics:
             else:
                 request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
 
-        number = self._desk.engine.bind(topic.core.encode())
-        request.ask(lib.MSG_POSITION, topic, heard, topic=number)
+        request.locate(topic, heard)
 
     def _check_schema(self, request: Request, topic: TopicName, consumer: bool, then: Opened) -> None:
         schema = request.body.schema
@@ -198,13 +196,16 @@ class Topics:
 
         def located(answer: Answer) -> None:
             # A consumer's schema becomes the topic's only where nobody has anything yet.
+            if answer.status == engine.FAILED:
+                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+                return
             where = position_of(answer.body) if answer.status == engine.OK else None
             unused = self._desk.used[topic.core] == self._desk.take_any[topic.core]
             idle = unused and (where is None or where.next_seq == where.began_seq)
             told = {**who(request.client), **fields}
             self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **told)
 
-        request.ask(lib.MSG_POSITION, topic, located, topic=self._desk.engine.bind(topic.core.encode()))
+        request.locate(topic, located)
 
     # --- where a topic is -------------------------------------------------------------------------------------------
 
