@@ -213,18 +213,36 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
         ReaderWriterCompatibilityChecker,
         SchemaCompatibilityResult,
         SchemaCompatibilityType,
+        check_schema_names,
     )
+    from avro.schema import EnumSchema, RecordSchema, UnionSchema
 
     class Checker(ReaderWriterCompatibilityChecker):
-        """The library gives all that is wrong with a type to each that names it: of some that name each other twice
+        """Goes by what Java's library says, which a real broker asks: names of records matter only in a union, where
+        one of the same name is the one to be read; and who reads an enum may lack symbols of it.
+
+        The library gives all that is wrong with a type to each that names it: of some that name each other twice
         that is twice as much with each. Messages, which are told, are kept once."""
 
         def calculate_compatibility(
             self, reader: AvroSchema, writer: AvroSchema, location: list[str]
         ) -> SchemaCompatibilityResult:
-            found = super().calculate_compatibility(reader, writer, location)
+            found = self._calculate(reader, writer, location)
             found.incompatibilities.clear()
             return found
+
+        def _calculate(
+            self, reader: AvroSchema, writer: AvroSchema, location: list[str]
+        ) -> SchemaCompatibilityResult:
+            if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+                return self.check_reader_writer_record_fields(reader, writer, location)
+            if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):
+                return check_schema_names(reader, writer, location)
+            if isinstance(reader, UnionSchema) and isinstance(writer, RecordSchema):
+                for branch in reader.schemas:
+                    if isinstance(branch, RecordSchema) and branch.fullname == writer.fullname:
+                        return self.get_compatibility(branch, writer)
+            return super().calculate_compatibility(reader, writer, location)
 
     result = Checker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
     if result.compatibility is SchemaCompatibilityType.compatible:

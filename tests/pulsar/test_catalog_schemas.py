@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 from avro import compatibility
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
@@ -115,6 +118,52 @@ def test_each_strategy_lets_in_what_it_should(run: Run, strategy: str, old: str,
         await side.control.create_new(topic_name(T + "s"), 0)
         assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
         assert ("version" in await side.ask("put-schema", topic=T + "s", **schema(new))) == fits
+
+    run(test)
+
+
+def record(*fields: object, name: str = "R") -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": [{"name": f"f{i}", "type": one} for i, one in enumerate(fields)]}
+
+
+def enum(*symbols: str, name: str = "E") -> dict[str, object]:
+    return {"type": "enum", "name": name, "symbols": symbols}
+
+
+INT, LONG = record("int", name="I"), record("long", name="L")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fits"),
+    [
+        # As a real 4.0.7 says of each.
+        (record("int"), record("int", name="other"), True),
+        (record(INT), record(LONG), True),
+        (record(LONG), record(INT), False),
+        (record(["null", INT]), record(["null", LONG]), True),
+        (record(["null", LONG]), record(["null", INT]), False),
+        (record(["null", INT]), record([record("string", name="I"), LONG]), False),
+        (record(["null", "R"]), record(["null", "other"], name="other"), True),
+        (record(enum("a")), record(enum("a", name="other")), False),
+        (record(enum("a", "b")), record(enum("a")), True),
+        (record(enum("a")), record(enum("b")), True),
+        (record({"type": "fixed", "name": "F", "size": 4}), record({"type": "fixed", "name": "G", "size": 4}), False),
+        (record("int"), record("long"), True),
+        (record("long"), record("int"), False),
+        (record(["null", "int", "string"]), record(["null", "int"]), False),
+        (record("string"), record("bytes"), True),
+    ],
+)
+def test_who_reads_what_is_as_in_java(run: Run, old: object, new: object, fits: bool) -> None:
+    """Names of records matter only in a union that has one of the same, and symbols of enums not at all."""
+
+    async def test(side: Side) -> None:
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "BACKWARD"})
+        await side.control.create_new(topic_name(T + "s"), 0)
+        texts = (base64.b64encode(json.dumps(one).encode()).decode() for one in (old, new))
+        first, second = ({"type": "AVRO", "name": "", "data": text, "properties": {}} for text in texts)
+        assert await side.ask("put-schema", topic=T + "s", **first) == {"version": 0}
+        assert ("version" in await side.ask("put-schema", topic=T + "s", **second)) == fits
 
     run(test)
 
