@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -36,6 +37,8 @@ _CLUSTER_ALWAYS: Final = {
     "brokerClientTlsEnabledWithKeyStore": False,
     "tlsAllowInsecureConnection": False,
 }
+_HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?", re.ASCII)
+_ANYWHERE: Final = re.compile(r"://(?:0\.0\.0\.0|\[::\]):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,14 @@ class Urls:
     @property
     def broker_id(self) -> str:
         return (self.web or self.web_tls).partition("://")[2]
+
+    def as_asked(self, host: str) -> Urls:
+        """Where all addresses are listened on it is that by which we were asked. `host`: what an HTTP request says."""
+        named = _HOST.fullmatch(host)
+        if named is None:
+            return self
+        urls = (self.broker, self.broker_tls, self.web, self.web_tls)
+        return Urls(*(_ANYWHERE.sub(f"://{named[1]}:", url, count=1) for url in urls))
 
 
 class HttpTenants:
@@ -198,7 +209,7 @@ class HttpTenants:
     async def _lookup(self, call: Call) -> Answer:
         name = call.topic(self._control)
         self._control.namespace(name.namespace)
-        urls = self._urls
+        urls = self._urls.as_asked(call.request.headers.get("host", ""))
         found = {
             "brokerUrl": urls.broker,
             "httpUrl": urls.web,

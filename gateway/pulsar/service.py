@@ -61,7 +61,7 @@ class PulsarService:
     ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
-        urls = urls_of(addresses)
+        urls = urls_of(addresses, settings)
         control = Control(self._store, Core(engine, workers), Clients(calls), address=urls.broker_id)
         roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
         self._schema_checks = control.schema_checks
@@ -117,8 +117,8 @@ class PulsarService:
         await self._store.close()
 
 
-def urls_of(addresses: Addresses) -> Urls:
-    """Of the first listener of each kind."""
+def urls_of(addresses: Addresses, settings: Mapping[str, Any]) -> Urls:
+    """Of the first listener of each kind. pulsar+ssl:// is spoken where pulsar:// is."""
 
     def url(protocol: str, scheme: str) -> str:
         found = next((one for one in addresses if one["protocol"] == protocol and one["port"]), None)
@@ -127,5 +127,6 @@ def urls_of(addresses: Addresses) -> Urls:
         host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
         return f"{scheme}://{host}:{found['port']}"
 
-    broker, broker_tls = url("pulsar", "pulsar"), url("pulsar+ssl", "pulsar+ssl")
+    broker = settings["advertised-url"] or url("pulsar", "pulsar")
+    broker_tls = broker.replace("pulsar://", "pulsar+ssl://", 1) if settings["tls-cert-file"] else ""
     return Urls(broker, broker_tls, url("pulsar-http", "http"), url("pulsar-https", "https"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from pathlib import Path
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from mq_shards.gateway.pulsar.http_tenants import Urls
 
 from tests.nsq.certificates import make
 from tests.pulsar.servers import PulsarServer, running
@@ -115,6 +118,37 @@ def test_clients_may_be_encrypted(tmp_path: Path, topic: str) -> None:
         client.close()
         with Wire(server.port) as wire:
             wire.connect().producer(topic)  # without, too
+
+
+def test_a_lookup_by_rest_names_addresses_that_its_client_can_reach(tmp_path: Path) -> None:
+    found = make(tmp_path)
+    settings = [f"tls.cert={found.server.cert}", f"tls.key={found.server.key}"]
+    with running(settings=settings) as server:
+        said = looked_up(server.http_port)
+        assert said["brokerUrl"] == server.url
+        assert said["brokerUrlTls"] == said["brokerUrlSsl"] == server.url.replace("pulsar://", "pulsar+ssl://")
+    with running(settings=["pulsar.advertised-url=pulsar://broker.example:6650"]) as server:
+        said = looked_up(server.http_port)
+        assert (said["brokerUrl"], said["brokerUrlSsl"]) == ("pulsar://broker.example:6650", "")
+        assert "brokerUrlTls" not in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "host"),
+    [("b.example:8080", "b.example"), ("b.example", "b.example"), ("[::1]:8080", "[::1]"), ("", "0.0.0.0"),
+     ('a"b', "0.0.0.0")],
+)  # fmt: skip
+def test_where_all_addresses_are_listened_on_a_lookup_names_the_one_that_was_asked(asked: str, host: str) -> None:
+    urls = Urls("pulsar://0.0.0.0:1", "", "http://[::]:2", "https://127.0.0.1:3").as_asked(asked)
+    web = "[::]" if host == "0.0.0.0" else host
+    assert urls == Urls(f"pulsar://{host}:1", "", f"http://{web}:2", "https://127.0.0.1:3")
+
+
+def looked_up(http_port: int) -> dict[str, str]:
+    address = f"http://127.0.0.1:{http_port}/lookup/v2/topic/persistent/public/default/t"
+    with urllib.request.urlopen(address) as answer:
+        found: dict[str, str] = json.load(answer)
+        return found
 
 
 def test_tls_without_a_certificate_is_no_conversation(server: PulsarServer) -> None:
