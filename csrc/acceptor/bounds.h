@@ -13,67 +13,68 @@
 
 #define MAX_LISTENERS 16u
 
-/* Requests of one connection that are not answered yet. At the limit its input waits. Below 65536: a slot is found by
- * its distance from the oldest. */
+/* Unanswered requests of one connection; at the limit its input waits. Must be below 65536: a slot is found by its
+ * distance from the oldest. */
 #define MAX_OUTSTANDING 256u
 
-/* Names that nobody uses, watches or has subscribed to, but that were published to lately, stay bound. */
+/* Names that stay bound because they were published to recently, though no connection uses or watches them. */
 #define MAX_IDLE_TOPICS 1024u
 
-/* A body of so many bytes is not copied at once, but as the ring takes it, and as the socket does. */
+/* A body of at least this size is copied piece by piece, as the ring or the socket has room. */
 #define LENT_BYTES ((size_t)1 << 20)
 
-/* Of bodies that are large to a worker, which writes them one after the other, it is asked to take so many bytes at once, or one body; of
- * a connection one. The others wait where they were received, and keep nobody else waiting. */
+/* A worker writes bodies of at least LARGE_BODY_BYTES one after the other. It is sent LARGE_ASKED_BYTES of them at a
+ * time, or a single larger one, and one of each connection; the others wait in the buffers where they were received. */
 #define LARGE_BODY_BYTES  ((size_t)8 << 20)
 #define LARGE_ASKED_BYTES ((size_t)32 << 20)
 
-/* What one connection may read in one turn, so that none starves the others. */
+/* How much is received from a connection at a time, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
-/* ... and be received from again in it, if its codec wants that, until there is so much more output to be sent. */
+/* A connection whose codec wants several receives in a turn has them until the turn has made this much more output. */
 #define RECEIVED_OUTPUT_BYTES ((size_t)512 << 10)
 
-/* Up to so much of an unfinished command is moved in front of what is received next, so that it is parsed where it
- * lies; with more than that, what is received goes behind it. */
+/* Up to this much of an incomplete command is moved in front of the next input, so that the command is parsed in place;
+ * a longer one stays, and the next input is appended to it. */
 #define MAX_MOVED_BYTES ((size_t)4 << 10)
 
-/* Replies that wait to be sent on one connection, or for their turn: above HIGH its input waits until half of them have
- * left. What has been asked for already still comes on top. */
+/* Replies of one connection that wait to be sent, or for their turn. Above this its input waits until half of them have
+ * left. Replies to requests already made still come on top. */
 #define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
 
-/* How large a body is, is not known before it comes: so many are asked for at once that there would be no more than this
- * if each were as large as a job may be, or as the largest that came; or one. */
+/* A body's size is unknown before it comes. So no more bodies are requested at a time than would stay below this if
+ * each were as large as the largest job allowed, or the largest seen; but at least one. */
 #define BODIES_AHEAD_BYTES ((uint64_t)16 << 20)
 
-/* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
+/* Options that are durations are below 2 to this power, so that sums do not overflow. */
 #define LONGEST_TIME_NS_BITS 60
 
-/* A consumer's deliveries that have left are reported when they are so many bytes: less than the shortest window, which
- * would never open again else. And so many are sent before the end of a turn, so that what is to be sent fits a block. */
+/* Deliveries that have left are reported to the worker in portions of SENT_REPORT_BYTES, less than the shortest window,
+ * which would otherwise never open again. With PUSH_BYTES of deliveries output is sent before the end of a turn, so
+ * that it fits a block. */
 #define SENT_REPORT_BYTES (SHORT_WINDOW_BYTES / 2)
 #define PUSH_BYTES        (BLOCK_BYTES - ((size_t)1 << 10))
 
-/* Of a filtered connection: in one UPCALL_OUTPUT, and how much may wait behind Python before no more are made. */
+/* Filtered connections: bytes in one UPCALL_OUTPUT, and how many may wait behind Python before no more are made. */
 #define FILTER_CHUNK_BYTES ((size_t)64 << 10)
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
-/* Of a websocket: payload in a frame of ours, at most, with its head in one block of output. */
+/* Websockets: the largest payload of a frame of ours, which with its head fits one block of output. */
 #define FRAME_BYTES ((size_t)30 << 10)
 
-/* Of a compressed connection: how much of what it sends is given to its codec in a turn, how much waits to be sent before no more is
- * compressed; and of all of them, how much is taken apart in a turn before the next block waits, and how much is compressed: that
- * many bytes at the level that costs the least, and at others fewer, by what they cost. */
+/* Of a compressed connection: how much of what it sends is given to its codec in a turn, how much waits to be sent
+ * before no more is compressed; and of all of them, how much is taken apart in a turn before the next block waits, and
+ * how much is compressed: that many bytes at the level that costs the least, and at others fewer, by what they cost. */
 #define COMPRESSED_GIVEN_BYTES  ((size_t)256 << 10)
 #define COMPRESSED_AHEAD_BYTES  ((size_t)64 << 10)
 #define COMPRESSED_OPENED_BYTES ((size_t)1 << 20)
 #define COMPRESSED_MADE_BYTES   ((size_t)4 << 20)
 
-/* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
- * a turn. */
+/* A little compressed input may expand to very much: so many pieces of it are asked for in a turn, over all
+ * connections. */
 #define FILTER_PIECES_PER_TURN 1u
 
-/* Input and output buffers: one block each as a rule, from a pool that keeps this many; smaller pieces for replies whose
- * turn has not come. What is larger than MAPPED_BYTES is mapped for itself, and a few of those are kept too. */
+/* Input and output buffers: mostly one block each, from a pool that keeps this many; smaller pieces for replies whose
+ * turn has not come. Anything larger than MAPPED_BYTES has a mapping of its own, a few of which are kept too. */
 #define BLOCK_BYTES       ((size_t)32 << 10)
 #define KEEP_BLOCKS       512u
 #define LARGE_BLOCK_BYTES ((size_t)64 << 10)
@@ -84,36 +85,37 @@
 #define KEEP_CELLS        4096u
 #define MAPPED_BYTES      ((size_t)256 << 10)
 #define MAPPED_KEEP_BYTES ((size_t)2 << 20)
-/* What all connections of an acceptor together may hold of commands that are not complete and of replies that have not
- * left, unless an option says otherwise; see room.c. At the limit less is received at once, and who moves less than
- * CROWDED_BYTES in each of so many sweeps is cut off. */
+/* How much all connections of an acceptor together may hold in incomplete commands and unsent replies, unless an option
+ * says otherwise; see room.c. At the limit less is received at a time, and a connection that moves less than
+ * CROWDED_BYTES in each of CROWDED_SWEEPS sweeps is closed. */
 #define BUFFERED_BYTES      ((size_t)256 << 20)
 #define SHORT_RECEIVE_BYTES ((size_t)4 << 10)
 #define CROWDED_BYTES       ((uint32_t)64 << 10)
 #define CROWDED_SWEEPS      10u
 #define SWEEP_NS            1000000000u
 
-/* Output that waits behind a first block is in blocks of this size, of which some are kept too: the kernel would clear their
- * pages each time, which costs more than filling them. And so many of its stretches are given to one system
- * call. What is shared by the outputs of many connections is no smaller than SHARE_BYTES: a stretch costs two cells. */
+/* Output behind a first block is in blocks of this size. Some are kept for reuse, because the kernel clears the pages
+ * of new ones, which costs more than filling them. One system call gets up to OUTPUT_PARTS pieces. Bytes shared by
+ * several outputs are at least SHARE_BYTES, since a shared piece costs two cells. */
 #define OUTPUT_BLOCK_BYTES ((size_t)128 << 10)
 #define KEEP_OUTPUT_BLOCKS 32u
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
-/* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. And so
- * is, looked at so often, what is kept for nobody: when it is so much, and twice what is in use. */
+/* When TRIM_BYTES have gone back to the heap, which may then be full of holes, it is trimmed as soon as little is in
+ * use. Memory kept in pools is given back, checked every IDLE_TRIM_NS, when it exceeds IDLE_TRIM_BYTES and twice what
+ * is in use. */
 #define TRIM_BYTES      ((size_t)32 << 20)
 #define IDLE_TRIM_BYTES ((size_t)8 << 20)
 #define IDLE_TRIM_NS    5000000000u
 
-/* When so much has been sent in a turn, the connections that come then are sent little each, the rest in the next turns: many that
- * are owed much do not keep the others waiting. */
+/* When this much has been sent in a turn, further connections are sent only SHORT_SEND_BYTES each and the rest in later
+ * turns, so that many connections with much output do not keep the others waiting. */
 #define SEND_BYTES_PER_TURN ((size_t)4 << 20)
 #define SHORT_SEND_BYTES    ((size_t)64 << 10)
 
-/* To how many connections something is sent in a turn. Who comes later in it waits for the next turns, behind those who wait already;
- * of these so many at least have their turn, however many others come before them. */
+/* To how many connections output is sent in a turn. Others wait for the next turns, in a queue; at least
+ * LATE_SENDS_PER_TURN of the queue are served in each turn, however many connections come before them. */
 #define SENDS_PER_TURN      256u
 #define LATE_SENDS_PER_TURN 128u
 
@@ -125,8 +127,8 @@
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
-/* As long as replies that are already there wait for the next turn, output stays back of a connection that is owed some and has no
- * more than so many bytes, and for no more turns than that: a send costs as much as fifty replies. */
+/* As long as replies that are already there wait for the next turn, output stays back of a connection that is owed some
+ * and has no more than so many bytes, and for no more turns than that: a send costs as much as fifty replies. */
 #define HELD_BYTES ((size_t)64 << 10)
 #define HELD_TURNS 8u
 

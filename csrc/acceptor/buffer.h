@@ -1,10 +1,10 @@
-/* Where the bytes of connections live: on their way in or out, and replies whose turn has not come.
+/* Memory for the bytes of connections: input, output, and replies whose turn has not come.
  *
- * What is small comes from pools, so that nothing is allocated for a message; what is large comes from the system page by
- * page and goes back there. All that is taken is counted: it has a limit over all connections (bounds.h).
+ * Small pieces come from pools, so that no message needs an allocation; large ones are mapped from the system and given
+ * back to it. All that is taken is counted, because it has a limit over all connections (bounds.h).
  *
- * A buffer that is empty holds no memory. It starts with a block of the pool, and is one stretch of bytes however large
- * it grows, so that it is received into and sent from by one system call.
+ * An empty buffer holds no memory. It starts with a block of the pool and stays contiguous however large it grows, so
+ * that one system call receives into it or sends from it.
  */
 #ifndef MQ_BUFFER_H
 #define MQ_BUFFER_H
@@ -23,24 +23,25 @@ struct mapping {
 };
 
 struct blocks {
-    struct piece *first[PIECE_SIZES]; /* free ones, by size */
+    struct piece *first[PIECE_SIZES]; /* free pieces, by size */
     uint32_t kept[PIECE_SIZES];
-    struct mapping mapped[KEEP_MAPPED]; /* free ones */
+    struct mapping mapped[KEEP_MAPPED]; /* free mappings */
     uint32_t mapped_count;
     size_t taken_bytes;
-    size_t freed_bytes; /* to the heap, since it was trimmed */
+    size_t freed_bytes; /* given back to the heap since it was last trimmed */
 };
 
-/* Room for so many bytes, aligned for anything; NULL when memory is short. Given back with the same number, or another
- * that bytes_room makes the same of. */
+/* Takes room for so many bytes, aligned for anything; NULL when memory is short. It is given back with the same number,
+ * or another one for which bytes_room returns the same. */
 void *bytes_take(struct blocks *blocks, size_t bytes);
 void bytes_give(struct blocks *blocks, void *given, size_t bytes);
-/* How many there is room for when so many are taken. */
+/* How many bytes there really is room for when `bytes` are taken. */
 size_t bytes_room(size_t bytes);
 
-/* The pools' own go back to the system, and what the heap has free; to be called now and then when little is taken. */
+/* Gives the pools' free pieces and the heap's free memory back to the system. Call it now and then when little is in
+ * use. */
 void blocks_trim(struct blocks *blocks);
-/* What that would give back, at most. */
+/* The most that blocks_trim would give back. */
 size_t blocks_idle_bytes(const struct blocks *blocks);
 void blocks_close(struct blocks *blocks);
 
@@ -57,17 +58,18 @@ static inline uint8_t *buffer_front(const struct buffer *buffer) {
     return buffer->bytes + buffer->begin;
 }
 
-/* How much larger it would have to be for `bytes` more. */
+/* How much the buffer would have to grow to hold `bytes` more. */
 size_t buffer_growth(const struct buffer *buffer, size_t bytes);
 
-/* Where `bytes` more can be written (then: end += what was); NULL when memory is short. What is there may move. */
+/* Where `bytes` more can be written; the caller then adds to `end` what it wrote. The contents may move. NULL when
+ * memory is short. */
 uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes);
 static inline uint8_t *buffer_room(struct blocks *blocks, struct buffer *buffer, size_t bytes) {
     if (buffer->capacity - buffer->end >= bytes) return buffer->bytes + buffer->end;
     return buffer_grow(blocks, buffer, bytes);
 }
 
-/* Goes past bytes at the front; gives the memory back with the last. */
+/* Removes bytes from the front; gives the memory back with the last one. */
 void buffer_consume(struct blocks *blocks, struct buffer *buffer, size_t bytes);
 void buffer_release(struct blocks *blocks, struct buffer *buffer);
 

@@ -1,8 +1,8 @@
-/* A connection: a client's socket, its bytes in and out, and its requests under way. What its protocol keeps of it stands
- * behind it in the same piece of memory.
+/* A connection: a client's socket, its input and output, and its requests under way. The codec's state of it follows in
+ * the same piece of memory.
  *
- * Each request has a slot from when it is made until its reply is in the output; slots are numbered as they come, and
- * replies leave in that order. The slot at the head is the oldest. A reply that comes for another is kept in its slot.
+ * Each request has a slot until its reply is in the output. Slots are numbered in the order of the requests, and
+ * replies leave in that order. The head slot is the oldest; a reply that comes for a later slot is kept in that slot.
  *
  * An idle connection is this struct and nothing else: buffers, and room for more than a few slots, are taken from a
  * pool while they are needed.
@@ -24,8 +24,8 @@
 
 /* What a slot is for: the kind of the message that was sent, or one of these. */
 enum slot_kind {
-    SLOT_TEXT = 1,  /* a reply made here: `body` is all of it */
-    SLOT_CODEC = 2, /* the codec's own: it hears all replies for it, and takes it away itself */
+    SLOT_TEXT = 1,  /* a reply made by the acceptor: `body` is all of it */
+    SLOT_CODEC = 2, /* the codec's own: it gets all replies for the slot, and removes it itself */
 };
 
 struct slot {
@@ -34,14 +34,14 @@ struct slot {
     uint8_t status; /* of the reply, once answered */
     bool answered : 1;
     bool python : 1;  /* Python asked: the reply is an upcall */
-    bool bridged : 1; /* `body` is a copy of what is published, for whom that concerns: see bridge.h */
+    bool bridged : 1; /* `body` is a copy of the message for live subscribers: see bridge.h */
     bool unsent : 1;  /* the worker is gone: `body` is the message, for when it is back */
     uint32_t body_bytes;
-    uint64_t value; /* the id published; how long to reserve, then what it delivered; ... */
+    uint64_t value; /* by kind: the id published; how long to reserve, then the id delivered; ... */
     uint8_t *body;  /* NULL: none */
 };
 
-/* Why no more of a connection's input is taken. */
+/* Why a connection's input is not being parsed. */
 enum stall {
     STALL_NONE = 0,
     STALL_WORKER,      /* the worker concerned is gone or has a backlog */
@@ -52,39 +52,39 @@ enum stall {
     STALL_OUTPUT,      /* the client does not take its replies */
     STALL_ROOM,        /* all connections together hold as much as they may */
     STALL_MESH,        /* another acceptor has a backlog, or has to confirm something first */
-    STALL_TURN,        /* in this turn enough has been handed out */
+    STALL_TURN,        /* enough messages have been handed out in this turn */
 };
 
-/* Of a connection whose bytes Python turns into others on their way; see filter.c. */
+/* State of a filtered connection, whose bytes pass through Python; see filter.c. */
 struct filter {
-    struct output wire;  /* to be sent as it is */
-    size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
-    bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
-    bool more;           /* and has said that there is more where the last came from: nothing is received until then */
-    bool heard_out;      /* what Python is about with it is answered also when the client has hung up, ... */
+    struct output wire;  /* output of the filter, to be sent as it is */
+    size_t output_bytes; /* in UPCALL_OUTPUTs that Python has not taken yet */
+    bool input;          /* Python has an UPCALL_INPUT to answer */
+    bool more;           /* Python can make more of the last input: nothing is received until it has */
+    bool heard_out;      /* commands that Python has are answered even after the client has hung up, ... */
     bool end_told;       /* ... of which Python has been told */
 };
 
-/* Of a connection that is compressed; see compression.c. */
+/* State of a compressed connection; see compression.c. */
 struct compression {
     struct s2_stream stream;
-    struct buffer packed; /* what has come, and is not taken apart yet */
-    uint8_t level;        /* enum s2_level, of what is sent */
-    bool greeted;         /* our stream has begun */
-    bool unparsed;        /* there is input that the codec has not seen, or not done with */
-    bool more;            /* something can be done with what has come: nothing is received until then */
-    bool put_off;         /* what is to be sent waits for a turn in which less has been compressed */
+    struct buffer packed; /* input that has not been decompressed yet */
+    uint8_t level;        /* enum s2_level of the output */
+    bool greeted;         /* our stream's identifier has been sent */
+    bool unparsed;        /* there is decompressed input that the codec has not used up */
+    bool more;            /* `packed` has something to decompress: nothing is received until that is done */
+    bool put_off;         /* output waits for a turn in which less has been compressed */
 };
 
-/* Of a connection whose codec speaks in frames, see framing.c, or in chunks. */
+/* State of a connection between whose socket and codec there are frames (framing.c) or compressed chunks. */
 struct framing {
-    struct compression *compression; /* NULL: it is a websocket, which all that follows but `wire` is of */
+    struct compression *compression; /* NULL: it is a websocket, and all fields below are used; else only `wire` is */
     struct websocket websocket;
     struct output wire;   /* whole frames, to be sent or filtered */
-    uint32_t frame_bytes; /* of payload in a frame of ours, at most */
-    bool by_python;       /* who has the frames of both directions: they are compressed */
-    bool closing_waits;   /* our last frame goes out when all other output has */
-    bool closing_said;    /* there is one, and no other may be */
+    uint32_t frame_bytes; /* largest payload of a frame of ours */
+    bool by_python;       /* Python makes and parses the frames, because they are compressed */
+    bool closing_waits;   /* our closing frame waits until all other output has left */
+    bool closing_said;    /* there is a closing frame; there may be no second one */
     uint8_t closing_bytes;
     uint8_t closing[WEBSOCKET_CONTROL_BYTES];
 };
@@ -96,34 +96,34 @@ enum { FEW_SLOTS = 4 };
 struct connection {
     uint32_t number;
     int fd;
-    uint32_t events; /* that epoll is to report */
+    uint32_t events; /* that epoll reports */
     uint8_t protocol;
     uint8_t stall;
 
-    bool closed : 1;      /* only until the end of the turn */
-    bool kept : 1;        /* ... or until the codec, which is not done with it, lets go of it: see socket_let_go */
-    bool listed : 1;      /* among those that are freed at the end of the turn */
-    bool closing : 1;     /* no more input; closed when the output is sent */
-    bool half_closed : 1; /* the client will send no more than what is on its way */
-    bool eof : 1;         /* and that has been received */
-    bool deaf : 1;        /* epoll is not to report input, which is not wanted now */
-    bool detached : 1;    /* epoll is not to report anything: it could not be silenced otherwise */
+    bool closed : 1;      /* it is freed at the end of the turn, ... */
+    bool kept : 1;        /* ... or later, when the codec is done with it: see socket_let_go */
+    bool listed : 1;      /* in the list of those freed at the end of the turn */
+    bool closing : 1;     /* input is ignored, and it is closed when its output has been sent */
+    bool half_closed : 1; /* the client has closed its side; some input may still be on its way */
+    bool eof : 1;         /* all input has been received */
+    bool deaf : 1;        /* epoll does not report input, because none is wanted now */
+    bool detached : 1;    /* out of the epoll set: it could not be silenced otherwise */
     bool choked : 1;      /* the socket takes no more output now */
-    bool capped : 1;      /* ... for all we know: it took all that it was offered */
-    bool dirty : 1;       /* in the list of those with output to send */
-    bool runnable : 1;    /* in the list of those whose input goes on */
-    bool muted : 1;       /* its last word is in the output: replies that come are not said */
-    bool known : 1;       /* Python has had a command of it, and is told when it is closed */
+    bool capped : 1;      /* ... or so it is assumed: it took all that it was offered */
+    bool dirty : 1;       /* in the list of connections with output to send */
+    bool runnable : 1;    /* in the list of connections whose input goes on */
+    bool muted : 1;       /* its last output has been written: later replies are dropped */
+    bool known : 1;       /* Python has had a command of it, and is told when it closes */
     bool timed : 1;       /* in the heap of timers */
-    bool parsing : 1;     /* its codec has what is in `in`, ... */
-    bool in_lent : 1;     /* ... which by now belongs to a channel: see socket_lend */
-    uint8_t listener : 4; /* by which it came; see acceptor_listener */
+    bool parsing : 1;     /* its codec is parsing `in` ... */
+    bool in_lent : 1;     /* ... which has been lent to a channel meanwhile: see socket_lend */
+    uint8_t listener : 4; /* the one that accepted it; see acceptor_listener */
 
     const struct codec *codec;
     struct buffer in;
     struct output out;
     struct filter *filter;   /* NULL: none */
-    struct framing *framing; /* NULL: it is neither a websocket nor compressed */
+    struct framing *framing; /* NULL: neither a websocket nor compressed */
 
     struct slot *slots;
     uint32_t head_slot; /* the number of the oldest */
@@ -131,20 +131,20 @@ struct connection {
     uint32_t slot_mask;
     struct slot few_slots[FEW_SLOTS];
 
-    uint64_t touched_workers; /* that know of it */
+    uint64_t touched_workers; /* workers that know of the connection */
 
-    uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
+    uint32_t reserves; /* MSG_RESERVEs under way, all at reserve_worker */
     uint8_t reserve_worker;
-    size_t kept_bytes; /* of replies whose turn has not come */
+    size_t kept_bytes; /* bytes of replies whose turn has not come */
 
-    uint32_t large_bytes; /* of a large body that a worker has been asked to take, and has not answered; 0: none */
+    uint32_t large_bytes; /* size of a large body that a worker has not acknowledged yet; 0: none */
     uint32_t large_slot;
 
-    uint64_t left_bytes;   /* that its socket has taken, ever */
-    uint32_t moved_bytes;  /* received and sent, modulo 2^32; */
-    uint32_t moved_before; /* ... when it was looked at last; */
-    uint32_t idle_sweeps;  /* ... and how often in a row that had been next to nothing: see room.c */
-    uint32_t wanted_bytes; /* of room, when it was stalled for that */
+    uint64_t left_bytes;   /* all that its socket has ever taken */
+    uint32_t moved_bytes;  /* received and sent, modulo 2^32, ... */
+    uint32_t moved_before; /* ... as of the last sweep */
+    uint32_t idle_sweeps;  /* sweeps in a row in which next to nothing had moved: see room.c */
+    uint32_t wanted_bytes; /* how much room it needs, when stalled with STALL_ROOM */
 
     struct connection *next_closed;
 };
@@ -155,42 +155,44 @@ _Static_assert(sizeof(struct connection) % 8 == 0, "what stands behind it is ali
 _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
 
-/* What is to be sent and has not left. */
+/* Whether the client takes no output at present. */
 static inline bool connection_takes_nothing(const struct connection *c) {
     return c->choked && !c->capped;
 }
 
+/* Bytes of output that have not left. */
 static inline size_t connection_unsent(const struct connection *c) {
     size_t bytes = output_bytes(&c->out);
     if (c->framing != NULL) bytes += output_bytes(&c->framing->wire) + (c->framing->closing_waits ? 1 : 0);
     return c->filter == NULL ? bytes : bytes + output_bytes(&c->filter->wire) + c->filter->output_bytes;
 }
 
-/* The codec's own. */
+/* The codec's state. */
 static inline void *connection_state(const struct connection *c) {
     return (void *)(uintptr_t)(c + 1);
 }
 
-/* With `state_bytes` of zeros behind it; NULL when memory is short. */
+/* Makes a connection followed by `state_bytes` zeros; NULL when memory is short. */
 struct connection *connection_new(int fd, uint32_t number, uint32_t protocol, const struct codec *codec,
                                   size_t state_bytes);
-/* Frees what it owns; the socket and the piece of memory are the caller's. */
+/* Frees what the connection owns; the caller closes its socket and frees the connection itself. */
 void connection_release(struct connection *c, struct blocks *blocks);
 
 static inline struct slot *connection_slot(const struct connection *c, uint32_t number) {
     return &c->slots[number & c->slot_mask];
 }
 
-/* From the few slots to as many as there may be; false when memory is short. And back. */
+/* Moves the slots from the few in the struct to room for as many as there may be (false when memory is short), and
+ * back. */
 bool connection_spread_slots(struct connection *c, struct blocks *blocks);
 void connection_gather_slots(struct connection *c, struct blocks *blocks);
 
-/* Room for so many bytes, at least one, behind those that a slot has; NULL when memory is short. */
+/* Makes room for `bytes` more, at least one, behind a slot's body; NULL when memory is short. */
 uint8_t *connection_body(struct connection *c, struct blocks *blocks, struct slot *slot, size_t bytes);
 void connection_drop_body(struct connection *c, struct blocks *blocks, struct slot *slot);
 
-/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short.
- * At most MAX_OUTSTANDING. Here, as each request has one. */
+/* Adds a slot at the tail, all zeros but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is
+ * short. There may be MAX_OUTSTANDING at most. Inlined, because each request needs one. */
 static inline struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind) {
     assert(c->slot_count < MAX_OUTSTANDING);
     if (c->slot_count > c->slot_mask && !connection_spread_slots(c, blocks)) return NULL;
