@@ -1,19 +1,20 @@
-/* How many connections of all acceptors are members of something that has a name: an account that has a limit.
+/* Counts, over all acceptors, how many connections are members of something with a name: an account with a limit.
  *
- * Each acceptor counts its own on the board, so that what one that has died counted goes with it. Who comes is counted first
- * and then compared: there are never too many, and of two who come at one moment to a last place both may be refused.
+ * Each acceptor counts its own on the board, so that an acceptor's count ends with it. A newcomer is counted first and
+ * compared with the limit then: there are never too many, but two that come at the same moment to the last place may
+ * both be refused.
  */
 #ifndef MQ_MEMBERS_H
 #define MQ_MEMBERS_H
 
 #include "acceptor/engine.h"
 
-/* The place of a name on the board, by which it is known; BOARD_MEMBERSHIPS when there are as many names as there may be. */
+/* A name's place on the board, made if need be; BOARD_MEMBERSHIPS when all places are taken. */
 uint32_t members_place(struct acceptor *a, const void *name, size_t bytes);
-/* One more at this acceptor, unless there are `most` at all of them. */
+/* Adds a member here, unless all acceptors together have `most`. */
 bool members_join(struct acceptor *a, uint32_t place, uint64_t most);
 void members_leave(struct acceptor *a, uint32_t place);
-/* Those of one that was here before. */
+/* Clears the counts of a predecessor with this number. */
 void members_begin(struct acceptor *a);
 
 #endif

@@ -1,12 +1,12 @@
 /* The mesh: a pair of rings between each two acceptors, for protocols whose clients talk to each other without a worker
  * between them.
  *
- * A message on it is a struct message whose `conn` is the number of a protocol; the rest is that protocol's own. It arrives in
- * the order in which it was sent. Sending never blocks: what the ring has no room for waits, so who takes in work for a
- * link that is backlogged stops doing that (mesh_may_send). Who receives always receives: two acceptors whose rings to
- * each other are full go on.
+ * A message on it is a struct message whose `conn` is the number of a protocol; the rest is defined by that protocol.
+ * Messages arrive in the order sent. Sending never blocks: messages for which the ring has no room wait, so a
+ * connection must not feed a link that is backlogged (mesh_may_send). Acceptors always go on receiving, so two whose
+ * rings to each other are full do not block each other.
  *
- * An acceptor that dies takes its links with it; a new one has links to all that are there before it serves.
+ * The links of an acceptor end when it dies; a new one has links to all others before it serves clients.
  */
 #ifndef MQ_MESH_H
 #define MQ_MESH_H
@@ -20,14 +20,14 @@ struct mesh_part {
 
 enum { MESH_PARTS = 8 };
 
-/* Sends to `other`, if it is there: `head` (its conn and body_bytes are filled in here), and as its body the parts one
- * behind the other. */
+/* Sends a message to `other`, if it is there: `head` (conn and body_bytes are filled in here), with the parts one after
+ * the other as its body. */
 void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,
                const struct mesh_part *parts, size_t count);
 
-/* Takes in what other acceptors sent; false if that was nothing. */
+/* Handles messages from other acceptors; false if there were none. */
 bool mesh_hear(struct acceptor *a);
-/* Notes who has a backlog, and wakes the connections that wait for those who have none any more. */
+/* Notes which acceptors have a backlog, and wakes the connections that waited for the others. */
 void mesh_look(struct acceptor *a);
 void mesh_publish(struct acceptor *a);
 bool mesh_may_sleep(struct acceptor *a);

@@ -1,6 +1,6 @@
-/* What is to be sent on a connection: a chain of stretches. What is written goes behind the last, which is one block as a
- * rule; when that is full another is begun. So what waits, however much it is, is not moved about, and its memory goes
- * back as it leaves. Bytes that many connections are to have can be shared: they are held once, and counted once.
+/* The output of a connection: a chain of pieces ("stretches"). Writes append to the last piece, mostly one block; when
+ * it is full another is begun. So waiting output is never moved, however much it is, and its memory is given back as it
+ * leaves. Bytes for many connections can be shared: they are stored once and counted once.
  */
 #ifndef MQ_OUTPUT_H
 #define MQ_OUTPUT_H
@@ -13,7 +13,7 @@
 #include "acceptor/bounds.h"
 #include "acceptor/buffer.h"
 
-/* Of several outputs, each at a place of its own in it. */
+/* Bytes that several outputs refer to, each from an offset of its own on. */
 struct shared_bytes {
     size_t references;
     size_t bytes;
@@ -23,21 +23,21 @@ struct shared_bytes {
 struct stretch;
 
 struct output {
-    struct buffer last;             /* behind the stretches */
+    struct buffer last;             /* follows the stretches */
     struct stretch *first, *newest; /* NULL: none */
-    size_t chained;                 /* bytes in them */
+    size_t chained;                 /* bytes in the stretches */
 };
 
 static inline size_t output_bytes(const struct output *output) {
     return output->chained + buffer_bytes(&output->last);
 }
 
-/* It holds more than a block. */
+/* Whether it holds more than a block. */
 static inline bool output_is_large(const struct output *output) {
     return output->first != NULL || output->last.capacity > BLOCK_BYTES;
 }
 
-/* Where `bytes` more can be written (then: last.end += what was); NULL when memory is short. */
+/* Where `bytes` more can be written; the caller then adds to last.end what it wrote. NULL when memory is short. */
 uint8_t *output_grow(struct blocks *blocks, struct output *output, size_t bytes);
 static inline uint8_t *output_room(struct blocks *blocks, struct output *output, size_t bytes) {
     const struct buffer *last = &output->last;
@@ -45,22 +45,22 @@ static inline uint8_t *output_room(struct blocks *blocks, struct output *output,
     return output_grow(blocks, output, bytes);
 }
 
-/* The bytes at the front that lie in one stretch; how many is in `bytes`. */
+/* The contiguous bytes at the front; *bytes is how many. */
 const uint8_t *output_front(const struct output *output, size_t *bytes);
-/* As many stretches from the front as there is room for, `most` bytes of them; how many. */
+/* Fills `parts` with stretches from the front, `most` bytes at most. Returns how many parts. */
 size_t output_gather(const struct output *output, struct iovec *parts, size_t room, size_t most);
-/* Goes past bytes at the front, and gives back the memory of what has been passed. */
+/* Removes bytes from the front, and gives back their memory. */
 void output_consume(struct blocks *blocks, struct output *output, size_t bytes);
 void output_release(struct blocks *blocks, struct output *output);
 
-/* With one reference, the caller's; NULL when memory is short. */
+/* Makes shared bytes with one reference, the caller's; NULL when memory is short. */
 struct shared_bytes *shared_new(struct blocks *blocks, size_t bytes);
 void shared_drop(struct blocks *blocks, struct shared_bytes *shared);
-/* What was allocated elsewhere and is the output's from now on, to be given to free(), comes behind what was written: `count` bytes at
- * `bytes`, which lie in it. It counts as taken; pages that have left go back to the kernel before all has. False, and it is the caller's:
- * memory is short. */
+/* Appends `count` bytes at `bytes`, which lie in `allocated`. That memory belongs to the output from then on, which
+ * frees it with free(), and gives its pages back to the kernel as they leave. It counts as taken. False when memory is
+ * short; it stays the caller's then. */
 bool output_take(struct blocks *blocks, struct output *output, void *allocated, const uint8_t *bytes, size_t count);
-/* What stands in it from `from` on comes behind what was written; false when memory is short. */
+/* Appends shared bytes from `from` on; false when memory is short. */
 bool output_share(struct blocks *blocks, struct output *output, struct shared_bytes *shared, size_t from);
 
 #endif

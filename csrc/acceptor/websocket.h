@@ -1,8 +1,8 @@
-/* Frames of a websocket (RFC 6455), the server's side: what a client sends, taken apart as it comes, and heads of what is
- * sent to it. Knows no connection, allocates nothing, and trusts no byte; what it says of a frame that is wrong is
- * what a widespread server in Go says.
+/* Frames of a websocket (RFC 6455), the server's side: parses a client's frames as they come, and makes heads for ours.
+ * Knows no connection, allocates nothing, and trusts no byte. Its texts about invalid frames are those of a widespread
+ * server in Go.
  *
- * A message of the stream may end anywhere: payloads of messages are one stream of bytes, whatever frames they came in.
+ * The payloads of all messages form one stream of bytes; it does not matter where messages and frames end in it.
  */
 #ifndef MQ_WEBSOCKET_H
 #define MQ_WEBSOCKET_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 enum {
-    WEBSOCKET_HEAD_BYTES = 10,     /* of a frame of ours, at most */
-    WEBSOCKET_CONTROL_BYTES = 125, /* of the payload of a frame that is no message's */
+    WEBSOCKET_HEAD_BYTES = 10,     /* longest head of a frame of ours */
+    WEBSOCKET_CONTROL_BYTES = 125, /* longest payload of a control frame */
 };
 
 enum websocket_opcode {
@@ -25,45 +25,46 @@ enum websocket_opcode {
     WEBSOCKET_PONG = 10,
 };
 
-/* The first byte of a frame that is a message by itself; a compressed message has the other bit too. */
+/* Bits in a frame's first byte: the last frame of a message; the message is compressed. */
 #define WEBSOCKET_FINAL      0x80
 #define WEBSOCKET_COMPRESSED 0x40
 
 enum websocket_status { WEBSOCKET_PROTOCOL_ERROR = 1002, WEBSOCKET_INVALID_PAYLOAD = 1007 };
 
-/* What websocket_take stopped at. */
+/* Why websocket_take stopped. */
 enum websocket_found {
-    WEBSOCKET_ALL_TAKEN, /* the end of what there was */
+    WEBSOCKET_ALL_TAKEN, /* the input is used up */
     WEBSOCKET_MESSAGE,   /* the end of a message */
-    WEBSOCKET_CONTROL,   /* a ping or pong, whole: its payload is in `control` */
-    WEBSOCKET_ENDED, /* it is over, by the client or for a mistake of its: `control` is the payload of our last frame */
+    WEBSOCKET_CONTROL,   /* a whole ping or pong: its payload is in `control` */
+    WEBSOCKET_ENDED,     /* the client closed it, or made an error: `control` is the payload of our closing frame */
 };
 
 struct websocket {
-    uint64_t rest;  /* of a frame's payload to come; its head has been taken if `in_payload` */
-    uint32_t key;   /* that the rest is masked with, as it lies in memory */
+    uint64_t rest;  /* payload still to come, once the frame's head has been parsed (`in_payload`) */
+    uint32_t key;   /* the mask of the rest, in memory order */
     uint8_t found;  /* enum websocket_found */
-    uint8_t opcode; /* of the frame */
+    uint8_t opcode; /* of the current frame */
     uint8_t head_bytes, control_bytes;
-    bool unmasked;   /* the client has been allowed not to mask */
+    bool unmasked;   /* the client need not mask its frames */
     bool compresses; /* messages may be compressed */
     bool in_payload;
-    bool in_message;    /* and more frames of it are to come */
-    bool final;         /* the frame is the last of its message */
-    bool is_compressed; /* the message, whose first frame said so */
+    bool in_message;    /* a message has begun, and more frames of it are to come */
+    bool final;         /* the current frame is the last of its message */
+    bool is_compressed; /* the message is compressed, as its first frame said */
     bool ended;
-    uint8_t head[14]; /* of a frame, as far as it has come */
+    uint8_t head[14]; /* the head of a frame, as far as it has come */
     uint8_t control[WEBSOCKET_CONTROL_BYTES];
 };
 
-/* Takes from `in` up to the first thing worth stopping at (`found`); how much that was. Payload of messages goes to `out`, which
- * may be `in` itself or lie before it: `*made` bytes. After WEBSOCKET_ENDED everything is taken, and nothing made of it. */
+/* Parses `in` up to the next reason to stop (`found`). Returns how many bytes it used. Writes `*made` bytes of message
+ * payload to `out`, which may be `in` itself or lie before it. After WEBSOCKET_ENDED all input is used and nothing
+ * written. */
 size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out, size_t *made);
 
-/* The head of a frame of ours with a payload of so many bytes; how long it is. */
+/* Writes the head of a frame of ours with that much payload. Returns its length. */
 size_t websocket_head(uint8_t out[WEBSOCKET_HEAD_BYTES], uint8_t first, uint64_t payload_bytes);
 
-/* The payload of a closing frame: a status and why, cut if that is too long. Its length. */
+/* Writes the payload of a closing frame: a status and a reason, which is cut if too long. Returns its length. */
 size_t websocket_closing(uint8_t out[WEBSOCKET_CONTROL_BYTES], uint16_t status, const char *why);
 
 #endif
