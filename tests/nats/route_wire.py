@@ -38,9 +38,12 @@ class RouteWire:
     told: list[bytes] = field(default_factory=list)  # when it had joined
 
     def __post_init__(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+        self.socket = self.opened()
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.info = json.loads(self.line().partition(b" ")[2])
+
+    def opened(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
 
     @classmethod
     def joined(cls, port: int, info: dict[str, Any] = INFO, connect: dict[str, Any] = CONNECT) -> RouteWire:

@@ -9,6 +9,8 @@ import shutil
 import signal
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +165,40 @@ def test_a_leaf_node_that_takes_nothing_is_cut_off_and_others_go_on(kind: str) -
         for talker in talkers:
             talker.close()
         good.close()
+
+
+class FarAway(LeafWire):
+    """Its kernel takes little at a time, as over a slow line: what is taken is heard of at once."""
+
+    def opened(self) -> socket.socket:
+        found = socket.socket()
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        found.settimeout(30)
+        found.connect(("127.0.0.1", self.port))
+        return found
+
+
+@pytest.mark.parametrize("kind", [OURS, OURS_3])
+def test_a_leaf_node_that_takes_little_does_not_hold_publishers_for_ever(kind: str) -> None:
+    text = f'{LISTEN}max_pending: 32MB\nleafnodes {{ listen: "127.0.0.1:$ROUTE_PORT", write_deadline: "1s" }}'
+    with configured(kind, text) as hub:
+        slow = FarAway.joining(hub.route_port, "")
+        slow.wants(b"LS+ load\r\n")
+        talker = client(hub)
+        wait_until(lambda: is_heard(talker, b"PUB load 1\r\n-\r\n", slow, b"-"), "it is wanted there")
+        body = b"PUB load 60000\r\n%s\r\n" % (b"x" * 60000)
+        talking = threading.Thread(target=lambda: talker.send(body * 1000))
+        talking.start()
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while talking.is_alive() and slow.socket.recv(4096):  # 400 KB a second at most, of 500 that are wanted
+                assert time.monotonic() < began + 10, "publishers still wait"
+                time.sleep(0.01)
+        talking.join()
+        talker.barrier()
+        talker.close()
+        slow.close()
 
 
 @pytest.mark.parametrize("kinds", mixtures((OURS_3, NEW_REAL)))

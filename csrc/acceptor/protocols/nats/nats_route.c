@@ -388,9 +388,23 @@ static void ping(struct acceptor *a, struct connection *c) {
     if (c->stall != STALL_PYTHON) send_ping(a, c);
 }
 
+/* While publishers wait for it, a server has to take this part of what may wait in each write deadline. */
+enum { LEAST_TAKEN = 64 };
+
+/* It takes nothing, or too little for those who wait. */
+static bool is_slow(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    uint64_t deadline = route_write_deadline_ns(a, c);
+    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + deadline) return true;
+    if (r->held_ns == 0 || a->now_ns < r->held_ns + deadline) return false;
+    if (c->left_bytes - r->held_at < route_server(a, c)->max_pending / LEAST_TAKEN) return true;
+    nats_route_holds(a, c);
+    return false;
+}
+
 void nats_route_due(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
-    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + route_write_deadline_ns(a, c)) {
+    if (is_slow(a, c)) {
         codec_count_add(a, c, ROUTE_SLOW, 1);
         socket_close(a, c);
         return;
@@ -410,6 +424,7 @@ void nats_route_sent(struct acceptor *a, struct connection *c) {
     if (r->telling != NULL) codec_left(a, c->protocol);
     if (r->other == 0 || !nats_link_of(server, r->other)->full) return;
     if (connection_unsent(c) > server->max_pending / 2) return;
+    r->held_ns = 0;
     nats_tell_full(a, server, r->other, false);
     nats_wake_route(a, server, r->other);
 }

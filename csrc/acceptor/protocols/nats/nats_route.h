@@ -13,7 +13,8 @@
  * what comes over a route goes to leaf nodes too.
  *
  * A server is not cut off because much waits for it (who publishes for it waits then), only when nothing of that leaves
- * for nats.write-deadline. Its input is always taken: two servers that are full go on.
+ * for nats.write-deadline, or so little while publishers wait that they would for ever. Its input is always taken: two
+ * servers that are full go on.
  */
 #ifndef MQ_NATS_ROUTE_H
 #define MQ_NATS_ROUTE_H
@@ -59,6 +60,8 @@ struct nats_route {
     uint64_t rtt_ns;                      /* until it was answered; 0: not known */
     uint64_t active_ns;                   /* when a message or interest came last */
     uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
+    uint64_t held_ns;                     /* since when publishers wait for it, looked at last; 0: they do not */
+    uint64_t held_at;                     /* what its socket had taken then */
     struct nats_permissions *permissions; /* NULL: every subject may pass */
     struct nats_permissions *publishing;  /* what a leaf node may send: what else does not pass it is not told of */
     char loop[NATS_LOOP_BYTES];           /* what a leaf node is told for nothing but to hear it if there is a loop */
@@ -142,6 +145,8 @@ void nats_route_say_interest(struct acceptor *a, struct nats_server *server, str
                              const struct nats_interest *interest);
 /* The time of output that does not leave begins, if there is any. */
 void nats_route_watch(struct acceptor *a, struct connection *c);
+/* From now on publishers wait for it, or still do. */
+void nats_route_holds(struct acceptor *a, struct connection *c);
 void nats_route_schedule(struct acceptor *a, struct connection *c);
 
 /* --- nats_route_interest.c ---------------------------------------------------------------------------------------- */

@@ -24,10 +24,11 @@ static struct text account_of(const struct nats_server *server, const struct con
 
 void nats_route_schedule(struct acceptor *a, struct connection *c) {
     const struct nats_route *r = route_of(c);
+    const uint64_t since[] = {r->stalled_ns, r->held_ns};
     uint64_t due = r->ping_ns;
-    if (r->stalled_ns > 0) {
-        uint64_t deadline = r->stalled_ns + route_write_deadline_ns(a, c);
-        if (due == 0 || deadline < due) due = deadline;
+    for (size_t i = 0; i < sizeof since / sizeof *since; i++) {
+        uint64_t deadline = since[i] + route_write_deadline_ns(a, c);
+        if (since[i] > 0 && (due == 0 || deadline < due)) due = deadline;
     }
     if (due > 0)
         timer_set(a, c, due);
@@ -39,6 +40,14 @@ void nats_route_watch(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     if (c->closed || !c->choked || r->stalled_ns > 0) return;
     r->stalled_ns = a->now_ns;
+    nats_route_schedule(a, c);
+}
+
+void nats_route_holds(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    if (c->closed) return;
+    r->held_ns = a->now_ns;
+    r->held_at = c->left_bytes;
     nats_route_schedule(a, c);
 }
 
@@ -129,6 +138,7 @@ static void look_whether_full(struct acceptor *a, struct nats_server *server, st
     }
     if (link->full || connection_unsent(c) <= server->max_pending / 4 * 3) return;
     link->full = true;
+    nats_route_holds(a, c);
     nats_tell_full(a, server, other, true);
 }
 
