@@ -9,6 +9,7 @@ void process_readable(void);
 /* == base/crc32c == */
 
 uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_extend_streams(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 

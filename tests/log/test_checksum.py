@@ -18,19 +18,24 @@ from tests.log.log import HEADER, Entry, Log, memfd, written
 def test_crc_is_the_python_packages(data: bytes, start: int, draw: st.DataObject) -> None:
     expected = crc32c.crc32c(data, start)
     assert lib.crc32c_extend(start, data, len(data)) == expected
+    assert lib.crc32c_extend_streams(start, data, len(data)) == expected
     assert lib.crc32c_extend_portable(start, data, len(data)) == expected
     split = draw.draw(st.integers(0, len(data)))
     first = lib.crc32c_extend(start, data, split)
     assert lib.crc32c_extend(first, data[split:], len(data) - split) == expected
 
 
-@pytest.mark.parametrize("size", [*range(64), 383, 384, 385, 767, 3071, 3072, 3073, 3456, 100_003, 1 << 20])
+@pytest.mark.parametrize(
+    "size",
+    [*range(64), 383, 384, 385, 511, 512, 513, 767, 768, 1023, 1024, 1025, 3071, 3072, 3073, 3456, 100_003, 1 << 20],
+)
 def test_crc_of_every_kind_of_length_and_alignment(size: int) -> None:
     data = random.Random(size).randbytes(size + 8)
     buffer = ffi.from_buffer(data)
     for shift in range(8):
         expected = crc32c.crc32c(data[shift : shift + size])
         assert lib.crc32c_extend(0, buffer + shift, size) == expected
+        assert lib.crc32c_extend_streams(0, buffer + shift, size) == expected
         assert lib.crc32c_extend_portable(0, buffer + shift, size) == expected
 
 
