@@ -23,7 +23,7 @@
 
 enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
 
-/* Without memory for a few numbers there is no way on; the supervisor starts another acceptor. */
+/* Without memory for a few numbers the process cannot go on; the supervisor starts another acceptor. */
 void connection_list_add(struct connection_list *list, uint32_t number) {
     if (list->count == list->capacity) {
         size_t capacity = list->capacity > 0 ? 2 * list->capacity : FIRST_NUMBERS;
@@ -48,7 +48,7 @@ static bool map_board(struct acceptor *a, int board_fd) {
     if (at == MAP_FAILED) return false;
     a->board = at;
     a->count = &a->board->acceptors[a->index];
-    /* An earlier acceptor's connections are gone; what it counted stays. */
+    /* The connections of an earlier acceptor with this index are gone; its counters go on. */
     a->count->connections = 0;
     members_begin(a);
     for (uint32_t i = 0; i < codec_count; i++)
@@ -73,7 +73,7 @@ static bool open_tables(struct acceptor *a) {
 static bool open_epoll(struct acceptor *a) {
     a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (a->epoll_fd < 0) return false;
-    /* Edge-triggered: every wake-up is reported once, and an eventfd never needs to be read. */
+    /* Edge-triggered: every wake-up is reported once, so the eventfd never needs to be read. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = EVENT_POKE};
     a->poke_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (a->poke_fd < 0 || epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->poke_fd, &event) != 0) return false;
@@ -221,8 +221,8 @@ void acceptor_stop_listening(struct acceptor *a, uint32_t protocol) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
-        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. Those that stay are
-         * registered anew, by their new places. */
+        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. Those that stay
+         * are registered anew, by their new places. */
         if (l->registered) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         l->registered = false;
         if (protocol == 0 || l->protocol == protocol)
@@ -370,7 +370,7 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
 
 /* --- for a connection whose command Python has -------------------------------------------------------------------- */
 
-/* A copy of the request waits in its slot. */
+/* Keeps a copy of a request in its slot until the worker is back. */
 static bool keep_unsent(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,
                         const void *body) {
     uint8_t *room = connection_body(c, &a->blocks, slot, sizeof *request + request->body_bytes);
@@ -537,11 +537,11 @@ uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
-/* The first of those for longer than LONG_TURN_NS. */
+/* The first histogram bucket for turns longer than LONG_TURN_NS. */
 enum { LONG_TURN_BUCKET = 24 - HISTOGRAM_FIRST_SHIFT + 1 };
 _Static_assert(LONG_TURN_NS == 1u << 24, "the end of a bucket");
 
-/* Relaxed: each is a figure by itself. */
+/* Relaxed: each figure stands by itself. */
 static uint64_t read_of(const uint64_t *count) {
     return __atomic_load_n(count, __ATOMIC_RELAXED);
 }
@@ -636,7 +636,7 @@ size_t acceptor_buffered_bytes(const struct acceptor *a) {
 
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {
     for (uint32_t i = 0; i < a->workers; i++) {
-        /* Relaxed: a number that changes, and nothing that it stands for is read here. */
+        /* Relaxed: only the number itself matters; nothing that it announces is read here. */
         out[i] = __atomic_load_n(&a->board->workers[i].catalog_version, __ATOMIC_RELAXED);
     }
 }

@@ -5,18 +5,18 @@
 
 #include "acceptor/packed.h"
 
-/* What is told in one turn, at most; a message that is larger is one. */
+/* The most that is told in one turn; a larger message is told alone. */
 enum { TOLD_MESSAGES = 256, TOLD_BYTES = 256 << 10 };
 
-/* Behind it stand the topic's name and the body. */
+/* A copy of a publish, followed by the topic's name and the body. */
 struct bridge_copy {
-    struct bridge_copy *next; /* of those that are to be told */
-    uint32_t bytes;           /* with all that stands behind it */
-    uint32_t at;              /* of the body, that has been told */
+    struct bridge_copy *next; /* in the list of those to be told */
+    uint32_t bytes;           /* counting all that follows the struct */
+    uint32_t at;              /* how much of the body has been told */
     uint32_t name_bytes;
     uint16_t flags;
     uint8_t kind;
-    bool asked; /* Python, to open it */
+    bool asked; /* Python has been asked to decompress it */
     uint64_t id;
 };
 
@@ -42,7 +42,7 @@ void bridge_look(struct acceptor *a) {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-/* Into room for it; returns where the body goes. */
+/* Begins a copy in `room`. Returns where the body goes. */
 static uint8_t *begin_copy(uint8_t *room, size_t bytes, const struct binding *to, const struct message *request) {
     const struct bridge_copy copy = {.bytes = (uint32_t)bytes,
                                      .at = (request->flags & MSG_IDEMPOTENT) != 0 && request->kind != MSG_PUBLISH
@@ -92,7 +92,7 @@ static void tell(struct acceptor *a, const struct published *message) {
             codecs[p - 1]->topic_published(a, codec_state(a, p), message);
 }
 
-/* Each of the messages that lie in one. What is missing is not told. */
+/* Tells each message of an opened batch. Missing ones are left out. */
 static void tell_packed(struct acceptor *a, struct published message, const struct codec *codec, bool is_batch,
                         struct codec_bytes rest) {
     struct codec_bytes one = rest;
@@ -106,7 +106,8 @@ static void tell_packed(struct acceptor *a, struct published message, const stru
     }
 }
 
-/* Headers first, if there are any. `opened`: what Python made of it; NULL: it has not been asked. False: it has to be. */
+/* Tells one message, whose body begins with its headers, if any. `opened`: what Python decompressed; NULL: it has not
+ * been asked. False: Python has to be asked first. */
 static bool tell_one(struct acceptor *a, struct published message, const struct bridge_copy *copy, const uint8_t *body,
                      size_t bytes, const struct codec_bytes *opened) {
     struct headers head = {.bytes = 0};
@@ -141,7 +142,7 @@ static bool tell_one(struct acceptor *a, struct published message, const struct 
     return true;
 }
 
-/* The next message; how many bytes it had. What is left of a body that is none is passed over. */
+/* Tells the next message of a copy. Returns how many bytes it took; the rest of a malformed body is skipped. */
 static size_t tell_next(struct acceptor *a, struct bridge_copy *copy, const uint8_t *body, size_t body_bytes) {
     const uint8_t *name = (const uint8_t *)(copy + 1), *at = body + copy->at;
     struct published message = {.topic = name, .topic_bytes = copy->name_bytes};

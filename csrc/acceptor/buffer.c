@@ -13,7 +13,7 @@ struct piece {
     struct piece *next;
 };
 
-/* The sizes of the pools' pieces, and how many free ones each keeps. */
+/* The pools: the size of their pieces, and how many free ones each keeps. */
 static const struct {
     size_t bytes;
     uint32_t most;
@@ -23,7 +23,7 @@ static const struct {
                         {LARGE_BLOCK_BYTES, KEEP_LARGE_BLOCKS},
                         {OUTPUT_BLOCK_BYTES, KEEP_OUTPUT_BLOCKS}};
 
-/* PIECE_SIZES: of none. */
+/* The pool for so many bytes; PIECE_SIZES: none is large enough. */
 static uint32_t size_of(size_t bytes) {
     uint32_t size = 0;
     while (size < PIECE_SIZES && bytes > SIZES[size].bytes) size++;
@@ -36,7 +36,8 @@ size_t bytes_room(size_t bytes) {
     return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* Its pages are the kernel's again as soon as it is given back, which the heap's are not. */
+/* Whether it gets a mapping of its own, whose pages return to the kernel as soon as it is given back; the heap's do
+ * not. */
 static bool is_mapped(size_t room) {
     return room >= MAPPED_BYTES;
 }
@@ -131,7 +132,7 @@ void buffer_consume(struct blocks *blocks, struct buffer *buffer, size_t bytes) 
     if (buffer->begin == buffer->end && buffer->bytes != NULL) buffer_release(blocks, buffer);
 }
 
-/* A mapped buffer that becomes larger: pages move, not bytes. */
+/* Enlarges a mapped buffer: pages move, not bytes. */
 static uint8_t *remap(struct blocks *blocks, const struct buffer *buffer, size_t capacity) {
     void *at = mremap(buffer->bytes, buffer->capacity, capacity, MREMAP_MAYMOVE);
     if (at == MAP_FAILED) return NULL;
@@ -139,7 +140,8 @@ static uint8_t *remap(struct blocks *blocks, const struct buffer *buffer, size_t
     return at;
 }
 
-/* Moving is cheaper than growing, but only once a good part has been consumed: so that each byte moves once or so. */
+/* Moving the contents to the front is cheaper than growing, but only once a good part has been consumed: then each byte
+ * moves about once. */
 static bool may_move(const struct buffer *buffer, size_t bytes) {
     size_t kept = buffer_bytes(buffer);
     return kept + bytes <= buffer->capacity && kept <= buffer->begin;

@@ -3,10 +3,10 @@
  *   socket -> (filter) -> `packed` -> compression_go_on -> `in` -> the codec
  *   socket <- (filter) <-  `wire`  <- compression_pass <- `out` <- the codec
  *
- * A few bytes may stand for very much, so it is taken apart in pieces: a block when the codec has done with the one before,
- * and so many of all connections in a turn; the codec is given so much of them in a turn as one that sends as fast as it
- * can is received of. As long as there is something left to take apart nothing is received. What is no stream, or
- * damaged, ends the connection.
+ * A few bytes may stand for very much, so it is taken apart in pieces: a block when the codec has done with the one
+ * before, and so many of all connections in a turn; the codec is given so much of them in a turn as one that sends as
+ * fast as it can is received of. As long as there is something left to take apart nothing is received. What is no
+ * stream, or damaged, ends the connection.
  */
 #include "acceptor/engine.h"
 
@@ -19,7 +19,7 @@ _Static_assert(COMPRESSED_AHEAD_BYTES >= S2_MAX_ENCODED, "what leaves at once is
 
 /* --- what comes --------------------------------------------------------------------------------------------------- */
 
-/* Gives the codec what there is, until it has seen all of it. False: that is not now. */
+/* Lets the codec parse all decompressed input. False: some is left that it cannot take now. */
 static bool parse_on(struct acceptor *a, struct connection *c, size_t *given) {
     struct compression *k = c->framing->compression;
     size_t bytes;
@@ -59,7 +59,7 @@ static bool open_block(struct acceptor *a, struct connection *c) {
     return true;
 }
 
-/* The next of what has come. False: there is no more, or not now. */
+/* Decompresses the next chunk. False: there is none, or it has to wait. */
 static bool take_chunk(struct acceptor *a, struct connection *c) {
     struct compression *k = c->framing->compression;
     size_t taken, bytes = buffer_bytes(&k->packed);
@@ -81,14 +81,14 @@ void compression_go_on(struct acceptor *a, struct connection *c) {
     k->more = true;
     while (parse_on(a, c, &given) && take_chunk(a, c)) continue;
     if (c->closed) return;
-    /* Whoever ends it wants no more of it. */
+    /* A connection that is ending needs no more input. */
     if (c->closing) k->more = false;
     if (k->more && c->stall == STALL_NONE && !a->quiet) socket_schedule(a, c);
 }
 
 /* --- what goes ---------------------------------------------------------------------------------------------------- */
 
-/* What waits, in one piece whatever stretches it lies in. */
+/* Returns waiting output in one piece, whatever stretches it lies in. */
 static const uint8_t *gather(struct acceptor *a, struct connection *c, size_t bytes, uint8_t *room) {
     for (size_t at = 0, piece; at < bytes; at += piece) {
         const uint8_t *front = output_front(&c->out, &piece);
@@ -99,7 +99,7 @@ static const uint8_t *gather(struct acceptor *a, struct connection *c, size_t by
     return room;
 }
 
-/* What a byte costs, beside one of S2_FAST: from some 2 GB/s down to less than 0.1. */
+/* What compressing a byte costs at each level, relative to S2_FAST: from about 2 GB/s down to less than 0.1. */
 static const size_t LEVEL_COSTS[] = {[S2_NONE] = 1, [S2_FAST] = 1, [S2_BETTER] = 2, [S2_BEST] = 20};
 
 static void put_waiting(struct acceptor *a, struct connection *c) {
@@ -148,7 +148,7 @@ bool compression_waits(const struct acceptor *a, const struct connection *c) {
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-/* What was said before leaves as it is, and what has come behind the command that Python has is compressed. */
+/* Earlier output leaves as it is; input behind the command that Python has is taken as compressed. */
 static bool begin(struct acceptor *a, struct connection *c) {
     struct framing *f = calloc(1, sizeof *f);
     struct compression *k = calloc(1, sizeof *k);

@@ -81,7 +81,7 @@ void acceptor_filter(struct acceptor *a, uint32_t conn) {
         engine_oom(a, c);
         return;
     }
-    /* What was said before is sent as it is. */
+    /* Earlier output is sent as it is. */
     f->wire = c->out;
     c->out = (struct output){0};
     c->filter = f;
@@ -91,12 +91,12 @@ void acceptor_filter(struct acceptor *a, uint32_t conn) {
         buffer_consume(&a->blocks, &c->in, bytes);
     }
     socket_dirty(a, c);
-    /* What is received was not wanted while Python had the command; now it is. */
+    /* Input was not wanted while Python had the command; now it is. */
     socket_schedule(a, c);
     wake_self(a);
 }
 
-/* What Python gives is copied to where there is room for it; false, and the connection is closed, when there is none. */
+/* Copies bytes from Python to `buffer`. False when memory is short; the connection is closed then. */
 static bool copied(struct acceptor *a, struct connection *c, uint8_t *room, const void *bytes, size_t bytes_count) {
     if (room == NULL)
         engine_oom(a, c);

@@ -3,9 +3,9 @@
  *   socket -> (filter) -> framing_received -> `in`  -> the codec
  *   socket <- (filter) <-      `wire`      <- framing_pass <- `out` <- the codec
  *
- * What comes is taken apart where it was received. What goes is put into frames as it leaves: what waits is in `out`, where
- * large payloads are shared, and little is in `wire`. Pings are answered here; nobody else hears of control frames. Where
- * messages are compressed Python has the frames of both directions, and here is only how it ends.
+ * What comes is taken apart where it was received. What goes is put into frames as it leaves: what waits is in `out`,
+ * where large payloads are shared, and little is in `wire`. Pings are answered here; nobody else hears of control
+ * frames. Where messages are compressed Python has the frames of both directions, and here is only how it ends.
  */
 #include "acceptor/engine.h"
 
@@ -14,7 +14,7 @@
 
 enum { FRAMES_AHEAD_BYTES = 64 << 10 };
 
-/* A whole frame behind what is in `wire`; if memory is short the connection is closed. */
+/* Appends a whole frame to `wire`. Closes the connection when memory is short. */
 static void put_frame(struct acceptor *a, struct connection *c, uint8_t first, const uint8_t *payload, size_t bytes) {
     struct output *wire = &c->framing->wire;
     uint8_t *room = output_room(&a->blocks, wire, WEBSOCKET_HEAD_BYTES + bytes);
@@ -35,7 +35,7 @@ static void hear_control(struct acceptor *a, struct connection *c) {
     put_frame(a, c, WEBSOCKET_FINAL | WEBSOCKET_PONG, ws->control, ws->control_bytes);
     if (c->closed) return;
     socket_dirty(a, c);
-    /* Who only pings and never reads is not read either. */
+    /* A client that only pings and never reads is not read from either. */
     if (c->stall == STALL_NONE) (void)may_go_on(a, c);
 }
 
@@ -57,7 +57,7 @@ size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data,
 
 /* --- what goes ---------------------------------------------------------------------------------------------------- */
 
-/* One frame of what waits, in one piece whatever stretches it lies in. */
+/* Puts waiting output into one frame, whatever stretches it lies in. */
 static void put_waiting(struct acceptor *a, struct connection *c) {
     struct framing *f = c->framing;
     size_t bytes = output_bytes(&c->out);
@@ -129,7 +129,7 @@ bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, u
     f->by_python = (flags & WEBSOCKET_BY_PYTHON) != 0;
     c->framing = f;
     if ((flags & WEBSOCKET_BY_FILTER) != 0) return true;
-    /* What was said to it as a filtered connection leaves before any frame. */
+    /* Output from before, when it was a filtered connection, leaves ahead of any frame. */
     f->wire = c->filter->wire;
     free(c->filter);
     c->filter = NULL;

@@ -1,10 +1,10 @@
-/* Requests of no client's, and an acceptor whose process waits in a loop of its own. */
+/* Requests that no client made, and an acceptor in a process with an event loop of its own. */
 #include <errno.h>
 #include <sys/eventfd.h>
 
 #include "acceptor/turn.h"
 
-/* It has no input and no output: nothing is asked of its codec. */
+/* Such a connection has no input and no output, so its codec is never called. */
 const struct codec local_codec = {.name = ""};
 
 uint32_t acceptor_local(struct acceptor *a) {
@@ -36,7 +36,7 @@ int acceptor_poll(struct acceptor *a) {
     return (int)a->upcall_count;
 }
 
-/* The counter of an eventfd that is never read is full after 2^64 - 1 pokes: not in this world. */
+/* The counter of an eventfd that is never read would be full after 2^64 - 1 pokes, which never happens. */
 static void write_poke(const struct acceptor *a) {
     (void)eventfd_write(a->poke_fd, 1);
 }
@@ -48,7 +48,7 @@ void wake_self(struct acceptor *a) {
 }
 
 void acceptor_poke(struct acceptor *a) {
-    /* Release: what was done before is seen by whoever takes the upcall. */
+    /* Release: the thread that takes the upcall sees everything done before. */
     atomic_store_explicit(&a->poked, 1, memory_order_release);
     write_poke(a);
 }

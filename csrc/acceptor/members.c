@@ -2,7 +2,7 @@
 
 #include "base/siphash.h"
 
-/* All acceptors must find the same place: no secret key. Names are the operator's. */
+/* No secret key, because all acceptors must find the same place. The names are chosen by the operator. */
 static uint64_t hash_of(const void *name, size_t bytes) {
     uint64_t hash = siphash((struct siphash_key){{1, 2}}, name, bytes);
     return hash != 0 ? hash : 1;
@@ -13,7 +13,7 @@ uint32_t members_place(struct acceptor *a, const void *name, size_t bytes) {
     for (uint32_t i = 0; i < BOARD_MEMBERSHIPS; i++) {
         uint32_t place = (uint32_t)(hash + i) % BOARD_MEMBERSHIPS;
         uint64_t there = 0;
-        /* Relaxed: what is counted is elsewhere, and a place is never another's again. */
+        /* Relaxed: the counts lie elsewhere, and a place never changes its owner. */
         bool taken = atomic_compare_exchange_strong_explicit(&a->board->memberships[place], &there, hash,
                                                              memory_order_relaxed, memory_order_relaxed);
         if (taken || there == hash) return place;
@@ -21,7 +21,8 @@ uint32_t members_place(struct acceptor *a, const void *name, size_t bytes) {
     return BOARD_MEMBERSHIPS;
 }
 
-/* Sequentially consistent, as is the addition before it: of two who come at one moment one at least sees the other. */
+/* Sequentially consistent, like the addition before it: of two that come at the same moment at least one sees the
+ * other. */
 static uint64_t members_of(const struct acceptor *a, uint32_t place) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++)

@@ -39,9 +39,9 @@ void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct mes
         channel_sent(channel);
         return;
     }
-    /* Too large for a record, or no room now. */
+    /* The message is too large for a record, or the ring has no room now. */
     uint8_t *body = bytes_take(&a->blocks, bytes);
-    if (body == NULL) abort(); /* without memory there is no way on: the supervisor starts another acceptor */
+    if (body == NULL) abort(); /* without memory the process cannot go on; the supervisor starts another acceptor */
     gather(body, parts, count);
     channel_send(channel, &head, body, bytes);
     bytes_give(&a->blocks, body, bytes);
@@ -88,7 +88,7 @@ void mesh_look(struct acceptor *a) {
 
 /* --- receiving ---------------------------------------------------------------------------------------------------- */
 
-/* What it has published may be for many; half of a turn is for those who publish here. */
+/* Messages from another acceptor may be for many recipients; half of a turn is left to publishers here. */
 static bool has_heard_enough(const struct acceptor *a, uint32_t limit) {
     return limit != UINT32_MAX && a->handed >= HANDED_PER_TURN / 2;
 }
@@ -105,7 +105,7 @@ static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     return any;
 }
 
-/* What was handed out before has not been sent yet: then those here and others take turns. */
+/* Earlier messages have not all been sent yet: then publishers here and other acceptors take turns. */
 static bool must_wait(const struct acceptor *a) {
     return a->handed >= (a->others_next ? HANDED_PER_TURN : HANDED_PER_TURN / 2);
 }
@@ -139,7 +139,7 @@ bool mesh_hear(struct acceptor *a) {
 bool mesh_may_sleep(struct acceptor *a) {
     for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
         if (channel_may_sleep(link_of(a, first_of(rest))->channel)) continue;
-        /* Those before it have said that we sleep. */
+        /* Takes back the announcement from those that have been told already. */
         for (uint64_t before = there(a); before != rest; before &= before - 1)
             channel_awake(link_of(a, first_of(before))->channel);
         return false;
@@ -173,9 +173,9 @@ int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int
 void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
     if (other >= BOARD_MAX_ACCEPTORS || link_of(a, other)->channel == NULL) return;
     struct mesh_link *link = link_of(a, other);
-    /* What it sent before it died counts. */
+    /* Messages that it sent before it died count. */
     do hear(a, other, UINT32_MAX);
-    while (!channel_drained(link->channel)); /* one that is large is put together in pieces */
+    while (!channel_drained(link->channel)); /* a large message is assembled over several calls */
     channel_close(link->channel);
     link->channel = NULL;
     link->backlogged = false;

@@ -1,4 +1,4 @@
-/* A connection that goes to another process, or comes from one: its socket, and what has come of its input. Python passes
+/* A connection that moves to another process, or comes from one: its socket and its unused input. Python passes
  * them on (ringbuf/handover.py); nothing of it is ended or lost on the way. */
 #include <string.h>
 #include <sys/epoll.h>
@@ -16,7 +16,7 @@ int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **byt
 void acceptor_forget(struct acceptor *a, uint32_t conn) {
     struct connection *c = connection_find(a, conn);
     if (c == NULL || c->fd < 0) return;
-    /* Not left to close: the set holds what the descriptor refers to, which is open elsewhere. */
+    /* close() would not remove it: the epoll set holds the open file, which another process still has. */
     if (!c->detached) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->stall = STALL_NONE;
     socket_close(a, c);
@@ -46,7 +46,7 @@ size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most)
     if (bytes == 0) return 0;
     memcpy(room, buffer_front(&c->in), bytes);
     buffer_consume(&a->blocks, &c->in, bytes);
-    /* There may be room for more of a filtered one. */
+    /* A filtered connection may now have room for more input. */
     socket_schedule(a, c);
     wake_self(a);
     return bytes;

@@ -8,12 +8,12 @@
 
 #include "acceptor/bounds.h"
 
-/* Its bytes are its own, somebody's who shares them, or stand right behind it. */
+/* A piece of output. Its bytes are in a buffer of its own, in shared bytes, or right behind the struct. */
 struct stretch {
     struct stretch *next;
     struct buffer buffer;
     struct shared_bytes *shared; /* NULL: not */
-    void *allocated;             /* what they lie in, of the heap; NULL: not */
+    void *allocated;             /* heap memory in which the bytes lie; NULL: none */
 };
 
 #define STRETCH_INLINE_BYTES (CELL_BYTES - sizeof(struct stretch))
@@ -66,7 +66,7 @@ static void chain(struct output *output, struct stretch *stretch) {
     output->chained += buffer_bytes(&stretch->buffer);
 }
 
-/* What was written becomes a stretch. A few bytes are copied, so that their block can be written to again. */
+/* Turns `last` into a stretch. A few bytes are copied instead, so that the block can be written to again. */
 static bool seal(struct blocks *blocks, struct output *output) {
     struct buffer *last = &output->last;
     size_t bytes = buffer_bytes(last);
@@ -87,7 +87,7 @@ static bool seal(struct blocks *blocks, struct output *output) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
-/* Where much waits already, the next block is larger: less of it is left empty. */
+/* Where much output waits already the next block is larger, because less of it will be left empty. */
 static bool begin_block(struct blocks *blocks, struct output *output, size_t bytes) {
     struct buffer *last = &output->last;
     size_t least = output->first == NULL ? BLOCK_BYTES : OUTPUT_BLOCK_BYTES;
@@ -101,7 +101,7 @@ static bool begin_block(struct blocks *blocks, struct output *output, size_t byt
 
 uint8_t *output_grow(struct blocks *blocks, struct output *output, size_t bytes) {
     struct buffer *last = &output->last;
-    bool begins = last->bytes == NULL && output->first == NULL; /* as a rule: a turn's replies fit a block */
+    bool begins = last->bytes == NULL && output->first == NULL; /* the usual case: a turn's replies fit a block */
     if (begins) return begin_block(blocks, output, bytes) ? last->bytes : NULL;
     if (buffer_growth(last, bytes) == 0) return buffer_grow(blocks, last, bytes);
     if (!seal(blocks, output)) return NULL;
@@ -132,7 +132,7 @@ bool output_take(struct blocks *blocks, struct output *output, void *allocated, 
     return true;
 }
 
-/* Of what was allocated elsewhere the whole pages that have been passed now. */
+/* Gives back whole pages of memory allocated elsewhere that have just been sent. */
 static void forget_pages(const struct buffer *buffer, size_t passed) {
     const uintptr_t page = PAGE_BYTES;
     uintptr_t begin = ((uintptr_t)buffer->bytes + page - 1) & ~(page - 1);
@@ -182,7 +182,7 @@ void output_consume(struct blocks *blocks, struct output *output, size_t bytes) 
         output->first = first->next;
         stretch_free(blocks, first);
     }
-    /* With the last stretch, what is written to goes too if nothing is in it. */
+    /* With the last stretch, an empty `last` is released as well. */
     if (bytes > 0 || (output->first == NULL && buffer_bytes(&output->last) == 0 && output->last.bytes != NULL))
         buffer_consume(blocks, &output->last, bytes);
 }

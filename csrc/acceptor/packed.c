@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a worker said, taken apart. */
+/* A worker's message with a batch, taken apart. */
 struct packed {
     struct packed_run run;
     struct headers headers;
@@ -35,7 +35,7 @@ const struct codec *packed_codec(uint32_t tag, uint32_t *protocol) {
 
 /* --- said on --------------------------------------------------------------------------------------------------------- */
 
-/* Room for a message with so large a body; NULL: there is none. */
+/* Room for a message with a body of that size; NULL when memory is short. */
 static struct message *room_for(struct acceptor *a, size_t body_bytes) {
     struct packed_kept *kept = &a->packed;
     const size_t bytes = sizeof *kept->said + body_bytes;
@@ -63,13 +63,14 @@ static void say(struct acceptor *a, uint32_t worker, const struct message *like,
     peer_said(a, worker, one);
 }
 
-/* A worker has counted more for a consumer than is on its way to it. */
+/* Reports as SENT the difference between what the worker counted for a consumer and what is on its way to it. */
 static void give_back(struct acceptor *a, uint32_t worker, const struct message *message, uint64_t bytes) {
     struct message sent = {.kind = MSG_SENT, .conn = message->conn, .consumer = message->consumer, .sent_bytes = bytes};
     if (message->kind == MSG_DELIVER && bytes > 0) peer_send(a, worker, &sent, NULL);
 }
 
-/* `rest` is what they lie in. What is missing there is empty: a batch that is not what it says it is. */
+/* Passes on the messages of the batch in `rest`. If some are missing, because the batch is not what it claims, they are
+ * empty. */
 static void say_all(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
                     const struct codec *codec, struct codec_bytes rest) {
     uint64_t bytes = 0;
@@ -84,7 +85,7 @@ static void say_all(struct acceptor *a, uint32_t worker, const struct message *m
     if (bytes < p->headers.packed_bytes) give_back(a, worker, message, p->headers.packed_bytes - bytes);
 }
 
-/* As it is, but once. */
+/* Passes on the batch unopened, as a single message. */
 static void say_closed(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p) {
     for (uint32_t i = 0; i < p->run.count; i++) {
         bool first = p->run.first + i == 0;
@@ -107,7 +108,7 @@ static void say_opened(struct acceptor *a, uint32_t worker, const struct message
 
 /* --- what Python opens ----------------------------------------------------------------------------------------------- */
 
-/* Something that was said, and waits. */
+/* A worker's message that waits for Python. */
 struct packed_waiting {
     struct packed_waiting *next;
     uint64_t id;

@@ -1,5 +1,6 @@
-/* PUBLISHes of a connection that follow each other, to one topic and with the same attributes: one message of the ring (PUBLISH_EACH)
- * to which they are added as long as nobody can have seen it. Each has its slot and its answer as if it had come by itself.
+/* Consecutive PUBLISHes of a connection to one topic, with the same attributes, travel as one ring message
+ * (PUBLISH_EACH) to which they are added as long as nobody can have seen it. Each has its slot and its answer as if it
+ * had come by itself.
  *
  * It is the channel that knows whether it was sent last, and nobody has seen it; a link keeps nothing but its place.
  */
@@ -7,7 +8,8 @@
 
 #include "acceptor/engine.h"
 
-/* What travels for itself says something else of itself, or is large; or is delayed: each is a delivery of each channel then, at once. */
+/* What travels for itself says something else of itself, or is large; or is delayed: each is a delivery of each channel
+ * then, at once. */
 static bool is_plain(const struct message *m) {
     return (m->flags & ~MSG_DURABLE) == 0 && m->body_bytes <= EACH_BODY_BYTES && m->delay_ns == 0;
 }
@@ -38,7 +40,8 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     return (uint8_t *)(first + 1);
 }
 
-/* Where the compiler knows that bytes are few it writes `rep movs`, which takes longer to begin than these take to be copied. */
+/* Where the compiler knows that the length is small it emits `rep movs`, which takes longer to start than this copy
+ * takes in all. */
 static void copy_body(uint8_t *to, const void *body, size_t bytes) {
     __asm__("" : "+r"(bytes));
     memcpy(to, body, bytes);

@@ -1,6 +1,6 @@
-/* Requests of a connection that follow each other, of whatever kinds, as long as none of them has a body: one message of the ring
- * (REQUEST_EACH) to which they are added as long as nobody can have seen it. The first travels for itself, since as often as not there
- * is no second; that begins the message.
+/* Requests of a connection that follow each other, of whatever kinds, as long as none of them has a body: one message
+ * of the ring (REQUEST_EACH) to which they are added as long as nobody can have seen it. The first travels for itself,
+ * since as often as not there is no second; that begins the message.
  *
  * As with PUBLISHes (publishes.c), it is the channel that knows whether something was sent last and nobody has seen it.
  */
@@ -9,7 +9,7 @@
 enum { ROOM_BYTES = REQUESTS_AT_ONCE * sizeof(struct request_each) };
 _Static_assert(REQUESTS_MOST % REQUESTS_AT_ONCE == 0, "the last room is whole");
 
-/* Behind what was sent last, if that is a message to add to. */
+/* Room behind the message sent last, if that can grow. */
 static struct request_each *room_behind(struct worker_link *link) {
     struct message *message = link->requests.message;
     if (message == NULL || message->several == REQUESTS_MOST) return NULL;

@@ -1,9 +1,9 @@
 /* How much memory all connections together may hold: what has come of commands that are not complete, replies that have
  * not left, and replies whose turn has not come.
  *
- * At the limit a connection that needs more than a block for what it has begun to send waits until there is room; nothing
- * is received from it. One at a time may go beyond the limit, the one that has waited longest, so that what was begun
- * comes to an end even if all room is taken by halves of commands. Small commands need no room and go on.
+ * At the limit a connection that needs more than a block for what it has begun to send waits until there is room;
+ * nothing is received from it. One at a time may go beyond the limit, the one that has waited longest, so that what was
+ * begun comes to an end even if all room is taken by halves of commands. Small commands need no room and go on.
  *
  * Whoever holds much, is not waiting for us, and moves next to nothing for some seconds is told and closed: only while
  * others wait.
@@ -28,7 +28,8 @@ size_t room_receive_bytes(const struct acceptor *a) {
     return is_short(a) ? SHORT_RECEIVE_BYTES : RECEIVE_BYTES;
 }
 
-/* Falls from `most` at the limit to a block at one and a half times as much: those that hold the most go first. */
+/* Falls from `most` at the limit to a block at one and a half times the limit: connections that hold the most are
+ * closed first. */
 size_t room_pending_bytes(const struct acceptor *a, size_t most) {
     if (!is_short(a)) return most;
     size_t spare = a->max_buffered_bytes / 2, over = a->blocks.taken_bytes - a->max_buffered_bytes;
@@ -37,7 +38,7 @@ size_t room_pending_bytes(const struct acceptor *a, size_t most) {
     return now > BLOCK_BYTES ? now : BLOCK_BYTES;
 }
 
-/* Of its input, where there is most of it. */
+/* The capacity of the connection's input buffer, where most of its input is. */
 static size_t in_capacity(const struct connection *c) {
     const struct compression *k = compression_of(c);
     return k != NULL && k->packed.capacity > c->in.capacity ? k->packed.capacity : c->in.capacity;
@@ -59,13 +60,13 @@ bool room_for_input(struct acceptor *a, struct connection *c, const struct buffe
     return stalled_by(a, c, STALL_ROOM, WAITS_ROOM);
 }
 
-/* The one that may go beyond the limit has done with what it needed that for. */
+/* Whether the connection that may exceed the limit no longer needs to. */
 static bool is_settled(const struct acceptor *a) {
     const struct connection *c = a->overdraft != 0 ? connection_find(a, a->overdraft) : NULL;
     return c == NULL || c->closing || in_capacity(c) <= BLOCK_BYTES;
 }
 
-/* Who has waited longest goes on: one whatever it needs, others as far as there is room. */
+/* Wakes connections that wait for room, longest first: one whatever it needs, others as far as there is room. */
 static void let_go_on(struct acceptor *a) {
     struct connection_list *list = &a->roomless;
     size_t promised = 0, gone = 0;
@@ -84,7 +85,7 @@ static void let_go_on(struct acceptor *a) {
     memmove(list->items, list->items + gone, list->count * sizeof *list->items);
 }
 
-/* It is not waiting for us: its input would be taken if there were any, or its output would leave. */
+/* Whether the client is the one to act: input would be taken if it came, or output would leave if it were read. */
 static bool is_idling(const struct connection *c) {
     if (connection_takes_nothing(c)) return true;
     return c->stall == STALL_NONE && in_capacity(c) > BLOCK_BYTES;
@@ -106,7 +107,7 @@ static void cut_off(struct acceptor *a, struct connection *c) {
     socket_dirty(a, c);
 }
 
-/* `begins`: there was none for long, and how it was then does not count. */
+/* `begins`: there has been no sweep for long, so the figures of the last one do not count. */
 static void sweep(struct acceptor *a, bool begins) {
     for (uint32_t i = 0; i < a->highest_index; i++) {
         struct connection *c = a->table[i];

@@ -28,7 +28,7 @@ static uint32_t number_for(struct acceptor *a, uint32_t index) {
     return generation << INDEX_BITS | index;
 }
 
-/* With the number that the next connection gets, but not in the table yet. */
+/* Makes a connection with the next free number, not yet in the table. */
 static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol, const struct codec *codec) {
     if (a->free_count == 0) {
         errno = EMFILE;
@@ -54,7 +54,8 @@ struct connection *socket_open_local(struct acceptor *a) {
     return c;
 }
 
-/* Of each: who came before there was anybody to accept him has inherited nothing. A socket that is not TCP has no use for them. */
+/* Set for each connection, because those that came before the listener had these options did not inherit them. Other
+ * sockets than TCP ignore them. */
 static void set_tcp_options(int fd) {
     int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -83,7 +84,7 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
     return c;
 }
 
-/* Callers may still look at it. */
+/* It is freed later, because callers may still look at it. */
 static void list_closed(struct acceptor *a, struct connection *c) {
     c->listed = true;
     c->next_closed = a->closed;
@@ -110,7 +111,7 @@ void socket_close(struct acceptor *a, struct connection *c) {
     a->table[index] = NULL;
     a->free_indexes[(a->free_head + a->free_count++) % MAX_CONNECTIONS] = index;
     if (c->fd >= 0) {
-        close(c->fd); /* which takes it out of the epoll set too */
+        close(c->fd); /* this also removes it from the epoll set */
         board_add(&a->count->connections, (uint64_t)-1);
         a->connections--;
     }
@@ -141,7 +142,7 @@ void engine_oom(struct acceptor *a, struct connection *c) {
 
 /* --- epoll -------------------------------------------------------------------------------------------------------- */
 
-/* Registers what the connection wants to hear of, if that has changed. */
+/* Registers the events that the connection wants, if they have changed. */
 static void listen_for(struct acceptor *a, struct connection *c) {
     if (c->closed || c->detached) return;
     uint32_t events = 0;
@@ -157,7 +158,7 @@ static void listen_for(struct acceptor *a, struct connection *c) {
     c->events = events;
 }
 
-/* A hung-up socket is reported whatever is asked for: it has to leave the set as long as it is not read. */
+/* epoll always reports a hung-up socket, so it has to leave the set while it is not read. */
 static void detach(struct acceptor *a, struct connection *c) {
     if (epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL) != 0) {
         socket_close(a, c);
@@ -172,32 +173,33 @@ static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
 }
 
-/* There is something to do with what has been received. */
+/* Whether received input can be worked on. */
 static bool is_behind(const struct connection *c) {
     const struct compression *k = compression_of(c);
     return k != NULL && k->more;
 }
 
-/* May Python have more of a filtered connection's bytes? What its command is waiting for (a handshake) may be there. */
+/* Whether Python may have more input of a filtered connection. Its command may be waiting for just that (a handshake).
+ * */
 static bool takes_pieces(const struct acceptor *a, const struct connection *c) {
     if (c->closing || a->quiet || c->filter->input || is_behind(c)) return false;
     return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
 }
 
-/* May more be received? */
+/* Whether more may be received. */
 static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
     return c->filter == NULL ? takes_input(a, c) && !is_behind(c) : takes_pieces(a, c) && !c->filter->more;
 }
 
-/* Everything is said and has left. */
+/* Whether all output has been written and has left. */
 static bool is_done(const struct connection *c) {
     return c->closing && (c->slot_count == 0 || c->muted) && connection_unsent(c) == 0;
 }
 
-/* Ends a connection that will say no more and has been told everything. */
+/* Closes a connection that sends nothing more and has been sent everything. */
 static void finish_if_done(struct acceptor *a, struct connection *c) {
     if (c->closed || !c->eof || is_behind(c) || (c->filter != NULL && (c->filter->input || c->filter->more))) return;
-    /* What Python has fed is to be looked at first, which comes back here. */
+    /* Input fed by Python is parsed first; that comes back here. */
     if (c->runnable) return;
     if (c->filter != NULL && c->stall == STALL_PYTHON) {
         filter_ended(a, c);
@@ -232,7 +234,7 @@ static void parse_kept(struct acceptor *a, struct connection *c) {
     size_t used = c->codec->parse(a, c, front, bytes);
     c->parsing = false;
     if (c->in_lent) {
-        /* It is there until the requests of this turn leave. */
+        /* The lent buffer stays readable until the requests of this turn leave. */
         c->in_lent = false;
         c->in = (struct buffer){0};
         if (!c->closed && used < bytes) keep_input(a, c, front + used, bytes - used);
@@ -275,7 +277,7 @@ void socket_ended(struct acceptor *a, struct connection *c) {
     socket_schedule(a, c);
 }
 
-/* Whether to go on with what was received; -1 with EAGAIN is no news. */
+/* Whether recv() brought input to work on; -1 with EAGAIN brought nothing. */
 static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
     if (n > 0) return true;
     if (n == 0) {
@@ -288,7 +290,7 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
     return false;
 }
 
-/* Behind the few bytes that were left of the last time. */
+/* Receives into the scratch buffer, behind the few bytes left over from last time. */
 static void receive_to_scratch(struct acceptor *a, struct connection *c) {
     size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
     assert(kept <= MAX_MOVED_BYTES);
@@ -327,7 +329,7 @@ static void receive_more(struct acceptor *a, struct connection *c) {
     parse_kept(a, c);
 }
 
-/* What is compressed is received where it is taken apart. */
+/* Compressed input is received into the buffer it is decompressed from. */
 static void receive_packed(struct acceptor *a, struct connection *c) {
     struct buffer *packed = &compression_of(c)->packed;
     size_t most = room_receive_bytes(a);
@@ -344,7 +346,7 @@ static void receive_packed(struct acceptor *a, struct connection *c) {
     compression_go_on(a, c);
 }
 
-/* Of a filtered connection there must be room for what its bytes turn out to be. */
+/* For a filtered connection there must be room for what its input becomes. */
 static bool has_room(struct acceptor *a, struct connection *c) {
     const struct compression *k = compression_of(c);
     const struct buffer *in = k != NULL ? &k->packed : &c->in;
@@ -362,8 +364,8 @@ static void receive_once(struct acceptor *a, struct connection *c) {
         receive_more(a, c);
 }
 
-/* Where few others have anything to say, a codec whose commands cost little may have more at once, so that its output leaves
- * in larger pieces; as long as that is not more than a cache holds. */
+/* Where few others have anything to say, a codec whose commands cost little may have more at once, so that its output
+ * leaves in larger pieces; as long as that is not more than a cache holds. */
 static void receive(struct acceptor *a, struct connection *c) {
     uint32_t most = a->events_taken <= FEW_EVENTS ? c->codec->receives : 0;
     size_t taken = a->blocks.taken_bytes;
@@ -416,7 +418,7 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
     if (dead || (events & EPOLLRDHUP) != 0) hung_up(a, c);
     if (c->closed) return;
     if (dead && (c->eof || c->closing)) {
-        /* Nobody is there to take what is left to send. */
+        /* Nobody is left to take the output. */
         socket_close(a, c);
         return;
     }
@@ -438,7 +440,7 @@ static struct output *leaving_of(struct connection *c) {
     return c->framing == NULL ? &c->out : &c->framing->wire;
 }
 
-/* EPOLLOUT is asked for when the socket takes no more. */
+/* Output was sent. EPOLLOUT is asked for when the socket takes no more. */
 static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
         socket_close(a, c);
@@ -454,7 +456,7 @@ static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize
     c->choked = output_bytes(leaving) > 0;
     c->capped = c->choked && n > 0 && (size_t)n == offered;
     if (c->detached && c->choked) {
-        socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
+        socket_close(a, c); /* it has hung up and takes no output: epoll would not report when it does */
         return;
     }
     if (n > 0 && c->codec->sent != NULL) c->codec->sent(a, c);

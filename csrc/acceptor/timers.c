@@ -1,4 +1,4 @@
-/* Timers of connections: each may have one, and is in a heap by when it is due. */
+/* Timers of connections: each connection may have one. A heap orders them by when they are due. */
 #include "acceptor/engine.h"
 
 static struct heap_places places_of(const struct acceptor *a) {

@@ -22,7 +22,7 @@ enum { TURNS_PER_CLOCK = 64 };
 
 /* --- listeners ---------------------------------------------------------------------------------------------------- */
 
-/* Listens as long as there is room for another connection. */
+/* Accepts connections as long as there is room for another one. */
 void listeners_update(struct acceptor *a) {
     a->accepting = a->connections < a->max_connections;
     for (uint32_t i = 0; i < a->listener_count; i++) {
@@ -68,7 +68,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
             stop_accepting(a, errno);
             return;
         }
-        /* A client that has given up meanwhile is no reason to leave the others waiting. */
+        /* A client that has given up meanwhile must not keep the others waiting. */
         if (errno != ECONNABORTED && errno != EINTR) return;
     }
 }
@@ -77,7 +77,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
 
 static void run_runnable(struct acceptor *a) {
     a->filter_pieces = 0;
-    /* What becomes runnable meanwhile waits for the next turn. */
+    /* Connections that become runnable meanwhile wait for the next turn. */
     struct connection_list now = a->runnable;
     a->runnable = a->running;
     a->running = now;
@@ -97,14 +97,14 @@ static void run_codecs(struct acceptor *a) {
     }
 }
 
-/* The replies that it is owed are perhaps among those that are heard next, and leave with what it has. */
+/* Replies that the connection waits for may be among those handled next, and can leave together with its output. */
 static bool is_held(const struct connection *c) {
     if (c->slot_count == 0 || c->closing || c->filter != NULL || c->framing != NULL) return false;
     size_t bytes = output_bytes(&c->out);
     return bytes > 0 && bytes <= HELD_BYTES;
 }
 
-/* Those who were too many for an earlier turn. Who would have to wait for something else is one of the next turn's. */
+/* Sends to connections put off by earlier turns. One that has to wait for something else is left to the next turn. */
 static void flush_late(struct acceptor *a, size_t most) {
     struct connection_list *late = &a->late;
     size_t at = 0;
@@ -122,7 +122,8 @@ static void flush_late(struct acceptor *a, size_t most) {
     memmove(late->items, late->items + at, late->count * sizeof *late->items);
 }
 
-/* Who is met again after the others has sent in this turn, and may go on as long as all together have not sent much. */
+/* A connection met again after the others has sent in this turn already, and may go on unless much has been sent in
+ * all. */
 static void flush_dirty(struct acceptor *a) {
     size_t held = 0, sends = 0, others = a->dirty.count;
     for (size_t i = 0; i < a->dirty.count; i++) {
@@ -141,7 +142,8 @@ static void flush_dirty(struct acceptor *a) {
     flush_late(a, sends + LATE_SENDS_PER_TURN < SENDS_PER_TURN ? SENDS_PER_TURN - sends : LATE_SENDS_PER_TURN);
 }
 
-/* Of what was handed out to very many, as much as they were not sent in the turns since is still this turn's. */
+/* While output of earlier turns is still unsent, the recipients they considered count for this turn too, less a turn's
+ * share. */
 static void begin_to_hand_out(struct acceptor *a) {
     if (a->handed > a->heard_to) a->others_next = true;
     a->handed = a->late.count > 0 && a->handed > HANDED_WHILE_LATE ? a->handed - HANDED_WHILE_LATE : 0;
@@ -155,14 +157,14 @@ static void on_event(struct acceptor *a, const struct epoll_event *event) {
     } else if (what >= EVENT_LISTENER) {
         accept_some(a, &a->listeners[what - EVENT_LISTENER]);
     } else if (what == EVENT_POKE) {
-        /* Acquire: what was done before acceptor_poke is seen by whoever takes the upcall. */
+        /* Acquire: whoever takes the upcall sees everything done before acceptor_poke. */
         if (atomic_exchange_explicit(&a->poked, 0, memory_order_acquire) != 0)
             upcall_push(a, UPCALL_POKED, 0, 0, NULL, NULL, 0);
     } else if (what == EVENT_CONTROL && !a->control_pending) {
         a->control_pending = true;
         upcall_push(a, UPCALL_CONTROL, 0, 0, NULL, NULL, 0);
     }
-    /* EVENT_WAKE needs nothing done: it is edge-triggered, so the eventfd is never read. Nor is that of EVENT_POKE. */
+    /* EVENT_WAKE needs no action: it is edge-triggered, so the eventfd is never read. The same holds for EVENT_POKE. */
 }
 
 bool all_may_sleep(struct acceptor *a) {
@@ -202,7 +204,7 @@ static void read_clock(struct acceptor *a) {
     a->wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A turn, or what is done of one before it waits, is over. */
+/* A turn is over, or the part of it before it waits. */
 static void turn_over(struct acceptor *a) {
     if (!a->live) return;
     uint64_t took_ns = a->turn_ns != 0 ? a->now_ns - a->turn_ns : 0;
@@ -281,7 +283,7 @@ uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* True as soon as a reply was taken in; false when it was not worth waiting longer. */
+/* Spins on the rings. True as soon as a reply was handled; false when waiting longer does not pay. */
 static bool look_for_replies(struct acceptor *a) {
     uint64_t begin = clock_ns(), limit = adaptive_spin_ns(&a->adaptive_spin), now = begin;
     while (now - begin < limit) {
@@ -302,7 +304,7 @@ static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadli
     int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
     if (room_is_wanted(a) && most > SWEEP_MS) most = SWEEP_MS;
     uint64_t until = forever ? UINT64_MAX : deadline, due;
-    /* A little later than due, so that the coarse clock has come to it. */
+    /* Wakes a little after the timer is due, so that the coarse clock has reached it. */
     if (timers_next(a, &due) && due + COARSE_CLOCK_NS < until) until = due + COARSE_CLOCK_NS;
     if (until == UINT64_MAX) return most == INT_MAX ? -1 : most;
     uint64_t now = clock_ns();
@@ -316,10 +318,10 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
     a->polled = false;
     bool forever = max_wait_ns < 0;
     uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
-    bool patient = false; /* looking has brought nothing: sleep */
+    bool patient = false; /* spinning brought nothing: sleep */
     for (uint32_t turns = 1; a->upcall_count == 0; turns++) {
         bool owed = (a->expected > 0 || a->reserved) && a->adaptive_spin.limit_ns > 0;
-        /* With little to do the reply is there sooner than the sockets could be asked for more. */
+        /* With little to do, the reply comes sooner than a look at the sockets would take. */
         if (owed && !patient && a->events_taken <= FEW_EVENTS) {
             patient = !look_for_replies(a);
             owed = a->expected > 0 || a->reserved;

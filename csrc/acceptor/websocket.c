@@ -42,7 +42,7 @@ static bool is_control(uint8_t opcode) {
     return opcode >= WEBSOCKET_CLOSE;
 }
 
-/* What the first byte says by itself. */
+/* Checks what the first byte says by itself. */
 static void look_at_first(struct websocket *ws) {
     if ((ws->head[0] & RESERVED_BITS) != 0)
         wrong(ws, "RSV2 and RSV3 must be clear");
@@ -59,7 +59,7 @@ static void look_at_control(struct websocket *ws, bool final, bool compressed, s
         wrong(ws, "control frame must not be compressed");
 }
 
-/* The first two bytes. */
+/* Checks the first two bytes. */
 static void look_at_start(struct websocket *ws) {
     bool final = (ws->head[0] & WEBSOCKET_FINAL) != 0, compressed = (ws->head[0] & WEBSOCKET_COMPRESSED) != 0;
     ws->opcode = ws->head[0] & 15;
@@ -88,7 +88,7 @@ static void look_at_start(struct websocket *ws) {
     ws->final = final;
 }
 
-/* How long the head is, by its second byte. */
+/* The length of the head, which its second byte tells. */
 static size_t whole_head_bytes(const struct websocket *ws) {
     size_t size = ws->head[1] & 127;
     size_t bytes = HEAD_START_BYTES + (size == 126 ? 2u : size == 127 ? 8u : 0u);
@@ -116,7 +116,7 @@ static void read_head(struct websocket *ws) {
         ws->in_message = !ws->final;
 }
 
-/* Takes of a head what there is; what is wrong is said as soon as it is known. */
+/* Parses as much of a head as there is. An error is reported as soon as it can be known. */
 static size_t take_head(struct websocket *ws, const uint8_t *in, size_t bytes) {
     size_t at = 0;
     while (at < bytes && !ws->in_payload && !ws->ended) {
@@ -130,7 +130,8 @@ static size_t take_head(struct websocket *ws, const uint8_t *in, size_t bytes) {
 
 /* --- payload ------------------------------------------------------------------------------------------------------ */
 
-/* As much of it as there is; `out` may be `in`, or lie before it. The key is turned, so that it begins with the next byte. */
+/* Unmasks as much payload as there is; `out` may be `in`, or lie before it. Rotates the key, so that it begins with the
+ * next byte. */
 static size_t unmask(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out) {
     size_t take = bytes < ws->rest ? bytes : (size_t)ws->rest, at = 0;
     ws->rest -= take;
@@ -153,7 +154,7 @@ static size_t unmask(struct websocket *ws, const uint8_t *in, size_t bytes, uint
     return take;
 }
 
-/* Of one character in UTF-8: its length; 0 if it is none. */
+/* The length of a UTF-8 character; 0 if it is invalid. */
 static size_t character_bytes(const uint8_t *at, size_t bytes) {
     if (at[0] < 0x80) return 1;
     size_t length = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
@@ -182,7 +183,7 @@ static bool is_status(uint32_t status) {
     return status >= 1000 && status < 5000 && (status < 1016 || status > 2999);
 }
 
-/* The client's closing frame: it is answered with what it says. */
+/* Handles the client's closing frame, whose payload is sent back as the answer. */
 static void take_closing(struct websocket *ws) {
     if (ws->control_bytes == 1) {
         wrong(ws, "close frame payload cannot be 1 byte");

@@ -33,7 +33,7 @@ static void send_request(struct acceptor *a, struct connection *c, uint32_t work
     peer_send(a, worker, request, body);
 }
 
-/* A large body is copied as there is room in the ring. */
+/* Lends a large body to the channel, which copies it as the ring has room. */
 static bool lend(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                  const void *body) {
     struct channel *channel = a->links[worker].channel;
@@ -59,7 +59,7 @@ static void bring_large(struct acceptor *a, struct connection *c, uint32_t worke
     c->large_slot = slot;
 }
 
-/* What was asked in a slot is answered, or nobody wants to know any more. */
+/* The request in a slot has been answered, or nobody waits for the answer: its large body no longer counts. */
 static void no_large(struct acceptor *a, struct connection *c, uint32_t worker, uint32_t slot) {
     if (c->large_bytes == 0 || c->large_slot != slot) return;
     struct worker_link *link = &a->links[worker];
@@ -98,7 +98,7 @@ static void send_reserve(struct acceptor *a, struct connection *c, const struct 
     a->reserved = true;
 }
 
-/* Only of the first that waits: those behind it do not wait yet. */
+/* Only the first reserve waits; those behind it have not begun to. */
 void peer_cancel_reserves(struct acceptor *a, struct connection *c) {
     if (c->reserves == 0) return;
     for (uint32_t i = 0; i < c->slot_count; i++) {
@@ -157,7 +157,7 @@ void slots_emit(struct acceptor *a, struct connection *c) {
     slots_changed(a, c);
 }
 
-/* A request of Python's that waits for its worker holds on to what the topic's number means. */
+/* A request of Python's that waits for its worker holds a reference to its topic. */
 static void forget_unsent(struct acceptor *a, struct connection *c, struct slot *slot) {
     struct message request;
     memcpy(&request, slot->body, sizeof request);
@@ -196,7 +196,7 @@ void reply_text(struct acceptor *a, struct connection *c, const void *text, size
 /* What is needed of a reply whose turn has not come. */
 static bool keep_reply(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *reply) {
     slot->status = reply->status;
-    /* A publish's id is known here only. */
+    /* Only the slot knows the id of a publish. */
     if (slot->kind != MSG_PUBLISH && slot->kind != MSG_PUBLISH_MANY) slot->value = reply->id;
     if (reply->body_bytes == 0) return true;
     uint8_t *room = connection_body(c, &a->blocks, slot, reply->body_bytes);
@@ -221,7 +221,7 @@ static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, c
         c->codec->heard(a, c, worker, reply);
         return;
     }
-    /* A worker says what was asked of it, once; what else comes is not for us to understand. */
+    /* A worker answers each request once. Anything else is ignored. */
     if (slot->answered || slot->worker != worker || slot->kind != reply->kind) return;
     slot->answered = true;
     no_large(a, c, worker, reply->slot);
@@ -236,7 +236,7 @@ static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, c
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
         slots_emit(a, c);
     } else if (distance == 0) {
-        /* A slot may have gathered something to say before its own reply. */
+        /* A slot may have collected text to be written before its own reply. */
         const uint8_t *body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1);
         uint32_t body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes;
         if (!c->muted) c->codec->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
@@ -244,7 +244,7 @@ static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, c
         connection_pop_slot(c, &a->blocks);
         if (c->slot_count > 0 && connection_slot(c, c->head_slot)->answered)
             slots_emit(a, c);
-        else if (c->stall != STALL_NONE || c->eof) /* as a rule nothing waits for this */
+        else if (c->stall != STALL_NONE || c->eof) /* mostly nothing waits for this */
             slots_changed(a, c);
     } else if (!keep_reply(a, c, slot, reply)) {
         engine_oom(a, c);
@@ -285,7 +285,7 @@ static bool is_joined(const struct message *reply) {
     return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;
 }
 
-/* One after the other; how many. */
+/* Handles the replies that a joined one stands for. Returns how many. */
 static uint32_t said_joined(struct acceptor *a, uint32_t worker, const struct message *reply) {
     struct connection *c = connection_find(a, reply->conn);
     struct message one = *reply;
@@ -360,7 +360,7 @@ void peers_publish(struct acceptor *a) {
 
 /* --- attached and lost -------------------------------------------------------------------------------------------- */
 
-/* A request of Python's for a worker that is gone: what to send when it is back. */
+/* Sends a request of Python's that was kept because its worker was gone. */
 static void send_unsent(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {
     struct message request;
     memcpy(&request, slot->body, sizeof request);
@@ -414,7 +414,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     return 0;
 }
 
-/* What a barrier's slot has as its value when the worker that died had not come to it. */
+/* The value of a barrier's slot if the dead worker had not taken the barrier. */
 enum { UNTAKEN = 1 };
 
 static void fail_slot(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {
@@ -424,7 +424,7 @@ static void fail_slot(struct acceptor *a, struct connection *c, struct slot *slo
     a->expected--;
 }
 
-/* The worker is dead. What it was asked and has not answered may have been done or not. */
+/* The worker is dead. Requests that it had not answered may have been done or not. */
 static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
     c->touched_workers &= ~bit_of(worker);
     for (uint32_t i = 0; i < c->slot_count; i++) {
@@ -448,7 +448,7 @@ static struct slot *barrier_of(const struct connection *c, uint32_t number, uint
     return is_one ? slot : NULL;
 }
 
-/* Of the barriers, those that the worker took and did not answer are over before those that it did not take. */
+/* Barriers that the worker took without answering end before those that it did not take. */
 static void end_barriers(struct acceptor *a, uint32_t worker, struct channel *channel) {
     struct channel_place place = {0};
     const struct message *message;
@@ -466,7 +466,7 @@ static void end_barriers(struct acceptor *a, uint32_t worker, struct channel *ch
     }
 }
 
-/* What is told without a reply, but for a refusal, has not been done: it is refused. */
+/* A request without a reply was not done: if it can be refused, it is. */
 static void refuse(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
     bool is_told = message->kind == MSG_FINISH || message->kind == MSG_REQUEUE || message->kind == MSG_EXTEND;
     struct message refused = {.kind = MSG_REFUSED,
@@ -478,7 +478,8 @@ static void refuse(struct acceptor *a, struct connection *c, uint32_t worker, co
     if (is_told && !c->closed && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
 }
 
-/* What lies in the ring of a worker that died is refused in its place among the replies, before anything that came later is answered. */
+/* What lies in the ring of a worker that died is refused in its place among the replies, before anything that came
+ * later is answered. */
 static void refuse_untaken(struct acceptor *a, uint32_t worker) {
     struct channel *channel = a->links[worker].channel;
     end_barriers(a, worker, channel);
