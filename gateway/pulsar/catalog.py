@@ -162,10 +162,19 @@ class Catalog:
         found = self.namespaces.get(namespace)
         return None if found is None else found.topics.get(name)
 
+    def last_schema(self, topic: str) -> Schema | None:
+        """It may be a deletion."""
+        versions = self.schemas.get(topic)
+        return versions[-1] if versions else None
+
     def schema(self, topic: str) -> Schema | None:
         """The last one, if it was not deleted."""
-        versions = self.schemas.get(topic)
-        return versions[-1] if versions and not versions[-1].is_deleted else None
+        found = self.last_schema(topic)
+        return None if found is None or found.is_deleted else found
+
+    def schema_version(self, topic: str, version: int) -> Schema | None:
+        """One since the last deletion."""
+        return next((schema for schema in self.live_schemas(topic) if schema.version == version), None)
 
     def live_schemas(self, topic: str) -> list[Schema]:
         """Those since the last deletion, oldest first."""

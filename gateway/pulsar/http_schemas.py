@@ -45,18 +45,14 @@ class HttpSchemas:
         return json_of(_shown(found))
 
     async def _get_version(self, call: Call) -> Answer:
-        versions = self._control.store.catalog.schemas.get(str(self._name(call).base), [])
+        found = self._control.store.catalog.schema_version(str(self._name(call).base), call.number("version"))
         await self._control.store.settled()
-        wanted = call.number("version")
-        found = next((schema for schema in versions if schema.version == wanted), None)
-        if found is None or found.is_deleted:
+        if found is None:
             raise not_found("Schema not found")
         return json_of(_shown(found))
 
     async def _all(self, call: Call) -> Answer:
         live = self._control.store.catalog.live_schemas(str(self._name(call).base))
-        if not live:
-            raise not_found("Schema not found")
         if sum(len(schema.data) for schema in live) > MAX_SHOWN_BYTES:
             raise RefusedError(
                 413, "NotAllowedError", "these schemas are too much for one answer: ask for each version"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
+from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
-from mq_shards.gateway.pulsar.refusals import conflict, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, text_of
 
 MAX_CLUSTERS: Final = 1000
@@ -209,6 +209,8 @@ class HttpTenants:
     async def _lookup(self, call: Call) -> Answer:
         name = call.topic(self._control)
         self._control.namespace(name.namespace)
+        if listener := call.fields.get("listenerName") or call.request.headers.get("x-pulsar-listenername"):
+            raise RefusedError(500, "ServiceNotReady", NO_LISTENER.format(listener))
         urls = self._urls.as_asked(call.request.headers.get("host", ""))
         found = {
             "brokerUrl": urls.broker,

@@ -223,15 +223,13 @@ class Questions:
         self._check_schema(asked, name)
         self._control.store.check()
         await self._control.store.settled()
-        catalog, version = self._control.store.catalog, asked.get("version")
-        if version is None:
-            schema = catalog.schema(str(name.base))
-        else:
-            schema = next((s for s in catalog.schemas.get(str(name.base), []) if s.version == version), None)
-        if schema is None or schema.is_deleted:
+        catalog, topic, version = self._control.store.catalog, str(name.base), asked.get("version")
+        # The last one may be a deletion: as a real broker says, a schema that is none.
+        schema = catalog.last_schema(topic) if version is None else catalog.schema_version(topic, version)
+        if schema is None:
             raise not_found(f"Topic not found or no-schema {name}")
         return {
-            "version": schema.version, "type": schema.type, "name": schema.name or name.base.local,
+            "version": schema.version, "type": schema.type or "NONE", "name": f"{name.namespace}/{name.base.local}",
             "data": schema.data, "properties": schema.properties,
         }  # fmt: skip
 

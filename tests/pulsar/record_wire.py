@@ -149,6 +149,8 @@ class Player:
             known = name in frame.body.DESCRIPTOR.fields_by_name and frame.body.HasField(name)
             if known and (value := getattr(frame.body, name)) != "":
                 found[name] = value.hex() if isinstance(value, bytes) else value
+        if frame.name == "getSchemaResponse" and frame.body.HasField("schema"):
+            found["schema"] = {"name": frame.body.schema.name, "type": frame.body.schema.type}
         for name in ("message", "error_message"):
             if name in found:
                 found[name] = self.like(found[name])

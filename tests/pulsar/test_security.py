@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -127,6 +128,8 @@ def test_a_lookup_by_rest_names_addresses_that_its_client_can_reach(tmp_path: Pa
         said = looked_up(server.http_port)
         assert said["brokerUrl"] == server.url
         assert said["brokerUrlTls"] == said["brokerUrlSsl"] == server.url.replace("pulsar://", "pulsar+ssl://")
+        with pytest.raises(urllib.error.HTTPError, match="500"):
+            looked_up(server.http_port, "?listenerName=outside")
     with running(settings=["pulsar.advertised-url=pulsar://broker.example:6650"]) as server:
         said = looked_up(server.http_port)
         assert (said["brokerUrl"], said["brokerUrlSsl"]) == ("pulsar://broker.example:6650", "")
@@ -144,8 +147,8 @@ def test_where_all_addresses_are_listened_on_a_lookup_names_the_one_that_was_ask
     assert urls == Urls(f"pulsar://{host}:1", "", f"http://{web}:2", "https://127.0.0.1:3")
 
 
-def looked_up(http_port: int) -> dict[str, str]:
-    address = f"http://127.0.0.1:{http_port}/lookup/v2/topic/persistent/public/default/t"
+def looked_up(http_port: int, more: str = "") -> dict[str, str]:
+    address = f"http://127.0.0.1:{http_port}/lookup/v2/topic/persistent/public/default/t{more}"
     with urllib.request.urlopen(address) as answer:
         found: dict[str, str] = json.load(answer)
         return found

@@ -19,6 +19,8 @@ MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 # RETENTION_NAME, csrc/ringbuf/message.h
 COMPACTION: Final = "__compaction"
 RETENTION: Final = "__retention"
+# A real broker may have addresses by name for clients that say one.
+NO_LISTENER: Final = "the broker do not have {} listener"
 MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h
 
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)

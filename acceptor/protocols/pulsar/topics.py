@@ -24,7 +24,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Request,
 )
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.transactions import ASSIGN, COORDINATORS
 from mq_shards.ringbuf.calls import Calls
@@ -213,6 +213,10 @@ class Topics:
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError) and not isinstance(found, GatewayDownError):
                 request.reply("lookupTopicResponse", response=FAILED, error=found.code, message=str(found))
+                return
+            if listener := request.body.advertised_listener_name:
+                why = NO_LISTENER.format(listener)
+                request.reply("lookupTopicResponse", response=FAILED, error=SERVICE_NOT_READY, message=why)
                 return
             plain, encrypted = self._url()
             request.reply(
