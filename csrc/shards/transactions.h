@@ -1,11 +1,12 @@
-/* Transactions of a worker: what was published and acknowledged in each, of one topic, and does not count yet.
+/* Transactions of a worker: messages and acknowledgements of one topic that do not take effect before the commit.
  *
- * A message of a transaction has its seq at once, and a STAGED record. It comes into the topic when the transaction is
- * committed, by a PUBLISH record like any other; until then nothing from its seq on is delivered to anybody (topic.blocked_seq), so
- * that the order of the seqs is that of deliveries. An acknowledgement in a transaction has a PENDING record, and its message
- * waits as a delivery that is deferred for ever (DELIVERY_PENDING_NS). Both records keep their segments until the end.
+ * A message of a transaction gets its seq at once, and a STAGED record. When the transaction commits it enters the
+ * topic by a PUBLISH record like any other. Until then nothing from its seq on is delivered (topic.blocked_seq), so
+ * that deliveries stay in the order of seqs. An acknowledgement in a transaction gets a PENDING record, and its message
+ * waits as a delivery that is deferred for ever (DELIVERY_PENDING_NS). Both records keep their segments until the
+ * transaction ends.
  *
- * Who decides is elsewhere: an END says what was decided, and may come again.
+ * The decision is made elsewhere: a TXN_END brings it, perhaps more than once.
  */
 #ifndef MQ_TRANSACTIONS_H
 #define MQ_TRANSACTIONS_H
@@ -27,52 +28,52 @@ struct record;
 enum { WORKER_MAX_TRANSACTIONS = 1 << 16, WORKER_MAX_IN_TRANSACTIONS = 1 << 22 };
 
 #define DELIVERY_PENDING_NS UINT64_MAX
-/* Attributes and body of a PENDING, at most. */
+/* The longest attributes and body of a PENDING. */
 #define PENDING_BYTES (17 * sizeof(uint64_t))
 
 struct staged_message {
     uint64_t seq;
-    log_position position; /* of its STAGED */
+    log_position position; /* of its STAGED record */
 };
 
 struct acknowledgement {
     uint32_t arena_link;
     uint32_t transaction;
-    uint32_t previous, next;           /* of the transaction's */
-    uint32_t same_previous, same_next; /* of those of the same message */
+    uint32_t previous, next;           /* in the transaction's list */
+    uint32_t same_previous, same_next; /* in the list for the same message */
     uint32_t subscription;             /* its number in the shard's log */
-    bool upto;                         /* with all before it: nobody else may do so until the end */
-    bool over; /* its channel was moved back, and the message acknowledged anew since: nothing of it counts */
+    bool upto;                         /* cumulative; no other transaction may have one until this ends */
+    bool over;                         /* void: its channel was moved back, and the message acknowledged again since */
     uint64_t seq;
-    log_position position;   /* of its PENDING */
-    struct parts_left *left; /* of a message of which only parts are acknowledged: what would be left; else NULL */
+    log_position position;   /* of its PENDING record */
+    struct parts_left *left; /* if only parts of the message are acknowledged: those that would be left; else NULL */
 };
 
 enum transaction_state { TRANSACTION_OPEN = 0, TRANSACTION_COMMITTING, TRANSACTION_ABORTING };
 
 struct transaction {
     uint32_t arena_link;
-    uint32_t topic, previous, next; /* of the topic's */
-    uint32_t earlier, later;        /* of those of the topic's that publish, by the first seq that is not over */
+    uint32_t topic, previous, next; /* its topic, and its place in the topic's list */
+    uint32_t earlier, later;        /* in the topic's list of those that publish, by their first seq still staged */
     struct shard *shard;
     uint64_t era, number;
     enum transaction_state state;
     struct staged_message *staged; /* by seq */
-    size_t count, capacity, done;  /* done: those before it are over */
-    uint32_t first, last;          /* acknowledgements */
+    size_t count, capacity, done;  /* done: how many have been committed or dropped */
+    uint32_t first, last;          /* list of acknowledgements */
     uint32_t acknowledged;
 };
 
 struct transactions {
     struct arena arena, acknowledgements;
     struct map by_number;  /* by era and number */
-    struct map by_message; /* by era and seq: the first acknowledgement of it */
+    struct map by_message; /* by era and seq: the first acknowledgement of that message */
     uint64_t items;
     uint64_t in_parts; /* acknowledgements that have `left` */
-    /* A topic's have an era of their own as long as there are any: its number may be another's before those of a topic that is gone
-     * are let go. */
+    /* A topic's transactions share an era while there are any. It tells them from those of a deleted topic, not freed
+     * yet, whose number another topic may have by now. */
     uint64_t eras;
-    uint32_t forgotten; /* the first of a list; its `later` is that of the next list */
+    uint32_t forgotten; /* lists to be freed: the first of a list; its `later` is the first of the next list */
 };
 
 bool transactions_open(struct transactions *all);
@@ -85,47 +86,48 @@ static inline struct acknowledgement *acknowledgement_at(const struct transactio
     return arena_at(&all->acknowledgements, n);
 }
 
-/* There is room for one more item in a transaction of the topic, which is made if there is none: 0 if there is not, or if it is
- * ending. */
+/* The topic's transaction of that number, made if need be, with room for one more item. 0 when there is no room, or it
+ * is ending. */
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number);
-/* 0: there is none. */
+/* The topic's transaction of that number, or 0. */
 uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t number);
-/* Of a topic that is gone: piece by piece. */
+/* The topic is gone: its transactions are to be freed, piece by piece. */
 void transactions_forget(struct worker *w, uint32_t topic);
-/* True if there is more. */
+/* Frees a piece. True if there is more. */
 bool transactions_clear(struct worker *w);
 bool transaction_is_there(const struct worker *w, const struct transaction *of);
 
 /* --- acknowledge.c ------------------------------------------------------------------------------------------------ */
 
-/* A transaction ends: what is acknowledged counts, or comes again. */
+/* A transaction ends: its acknowledgement takes effect, or the message is delivered again. */
 void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit);
-/* It is no more. */
+/* Frees an acknowledgement. */
 void acknowledgement_forget(struct worker *w, uint32_t acknowledgement);
 
-/* Some parts of a message are pending: the others. False: none is, or all are. */
+/* The parts of a message that are not pending in transactions. False: none is pending, or all are. */
 __attribute__((cold)) bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out);
 
-/* A delivery is to be delivered again. True: parts of it are pending, and all that are left are, or it would have to be split. Then it
- * waits for the end of that. */
+/* To be asked when a message is to be delivered again. True: all its remaining parts are pending, or some are and it
+ * would have to be split; then it waits for the end of the transactions. */
 bool transactions_keep(struct worker *w, uint32_t delivery, bool splits);
 
-/* A message is about to be copied to the head of the log: of transactions that are ending, what is acknowledged of it is ended now.
- * A PENDING behind the TXN_END would make it an open transaction's when the log is read back. */
+/* A message is about to be copied to the head of the log: ends acknowledgements of it in transactions that are ending.
+ * A PENDING record behind the TXN_END would belong to an open transaction when the log is read back. */
 void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq);
-/* A message is copied to the head of the log, and what is pending of it: so many records of PENDING_BYTES. */
+/* A message is copied to the head of the log: how many PENDING records, of PENDING_BYTES each, have to go with it; and
+ * writes them. */
 uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq);
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq);
 
 /* --- while the log is read back ----------------------------------------------------------------------------------- */
 
-/* As transaction_take: there is always room, or the worker dies. */
+/* As transaction_take, but there is always room, or the worker dies. */
 uint32_t replay_take(struct worker *w, uint32_t topic, uint64_t number);
 void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_end(struct worker *w, uint32_t topic, const struct record *r);
-/* A PUBLISH came into the topic at a seq before its next: it was staged, in a segment that is there or gone. It is no more, and
- * who stands behind it does not hold it. */
+/* A PUBLISH record has a seq before the topic's next: the message was staged, in a segment that may be gone. Removes it
+ * from its transaction; subscriptions whose cursor is behind it do not refer to it. */
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq);
 
 #endif
