@@ -13,6 +13,7 @@ from typing import Final
 from mq_shards import pipeline
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
+from mq_shards.pipeline.standing_back import be_nice, begin_nice_session
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
@@ -33,14 +34,15 @@ def _begun(builder: SparkSession.Builder) -> SparkSession:
     return found
 
 
-def _leave_signals_to_us() -> None:
+def _in_the_jvm() -> None:
     """In what is forked: a scheduler's SIGTERM comes to all processes of a job, and a JVM that went at once could not
-    be asked how far it is. It ends with us. PySpark has it ignore SIGINT so."""
+    be asked how far it is. It ends when we do, whose end its input is. PySpark has it ignore SIGINT so."""
     if _begins.is_set():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        begin_nice_session()
 
 
-os.register_at_fork(after_in_child=_leave_signals_to_us)
+os.register_at_fork(after_in_child=_in_the_jvm)
 
 
 def open_session(
@@ -58,8 +60,7 @@ def open_session(
         .config(*CAUSES)
     )
     if local:
-        # Where the broker runs too, its clients come first.
-        os.nice(max(0, nice - os.nice(0)))  # a job that is tried again is no nicer
+        be_nice(nice)  # where the broker runs too, its clients come first
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = python_path(*sys.path)
         builder = (

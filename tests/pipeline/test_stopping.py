@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import session
+from mq_shards.pipeline import session, standing_back
 from mq_shards.pipeline.archive import _stop_on_signal
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 
@@ -39,13 +41,14 @@ def test_a_failure_without_a_signal_stays_one() -> None:
 class Begins:
     """As PySpark: takes SIGINT, and starts a program in a way that says what is to be done before it."""
 
+    script = "kill -TERM $$; echo alive"
+
     def getOrCreate(self) -> bytes:  # noqa: N802
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        return _told_to_end()
+        return _told_to_end(self.script)
 
 
-def _told_to_end() -> bytes:
-    script = "kill -TERM $$; echo alive"
+def _told_to_end(script: str = Begins.script) -> bytes:
     return subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, preexec_fn=bool, check=False).stdout
 
 
@@ -55,3 +58,24 @@ def test_a_jvm_leaves_signals_to_the_job_that_began_it() -> None:
         assert session._begun(cast(Any, Begins())) == b"alive\n"
         assert signal.getsignal(signal.SIGINT) is ours
         assert _told_to_end() == b"", "what is started later hears of it"
+
+
+@pytest.mark.skipif(not standing_back.AUTOGROUP.exists(), reason="this kernel groups no processes by session")
+def test_a_jvm_stands_back_behind_other_sessions_too(tmp_path: Path) -> None:
+    """In a process of its own, which can be nice."""
+    said = tmp_path / "said"
+    script = f"cat /proc/self/autogroup >{said}; echo $$ >>{said}; cut -d ' ' -f 6 /proc/$$/stat >>{said}"
+    builder = Begins()
+    builder.script = script
+    pid = os.fork()
+    if pid == 0:
+        try:
+            standing_back.be_nice(7)
+            standing_back.be_nice(7)
+            session._begun(cast(Any, builder))
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    autogroup, process, its_session = said.read_text().splitlines()
+    assert autogroup.endswith("nice 7")
+    assert process == its_session
