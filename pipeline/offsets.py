@@ -23,6 +23,7 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.topics import Key
 
 VERSION: Final = 2
+GONE: Final = 1 << 62  # of a [seq, complete]: its broker has forgotten the topic
 VERSION_OF_TEXT: Final = 3  # where a topic's name is not ASCII: it is text, and before was a letter for each byte
 Json = dict[str, Any]
 Logs = dict[tuple[str, int], str]  # by broker and shard

@@ -15,12 +15,23 @@ from pathlib import Path
 import orjson
 from mq_shards.pipeline import identity
 from mq_shards.pipeline.checkpoint import Checkpoint, Position
-from mq_shards.pipeline.offsets import Offset
-from mq_shards.pipeline.options import AtSeq, AtTime, Bound, OptionError, ReadOptions, names_of, parse_bound
+from mq_shards.pipeline.offsets import GONE, Offset
+from mq_shards.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    AtSeq,
+    AtTime,
+    Bound,
+    OptionError,
+    ReadOptions,
+    names_of,
+    parse_bound,
+)
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 
 PATIENCE_MS = 10_000
+_ENDS = (EARLIEST, LATEST)
 _COLUMNS = ("source", "topic", "broker", "next seq", "latest", "behind")
 
 
@@ -103,10 +114,18 @@ def _moved(
 ) -> dict[str, object]:
     offset = Offset.decode(position.offset, brokers.by_id)
     names = names if bound.by_topic is None else frozenset(bound.by_topic)
-    meant = {key: streams[key] for key in offset.seqs if key in streams and (names is None or key.topic in names)}
-    unknown = (names or frozenset()) - {key.topic for key in meant}
+    named = [key for key in offset.seqs if names is None or key.topic in names]
+    meant = {key: streams[key] for key in named if key in streams}
+    forgotten = {key for key in named if key not in streams and key.broker in brokers.by_id}
+    unknown = (names or frozenset()) - {key.topic for key in (*meant, *forgotten)}
     if unknown:
         raise OptionError(f"the query, or its brokers, have no {', '.join(sorted(unknown))}")
+    for key in forgotten:
+        if names is not None and not _is_from_the_first(bound, key.topic):
+            raise OptionError(
+                f"--move-to: {key.topic} has no messages, its broker has forgotten it; with earliest or latest it is "
+                "read from its first message on when it comes back"
+            )
     seqs = places("--move-to", bound, meant, brokers)
     for key, seq in seqs.items():
         topic = meant[key].topic
@@ -115,8 +134,14 @@ def _moved(
     # What compaction has taken among what is read again is no loss: whoever moved the query knows.
     complete = {key: place for key, place in offset.complete.items() if key not in seqs}
     complete |= {key: meant[key].topic.complete for key in seqs if seqs[key] < meant[key].topic.complete}
+    complete |= {key: GONE for key in forgotten if _is_from_the_first(bound, key.topic)}
     moved = replace(offset, seqs=dict(offset.seqs) | seqs, complete=complete, begin=None)
     return identity.of_now(moved, {key: streams[key] for key in meant}, {}).encode()
+
+
+def _is_from_the_first(bound: Bound, topic: str) -> bool:
+    """Of a topic without messages, whichever will be its first."""
+    return isinstance(bound, AtSeq) and (bound.all if bound.by_topic is None else bound.by_topic[topic]) in _ENDS
 
 
 def _rows(

@@ -25,7 +25,7 @@ from mq_shards.pipeline import identity
 from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.client import CONFLICT, BrokerError
 from mq_shards.pipeline.columns import to_arrow
-from mq_shards.pipeline.offsets import Json, Offset
+from mq_shards.pipeline.offsets import GONE, Json, Offset
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.ranges import ends
 from mq_shards.pipeline.reading import DataLossError, Range
@@ -43,7 +43,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 Seqs = dict[Key, int]
-GONE: Final = 1 << 62
+# Where no micro-batch has been begun, so that a query may be moved.
+_MOVE: Final = "; mq-pipeline offsets --checkpoint DIR --move-to earliest --topics {} goes on with what is there now"
 
 log = logging.getLogger(__name__)
 
@@ -245,9 +246,11 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if seq > topic.latest:
             self._lost(f"{stream} has lost messages {topic.latest} to {seq - 1}")
         if seq < topic.earliest:
-            self._lost(f"{stream}: messages {seq} to {topic.earliest - 1} are gone")
+            gone = f"{stream}: messages {seq} to {topic.earliest - 1} are gone"
+            never = "or never were, if it was forgotten when all of it had gone, and has come back since"
+            self._lost(f"{gone}, {never}", _MOVE.format(topic.topic))
 
-    def _lost(self, text: str) -> None:
+    def _lost(self, text: str, remedy: str = "") -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}; failOnDataLoss is true")
+            raise DataLossError(f"{text}; failOnDataLoss is true{remedy}")
         log.warning("%s", text)

@@ -101,6 +101,26 @@ def test_a_moved_query_reads_from_there(
     assert sorted(rows) == [(topic, seq) for topic in "ab" for seq in range(next_seqs[topic], latest[topic])]
 
 
+@pytest.mark.parametrize("to", [("--move-to", '{"a": "earliest"}'), ("--move-to", "latest")])
+def test_a_topic_that_its_broker_has_forgotten_is_read_from_its_first_message_when_it_comes_back(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str], to: tuple[str, ...]
+) -> None:
+    write(tmp_path, played)
+    kept = gateway.topics.pop("a")
+    assert offsets(gateway, tmp_path, "--move-to", '{"a": 3}') == 1
+    assert "its broker has forgotten it; with earliest or latest it is read" in capsys.readouterr().err
+    assert offsets(gateway, tmp_path, *to) == 0
+    played.offsets[-1] = (tmp_path / "offsets" / "0").read_text().split("\n")[3]
+    kept.drop(0, 8)
+    kept.next_seq = 90
+    gateway.topics["a"] = kept
+    fill(gateway, "a", 2)
+    driver, rows = Driver(played, {"brokers": gateway.address}), []
+    while driver.begin():
+        rows += driver.do_begun()
+    assert rows == [("a", 90), ("a", 91)]
+
+
 def test_a_query_that_is_moved_back_over_gaps_of_compaction_finds_no_loss(
     gateway: Gateway, played: Played, tmp_path: Path
 ) -> None:

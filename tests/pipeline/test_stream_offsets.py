@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from mq_shards.pipeline.offsets import GONE
 from mq_shards.pipeline.reading import DataLossError
-from mq_shards.pipeline.stream import GONE
 
 from tests.pipeline.serving import Gateway
 from tests.pipeline.stream_driver import Checkpoint, Driver, Rows, run
@@ -74,6 +74,21 @@ def test_a_topic_that_was_forgotten_when_all_of_it_had_been_read_comes_back(gate
     fill(gateway, "a", 3)
     kept.drop(93, 95)
     with pytest.raises(DataLossError, match="messages 93 to 94 are gone"):
+        run(checkpoint, brokers=gateway.address)
+
+
+def test_a_topic_that_came_back_while_the_query_was_stopped_is_an_error_that_says_how_to_go_on(
+    gateway: Gateway,
+) -> None:
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 5)
+    run(checkpoint, brokers=gateway.address)
+    kept = gateway.topic("a")
+    kept.drop(0, 5)
+    kept.next_seq = 90
+    fill(gateway, "a", 3)
+    said = r"messages 5 to 89 are gone, or never were, if it was .*; mq-pipeline offsets .* --topics a goes on"
+    with pytest.raises(DataLossError, match=said):
         run(checkpoint, brokers=gateway.address)
 
 
