@@ -36,7 +36,8 @@ T0_NS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9
 
 
 def archive(gateway: Gateway, to: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--brokers", gateway.address]
+    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--nice", "0"]
+    command += ["--brokers", gateway.address]
     command += ["archive", "--to", str(to), "--topic-pattern", ".*", *arguments]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

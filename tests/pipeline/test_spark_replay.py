@@ -37,7 +37,8 @@ def archived(spark: SparkSession, to: Path, start: int, count: int) -> list[tupl
 
 
 def replay(broker: Broker, archive: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--brokers", broker.address]
+    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--nice", "0"]
+    command += ["--brokers", broker.address]
     return subprocess.Popen(
         [*command, "replay", "--from", str(archive), *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
