@@ -15,6 +15,8 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from mq_shards.acceptor.protocols.pulsar.names import (
+    ASSIGN,
+    COORDINATORS,
     NON_PERSISTENT,
     PERSISTENT,
     PulsarNameError,
@@ -110,6 +112,8 @@ class Control:
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """0: it is not partitioned. With `create` it is made if its namespace makes topics that have partitions."""
+        if str(name) == ASSIGN:
+            return COORDINATORS
         namespace = self.namespace(name.namespace)
         topic = namespace.topics.get(str(name))
         if topic is None and name.partition < 0 and create:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.names import ASSIGN
 
 from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer, running
@@ -292,12 +293,12 @@ def test_of_what_is_acknowledged_up_to_a_part_of_a_batch_the_rest_is_left(joined
 # --- the coordinator ------------------------------------------------------------------------------------------------
 
 
-def test_the_coordinator_answers_as_a_real_one(wire: Wire, topic: str) -> None:
-    found = wire.ask(
-        "partitionMetadata", "partitionMetadataResponse",
-        topic="persistent://pulsar/system/transaction_coordinator_assign",
-    )  # fmt: skip
+def test_the_coordinator_answers_as_a_real_one(server: PulsarServer, wire: Wire, topic: str) -> None:
+    found = wire.ask("partitionMetadata", "partitionMetadataResponse", topic=ASSIGN)
     assert found.partitions == 1
+    for more in ("", "?checkAllowAutoCreation=true"):  # of clients with an http:// URL
+        path = f"{ASSIGN.replace('://', '/')}/partitions{more}"
+        assert request(server.http, "", "", "GET", path)["json"] == {"partitions": 1, "deleted": False}
     assert not wire.ask("tcClientConnectRequest", "tcClientConnectResponse", tc_id=0).HasField("error")
     assert wire.ask("tcClientConnectRequest", "tcClientConnectResponse", tc_id=7).error == 6
     assert wire.ask("newTxn", "newTxnResponse", txn_ttl_seconds=1000, tc_id=7).error == 20

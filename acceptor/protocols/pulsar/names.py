@@ -19,6 +19,9 @@ MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 # RETENTION_NAME, csrc/ringbuf/message.h
 COMPACTION: Final = "__compaction"
 RETENTION: Final = "__retention"
+# Where clients look for transaction coordinators: a topic of as many partitions as there are.
+ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
+COORDINATORS: Final = 1
 # A real broker may have addresses by name for clients that say one.
 NO_LISTENER: Final = "the broker do not have {} listener"
 MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h

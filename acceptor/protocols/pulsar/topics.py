@@ -24,9 +24,8 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Request,
 )
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, NO_LISTENER, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
-from mq_shards.acceptor.protocols.pulsar.transactions import ASSIGN, COORDINATORS
 from mq_shards.ringbuf.calls import Calls
 
 Opened: TypeAlias = Callable[[bytes], None]

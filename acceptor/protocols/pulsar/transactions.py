@@ -20,14 +20,12 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
 )
+from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS
 from mq_shards.csrc._core import lib
 
 COORDINATOR_NOT_FOUND: Final = 20
 TRANSACTION_CONFLICT: Final = 23
 TRANSACTION_NOT_FOUND: Final = 24
-# Where clients look for the coordinators: a topic of as many partitions as there are.
-ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
-COORDINATORS: Final = 1
 COMMIT: Final = 0  # TxnAction
 CUMULATIVE: Final = 1  # AckType
 # A coordinator that died is there again soon, and an end is answered when all workers have done it; clients wait 30 s.
