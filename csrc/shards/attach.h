@@ -1,8 +1,8 @@
-/* Producers that are attached to topics: who goes by which name there, and who is alone.
+/* Producers attached to topics: their names, unique in a topic, and which one is exclusive.
  *
- * Memory only: a worker that starts anew knows nobody, and acceptors say to their clients that they have to come again. Of it all
- * the log has how many exclusive producers a topic has had, its epoch. A producer that is not attached may publish all the
- * same: the core does not ask who somebody is.
+ * Memory only: a worker that starts anew knows nobody, and acceptors say to their clients that they have to come again.
+ * Of it all the log has how many exclusive producers a topic has had, its epoch. A producer that is not attached may
+ * publish all the same: the core does not ask who somebody is.
  */
 #ifndef MQ_ATTACH_H
 #define MQ_ATTACH_H
@@ -24,7 +24,7 @@ struct attached {
     uint32_t topic, previous, next;
     uint8_t access; /* enum access */
     bool waits;
-    uint64_t arrival; /* of those that wait, the lowest comes first */
+    uint64_t arrival; /* of those that wait, the lowest goes first */
     uint64_t epoch;
     uint64_t place; /* in the map of names */
     size_t name_bytes;
@@ -40,7 +40,7 @@ struct attachments {
 bool attachments_open(struct attachments *all, uint32_t limit);
 void attachments_close(struct attachments *all);
 
-/* Of a client, which is gone. */
+/* Detaches all producers of a client that is gone. */
 void producers_gone(struct worker *w, uint32_t client);
 
 #endif

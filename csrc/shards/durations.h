@@ -1,6 +1,6 @@
-/* How long a worker's turns take, and publishes: from the turn that takes one in until its answer is let out.
+/* Measures a worker's turns, and its publishes from the turn that takes one in until its answer is released.
  *
- * It is counted by the turn, with the clock that turns are given, and costs a message nothing.
+ * Measured once a turn, with the time that the turn is given, so it costs a message nothing.
  */
 #ifndef MQ_DURATIONS_H
 #define MQ_DURATIONS_H
@@ -11,24 +11,24 @@
 struct worker_board;
 
 struct publishes {
-    uint64_t since_ns; /* of the first of them */
+    uint64_t since_ns; /* when the first of them came in */
     uint64_t count;
 };
 
 struct durations {
-    uint64_t began_ns; /* the last turn */
+    uint64_t began_ns; /* the last turn did something */
     bool was_busy;
-    uint64_t published; /* as the board had it when the turn began */
+    uint64_t published; /* the board's count when the turn began */
     struct publishes waiting, syncing, out;
 };
 
-/* A turn begins: the one before is over. */
+/* A turn begins, so the one before is over. */
 void durations_turn(struct durations *d, struct worker_board *board, uint64_t now_ns);
-/* It has taken in what it takes. */
+/* The turn has handled its messages. */
 void durations_taken(struct durations *d, const struct worker_board *board, uint64_t now_ns, bool busy);
-/* What has been published is let out, ... */
+/* The answers to publishes are released at once, ... */
 void durations_let_out(struct durations *d);
-/* ... or waits for a round of syncs that begins now, ... */
+/* ... or wait for a round of syncs that begins now, ... */
 void durations_wait(struct durations *d);
 /* ... which is over. */
 void durations_synced(struct durations *d, struct worker_board *board, uint64_t now_ns);

@@ -1,8 +1,9 @@
-/* Messages whose medium has failed since the log was read back: each costs itself. It is left out of what is delivered, and
- * told of.
+/* Messages whose medium has failed since the log was read back: each costs itself. It is left out of what is delivered,
+ * and told of.
  *
- * Asked where bodies are read, and where heads are of what may have lain long. What cannot be read is damage when the worker starts
- * anew; until then a message of which nobody can say any more what it was may keep its segment, but not one that is emptied.
+ * Asked where bodies are read, and where heads are of what may have lain long. What cannot be read is damage when the
+ * worker starts anew; until then a message of which nobody can say any more what it was may keep its segment, but not
+ * one that is emptied.
  */
 #ifndef MQ_LOST_H
 #define MQ_LOST_H
@@ -12,27 +13,28 @@
 static inline bool message_readable(const struct worker *w, const struct topic *t, const struct record *r) {
     return log_readable(shard_of_topic(w, t)->log, r);
 }
-/* The record of a message that its stream has; NULL: it has none, or its beginning (log_read_head) cannot be read. */
+/* The record of a message in its topic's stream; NULL: there is none, or its beginning (log_read_head) cannot be read.
+ * */
 const struct record *message_head(const struct worker *w, const struct topic *t, uint64_t seq);
-/* The same, and all of it can be read. */
+/* The same, and NULL unless all of it can be read. */
 const struct record *message_whole(const struct worker *w, const struct topic *t, uint64_t seq);
-/* NULL: that cannot be read. */
+/* The head of a job's record; NULL: it cannot be read. */
 const struct record *job_head(const struct worker *w, const struct job *j);
-/* What its record says; or where its topic's stream has it; or UINT64_MAX. */
+/* A job's seq, from its record, else from its topic's stream, else UINT64_MAX. */
 uint64_t job_seq(struct worker *w, const struct job *j);
 
-/* A message that is left out: for whoever asks worker_lost. */
+/* Reports an unreadable message, for worker_lost. */
 void lost_note(struct worker *w, uint32_t topic, log_position position);
-/* No more of those are looked for in this turn: a medium that fails takes its time. */
+/* Whether this turn has met enough unreadable messages: a failing medium is slow. */
 static inline bool lost_enough(const struct worker *w) {
     return w->lost_in_turn >= WORKER_LOST_IN_TURN;
 }
-/* What is left of the oldest segment, when all that could be read as it was gone through has moved: what can be read now moves too, the
- * rest is nobody's any more. A piece of that; true: it was all. */
+/* What is left of the oldest segment, when all that could be read as it was gone through has moved: what can be read
+ * now moves too, the rest is nobody's any more. A piece of that; true: it was all. */
 bool shard_lose_rest(struct worker *w, struct shard *s);
-/* The topic's jobs go to who waits in the next turn. False: too many do so. */
+/* Has the topic's jobs given to waiting clients in the next turn. False: too many topics wait for that. */
 bool serve_later(struct worker *w, uint32_t topic);
-/* In each turn. True if there were any. */
+/* Each turn: does that. True if there were any. */
 bool serve_now(struct worker *w);
 
 #endif

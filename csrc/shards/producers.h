@@ -1,8 +1,8 @@
-/* What a shard remembers of those who must not publish twice: each one's last batch, and how many parts of it it has.
+/* A shard's memory of idempotent producers: the last batch of each, and how many parts of it were published.
  *
- * Owns the memory of so many producers, the one that wrote last first; what a new one finds no place for, the one that has been
- * silent longest makes room for. Who has been silent for longer than `idle_ns` is forgotten. Must never: know what a batch
- * holds.
+ * Owns the memory of so many producers, the one that wrote last first; what a new one finds no place for, the one that
+ * has been silent longest makes room for. Who has been silent for longer than `idle_ns` is forgotten. Must never: know
+ * what a batch holds.
  */
 #ifndef MQ_PRODUCERS_H
 #define MQ_PRODUCERS_H
@@ -14,7 +14,8 @@
 #include "base/map.h"
 #include "ringbuf/message.h"
 
-/* Writers of batches in parts are few and remembered for ever. Those that have a name in a topic (MSG_ATTACH) are many. */
+/* Writers of batches in parts are few and remembered for ever. Those that have a name in a topic (MSG_ATTACH) are many.
+ * */
 enum { SHARD_WRITERS = 64, SHARD_NAMED = 4096 };
 #define NAMED_IDLE_NS ((uint64_t)6 * 3600 * 1000000000)
 
@@ -28,24 +29,24 @@ struct producers {
     struct producer_last *items; /* from 1 on */
     uint32_t count, limit;
     uint32_t newest, oldest;
-    uint64_t idle_ns; /* 0: they are not forgotten for that */
+    uint64_t idle_ns; /* 0: producers are not forgotten for being idle */
     struct map places;
 };
 
 enum producer_turn {
-    PRODUCER_NEXT = 1, /* it is to be written */
-    PRODUCER_DONE,     /* it has been */
-    PRODUCER_EARLY,    /* the part before it has not */
+    PRODUCER_NEXT = 1, /* it has to be published */
+    PRODUCER_DONE,     /* it was published before */
+    PRODUCER_EARLY,    /* the part before it is missing */
 };
 
 static inline struct producers producers_of(uint32_t limit, uint64_t idle_ns) {
     return (struct producers){.limit = limit, .idle_ns = idle_ns};
 }
 void producers_free(struct producers *producers);
-/* NULL: it is not known, or not any more. */
+/* The last part of a producer; NULL: it is not known, or was forgotten. */
 const struct producer_part *producers_last(const struct producers *producers, uint64_t writer, uint64_t wall_ns);
 enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part, uint64_t wall_ns);
-/* False when memory is short; nothing else is to be done with it then. */
+/* Notes a published part. False when memory is short; nothing more may be done with it then. */
 bool producers_note(struct producers *producers, const struct producer_part *part, uint64_t wall_ns);
 
 #endif

@@ -1,4 +1,4 @@
-/* The job queue of topics: how jobs pass between ready, reserved, delayed, buried and gone.
+/* The job queue of topics: how jobs change between ready, reserved, delayed, buried and deleted.
  *
  * The functions here change memory only; the caller has written the log first (the order does not matter inside a turn,
  * as replies leave after the flush). They keep the counts of topics and board true.
@@ -8,70 +8,70 @@
 
 #include "shards/worker.h"
 
-/* Makes a job known, in no state yet. 0 when the limit is reached. */
+/* Adds a job, in no state yet. 0 when the limit is reached. */
 uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position);
-/* A message that is `parts` jobs to who knows no batches (0 or 1: it is one). 0 when the limit is reached. */
+/* Adds a message as `parts` jobs (0 or 1: a single one). 0 when the limit is reached. */
 uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri,
                            log_position position);
-/* How many jobs a message was, ... */
+/* How many jobs a message was added as, ... */
 uint32_t queue_jobs_of(const struct worker *w, uint32_t job);
-/* ... and each of them; 0: it is done. One that is no batch is its only one. */
+/* ... and each of these jobs; 0: it is done. A message that is no batch is its own only job. */
 uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place);
-/* The message that a part is of. */
+/* The batch that a part belongs to. */
 uint32_t queue_whole_of(const struct worker *w, uint32_t part);
-/* A message lies elsewhere in the log now, and so do its jobs. */
+/* A message, and with it its jobs, has moved to another place in the log. */
 void queue_moved(struct worker *w, uint32_t job, log_position position);
-/* A part is forgotten. True if it was the last: its message is a job like any other then, in no state. */
+/* Frees a part. True if it was the last; the batch then is an ordinary job in no state. */
 bool queue_part_over(struct worker *w, uint32_t part);
-/* Takes it out of its state and forgets it. */
+/* Takes a job out of its state and frees it. */
 void queue_forget(struct worker *w, uint32_t job);
 /* Its reservation, made if it has none. */
 struct reservation *queue_reservation(struct worker *w, uint32_t job);
 
-/* Each takes a job that is in no state into one... */
+/* These put a job that is in no state into one. */
 void queue_make_ready(struct worker *w, uint32_t job);
 void queue_make_delayed(struct worker *w, uint32_t job, uint64_t deadline_ns);
 void queue_make_buried(struct worker *w, uint32_t job);
 void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client);
-/* ... and this takes it out of whichever it is in. */
+/* Takes a job out of the state it is in. */
 void queue_take(struct worker *w, uint32_t job);
 
-/* Jobs of a topic that is deleted: it has them no more, and they have still to be freed. */
+/* Jobs taken from a topic that was deleted, which are still to be freed. */
 struct buried_jobs {
     struct ready ready;
     struct heap delayed;
     uint32_t buried;   /* the first of those that were buried */
-    uint64_t reserved; /* which are found through their reservations */
+    uint64_t reserved; /* found through their reservations */
 };
 void queue_bury(struct worker *w, uint32_t topic, struct buried_jobs *out);
-/* Any are left but the reserved ones. */
+/* Whether any but reserved ones are left. */
 static inline bool buried_jobs_left(const struct buried_jobs *b) {
     return ready_count(&b->ready) || b->delayed.count || b->buried;
 }
-/* One of those; or 0, and there may be more. */
+/* Takes one of those; 0: none this time, but there may be more. */
 uint32_t queue_exhume(struct worker *w, struct buried_jobs *b);
-/* A reserved one is its client's no more. */
+/* Takes a reserved job from its client. */
 void queue_unreserve(struct worker *w, uint32_t job);
-/* One that is in no place any more. */
+/* Frees a job that is in no queue or list. */
 void queue_free(struct worker *w, uint32_t job);
 void buried_jobs_free(struct buried_jobs *b);
 
-/* Postpones the end of a reservation. */
+/* Extends a reservation by its time to run. */
 void queue_touch(struct worker *w, uint32_t job);
 
-/* A job that is new, and in no state, goes to who waits for one of its topic without having been ready. False: nobody does, or
- * another would come first. */
+/* A job that is new, and in no state, goes to who waits for one of its topic without having been ready. False: nobody
+ * does, or another would come first. */
 bool queue_serve_at_once(struct worker *w, uint32_t job);
 /* Gives ready jobs of a topic to the clients that wait for them. */
 void queue_serve(struct worker *w, uint32_t topic);
 
-/* The most urgent job that a client may take, or 0; *more: it is looked for further in the next turn. */
+/* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
 uint32_t queue_best(struct worker *w, uint32_t client, bool *more);
-/* Something is ready in a topic the client watches, paused or not. */
+/* Whether a topic that the client watches has a ready job, paused or not. */
 bool queue_any_ready(const struct worker *w, uint32_t client);
 bool queue_deadline_soon(const struct worker *w, uint32_t client);
 
-/* Puts the client in line at all it watches. */
+/* Lets the client wait at all topics it watches. */
 void queue_wait(struct worker *w, uint32_t client, uint32_t slot, uint64_t timeout_ns);
 void queue_stop_waiting(struct worker *w, uint32_t client);
 
@@ -80,19 +80,19 @@ static inline bool queue_paused(const struct worker *w, const struct topic *t) {
     return t->pause_ns && t->unpause_ns > w->now_ns;
 }
 
-/* After anything that may make a topic seen or unseen. */
+/* To be called after anything that may make a topic seen or unseen. */
 void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
-/* Of a tube that comes and goes with its jobs is only said that it is there: each time would be too often. */
+/* Notes on the board that there are tubes that come and go with their jobs; announcing each would be too often. */
 void queue_count_passing(struct worker *w, struct topic *t);
 
-/* Lets time pass up to w->now_ns. True if anything happened. */
+/* Does what is due up to w->now_ns. True if there was anything. */
 bool queue_tick(struct worker *w);
 uint64_t queue_next_ns(const struct worker *w);
 
 /* --- lost.c --- */
 
-/* Whether a job's message can be read. If not, the job is none any more, but for one that a client has: nothing is written of that, so
- * should the medium come back, so does the job with the next start. */
+/* Whether a job's message can be read. If not, the job is none any more, but for one that a client has: nothing is
+ * written of that, so should the medium come back, so does the job with the next start. */
 bool job_readable(struct worker *w, uint32_t job);
 
 #endif

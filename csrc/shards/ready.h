@@ -1,8 +1,9 @@
 /* The ready jobs of a topic, the most urgent first: by priority, then by id.
  *
  * Most jobs become ready in that very order. A job that comes after all of the run is put at its end, for four bytes of
- * memory and nothing to compare; the others, and the first few of any topic, go into a heap. The first of the two fronts is
- * the most urgent. A job that leaves the middle of the run leaves a gap, which is skipped when its turn comes.
+ * memory and nothing to compare; the others, and the first few of any topic, go into a heap. The first of the two
+ * fronts is the most urgent. A job that leaves the middle of the run leaves a gap, which is skipped when its turn
+ * comes.
  *
  * Knows of a job where it keeps its place, its priority and its id, and nothing else.
  */
@@ -15,18 +16,18 @@
 #include "base/arena.h"
 #include "base/heap.h"
 
-/* The run is kept in pages, so that a long one grows and shrinks without being moved. They are small, and so a topic with few jobs
- * may have one: what leaves the heap costs more. */
+/* The run is kept in pages, so that a long one grows and shrinks without being moved. They are small, and so a topic
+ * with few jobs may have one: what leaves the heap costs more. */
 enum { RUN_PAGE = 128, RUN_WORTH = 16 };
 
 struct ready {
     struct heap heap;
-    uint32_t **pages; /* of the run: jobs; 0: a gap */
+    uint32_t **pages; /* the pages of the run, of job numbers; 0: a gap */
     uint32_t page_count, page_capacity;
-    uint32_t head, tail;    /* in the pages: head is no gap if head < tail */
+    uint32_t head, tail;    /* places in the run; there is a job, no gap, at head if head < tail */
     uint32_t base;          /* the place of the first page's first job */
     uint32_t run;           /* jobs in the run */
-    struct heap_entry last; /* the key of the run's last job, even if it has left */
+    struct heap_entry last; /* the key of the run's last job, even if that has left */
 };
 
 static inline uint32_t ready_count(const struct ready *r) {
@@ -35,10 +36,10 @@ static inline uint32_t ready_count(const struct ready *r) {
 
 /* The most urgent job and its key; false if there is none. */
 bool ready_first(const struct ready *r, const struct arena *jobs, struct heap_entry *key);
-/* False, with nothing changed, when memory is short. */
+/* Adds a job. False, with nothing changed, when memory is short. */
 bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job);
 void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job);
-/* Takes one out, without a look at the jobs, which are told nothing: 0 for a gap. There must be one, and nothing else may be
+/* Takes out any job without touching it; 0 for a gap. There must be one, and nothing else may be
  * done with it from the first call on. */
 uint32_t ready_exhume(struct ready *r);
 void ready_free(struct ready *r);

@@ -1,12 +1,12 @@
-/* A stream: a topic's messages by their number in the sequence (seq), as long as some subscription holds them, and in one
- * that retains, until it is told to forget them.
+/* A stream: a topic's messages by their number in the sequence (seq), as long as some subscription holds them, and in
+ * one that retains, until it is told to forget them.
  *
  * Ten bytes a message: its position in the log and how many hold it, in pages of STREAM_PAGE. A page whose last message
- * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it. The first page
- * that a stream ever has begins small, and grows: many topics have few messages, once.
+ * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it. The
+ * first page that a stream ever has begins small, and grows: many topics have few messages, once.
  *
- * Knows nothing of who holds a message, but whether its topic does, or what a position is, but that 0 is none, that the two high
- * bits are free, and that older messages have as a rule lower ones.
+ * Knows nothing of who holds a message, but whether its topic does, or what a position is, but that 0 is none, that the
+ * two high bits are free, and that older messages have as a rule lower ones.
  */
 #ifndef MQ_STREAM_H
 #define MQ_STREAM_H
@@ -17,32 +17,32 @@
 
 enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 
-/* Of a position: nobody holds the message, it is only retained; or one of those who hold it is its topic. */
+/* Flags in a position: the message has no references and is only retained; one of its references is its topic's. */
 #define STREAM_RETAINED ((uint64_t)1 << 63)
 #define STREAM_KEPT     ((uint64_t)1 << 62)
 
 struct stream_page {
-    uint32_t live;        /* messages held, ... */
+    uint32_t live;        /* messages with references, ... */
     uint32_t retained;    /* ... and retained; ... */
-    uint64_t lowest;      /* ... no position of those is lower */
-    uint32_t first, room; /* of the page's seqs it has places for those from `first` on */
+    uint64_t lowest;      /* ... whose positions are not below this */
+    uint32_t first, room; /* it has room for the page's seqs from `first` on */
     uint64_t
         positions[]; /* then uint16_t holds[room]; their high bit: no cursor takes it, it was published with a delay */
 };
 
 struct stream {
-    struct stream_page **pages; /* of first_page, first_page + 1, ... at pages[begin] and on; NULL: nothing there */
+    struct stream_page **pages; /* pages[begin] is first_page, and so on; NULL: an empty page */
     uint32_t begin, count, capacity;
     uint64_t first_page;
-    uint64_t end;  /* beyond the last that was put */
-    uint64_t live; /* messages held */
+    uint64_t end;  /* one beyond the last seq put in */
+    uint64_t live; /* messages with references */
     bool retains;
 };
 
 void stream_free(struct stream *s);
 
-/* Holds a message `holds` times; if it retains, 0 times too. The seq must not be held. False, with nothing changed, when memory
- * is short. */
+/* Holds a message `holds` times; if it retains, 0 times too. The seq must not be held. False, with nothing changed,
+ * when memory is short. */
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed);
 
 static inline struct stream_page *stream_page(const struct stream *s, uint64_t seq) {
@@ -50,24 +50,24 @@ static inline struct stream_page *stream_page(const struct stream *s, uint64_t s
     return page < s->count ? s->pages[s->begin + page] : NULL;
 }
 
-/* Below page->room: the page has a place for it. */
+/* The index of a seq in its page; below page->room: the page has room for it. */
 static inline uint32_t stream_index(const struct stream_page *page, uint64_t seq) {
     return (uint32_t)(seq % STREAM_PAGE) - page->first;
 }
 static inline uint64_t stream_page_position(const struct stream_page *page, uint64_t seq) {
     return page && stream_index(page, seq) < page->room ? page->positions[stream_index(page, seq)] : 0;
 }
-/* One that has a place. */
+/* The references of a seq that the page has room for. */
 static inline uint16_t *stream_page_holds(struct stream_page *page, uint64_t seq) {
     return (uint16_t *)(page->positions + page->room) + stream_index(page, seq);
 }
 
-/* 0: it is neither held nor retained. */
+/* The position of a message; 0: it has no references and is not retained. */
 static inline uint64_t stream_place(const struct stream *s, uint64_t seq) {
     return stream_page_position(stream_page(s, seq), seq) & ~(STREAM_RETAINED | STREAM_KEPT);
 }
 
-/* 0: it is not held. */
+/* The position of a message with references; else 0. */
 static inline uint64_t stream_position(const struct stream *s, uint64_t seq) {
     uint64_t position = stream_page_position(stream_page(s, seq), seq);
     return position & STREAM_RETAINED ? 0 : position & ~STREAM_KEPT;
@@ -82,42 +82,43 @@ static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
     return page && stream_index(page, seq) < page->room && *stream_page_holds(page, seq) > STREAM_MAX_REFERENCES;
 }
 
-/* Frees at most so many of its pages, the first of them first, and tells the position of each message held in them. True if
- * there are more. Nothing else may be done with it from the first call on. */
+/* Frees at most so many of its pages, the first of them first, and tells the position of each message held in them.
+ * True if there are more. Nothing else may be done with it from the first call on. */
 bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context);
 
-/* The first seq from this one on that is held; s->end if there is none. */
+/* The first seq from this one on that has references; s->end if there is none. */
 uint64_t stream_next(const struct stream *s, uint64_t seq);
 
-/* The seq of the message that is held and lies at a position; UINT64_MAX: none is. By halving, as positions rise with the seqs; and
- * where they do not (messages were moved), all are looked at: *walked. */
+/* The seq of the message that is held and lies at a position; UINT64_MAX: none is. By halving, as positions rise with
+ * the seqs; and where they do not (messages were moved), all are looked at: *walked. */
 uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked);
 
-/* Of a message that is held or retained; to one that is higher. */
+/* Changes the position of a message that has references or is retained, to a higher one. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
-/* The next four are of a message that is held. */
+/* The next four are for messages with references. */
 void stream_hold(struct stream *s, uint64_t seq);
 void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more);
-/* One of its holds is its topic's from now on, or is so no more. */
+/* Marks one of its references as its topic's, or unmarks it. */
 void stream_keep(struct stream *s, uint64_t seq, bool kept);
-/* One hold less: true if it was the last. The message is forgotten then, or retained. */
+/* Drops a reference: true if it was the last. The message is then forgotten, or only retained. */
 bool stream_release(struct stream *s, uint64_t seq);
 
 /* --- what is retained --- */
 
-/* The first seq from this one on that is held, or retained at a position not below `oldest`; s->end if there is none. */
+/* The first seq from this one on that has references, or is retained at a position not below `oldest`; s->end if there
+ * is none. */
 uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest);
-/* The last such seq before this one; UINT64_MAX if there is none. */
+/* The last such seq before this one, or UINT64_MAX. */
 uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest);
 /* One hold more on a message that is held or retained: true if it was the first. Then it is a
  * delivery's, as one with a delay is. */
 bool stream_take_back(struct stream *s, uint64_t seq);
-/* How many of [from, until) are held or retained; more or less, of what lies below `oldest` some may be counted too. */
+/* How many messages of [from, until) are there. About: some whose position is below `oldest` may be counted too. */
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
-/* No position of what is retained in [from, until) is lower; UINT64_MAX if nothing is. */
+/* A lower bound for the positions of messages retained in [from, until); UINT64_MAX if there are none. */
 uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until);
-/* Forgets what is retained below `oldest`, in at most `pages` pages from the one that *page says, which is moved on. True if
- * there is more. */
+/* Forgets what is retained below `oldest`, in at most `pages` pages from the one that *page says, which is moved on.
+ * True if there is more. */
 bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page);
 
 #endif
