@@ -31,12 +31,13 @@ AT_TIME: Final[int] = lib.START_TIME
 _TRANSACTION: Final = struct.Struct("=QQQQII")  # struct transaction_figures, csrc/ringbuf/message.h
 
 # Asked again when the worker died before it answered: what changes nothing, and what changes nothing the second time.
-# To a client it would be an error, with which some give up.
+# To a client it would be an error, with which some give up. A worker says the same where its disk is full: so there are
+# pauses.
 _READS: Final = frozenset(
     {lib.MSG_POSITION, lib.MSG_CATALOG, lib.MSG_PEEK_SEQ, lib.MSG_SCAN, lib.MSG_TXN_LIST, lib.MSG_TXN_PENDING}
 )
 _MAKES: Final = frozenset({lib.CHANGE_RETAIN, lib.CHANGE_MAKE, lib.CHANGE_MAKE_AT})
-_TRIES: Final = 4
+PAUSES_S: Final = (0.05, 0.2, 0.5)
 
 # How long the names of all topics are believed though they may have changed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
@@ -293,14 +294,18 @@ class Core:
 
     async def _ask(self, worker: int, kind: int, **what: Any) -> Answer:  # noqa: ANN401
         repeats = kind in _READS or (kind == lib.MSG_CHANGE and what["pri"] in _MAKES)
-        for _ in range(_TRIES if repeats else 1):
+        pauses = iter(PAUSES_S if repeats else ())
+        while True:
             try:
                 answer = await self._workers.ask(worker, kind, **what)
             except WorkersError as error:
                 raise unavailable(str(error)) from None
             if answer.status != engine_module.FAILED:
                 return answer
-        raise unavailable("a worker died, or its disk failed, before it answered")
+            pause_s = next(pauses, None)
+            if pause_s is None:
+                raise unavailable("a worker died, or its disk failed, before it answered")
+            await asyncio.sleep(pause_s)
 
 
 def _transactions(body: bytes) -> Iterator[OpenTransaction]:
