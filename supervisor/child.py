@@ -66,6 +66,7 @@ class Child:
         self.deaths: deque[float] = deque(maxlen=MAX_DEATHS)  # when, of late
         self.restart_at: float | None = None
         self.kill_at: float | None = None
+        self.was_killed = False  # the last one, by SIGKILL: not of itself
         self._entry = entry
         self._shared = shared
         self._pid = 0
@@ -138,6 +139,7 @@ class Child:
         self.serving = False
         self.kill_at = None
         self.close_control()
+        self.was_killed = status == -signal.SIGKILL
         if status < 0:
             return f"was killed by {signal.Signals(-status).name}"
         return f"ended with status {status}" if status else ""

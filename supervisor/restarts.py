@@ -25,11 +25,14 @@ def delay_s(child: Child, now: float) -> float | None:
 
 
 def auxiliary_delay_s(child: Child, now: float) -> float:
-    """Of one that is never given up. A life that lasted is a new beginning."""
+    """Of one that is never given up. A life that lasted is a new beginning. One that was killed may be well: it comes
+    no later than those bear who wait for it, which is some seconds.
+    """
     if now - child.started_at > DEATHS_WINDOW_S:
         child.deaths.clear()
     child.deaths.append(now)
-    return delay_after(len(child.deaths))
+    delay_s = delay_after(len(child.deaths))
+    return min(delay_s, RESTART_DELAYS_S[-1]) if child.was_killed else delay_s
 
 
 def delay_after(deaths: int) -> float:

@@ -582,6 +582,14 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
     assert broker.ends() == 0
 
 
+def test_a_gateway_that_is_killed_again_and_again_is_back_before_requests_give_up(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT)
+    for times in range(1, 7):
+        broker.kill("mq-gateway")
+        wait_until(lambda times=times: broker.said().count("mq-gateway is back") == times, "it is back")
+    assert "mq-gateway died 6 times, is started again in 0.8 s" in broker.said()
+
+
 def test_the_gateway_is_tried_less_and_less_often() -> None:
     delays = [delay_after(deaths) for deaths in range(1, 20)]
     assert delays[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
