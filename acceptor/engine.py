@@ -448,6 +448,10 @@ class Engine:
         ends_s = tuple((1 << lib.HISTOGRAM_FIRST_SHIFT + bucket) / 1e9 for bucket in range(len(counts) - 1))
         return Durations(ends_s, tuple(map(int, counts)), int(sum_ns[0]) / 1e9)
 
+    def trim(self) -> None:
+        """Gives back to the system what the whole process keeps for nobody."""
+        lib.acceptor_trim(self._acceptor)
+
     def login_attempts(self) -> Any:  # noqa: ANN401
         """The struct login_attempts of all processes; not to be used after close()."""
         return lib.acceptor_logins(self._acceptor)

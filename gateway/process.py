@@ -33,6 +33,7 @@ from mq_shards.gateway.console.overview import Identity
 from mq_shards.gateway.console.service import Console, address_text
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
+from mq_shards.gateway.idle_memory import IdleMemory
 from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nats.http import MonitoringHttp
@@ -47,6 +48,7 @@ from mq_shards.gateway.nsq.producers import Producers
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
+from mq_shards.gateway.processes import own_bytes
 from mq_shards.gateway.reloads import Reloads
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
@@ -316,6 +318,7 @@ class GatewayProcess:
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())
                     self._go_on(self._console.figures.run())
+                    self._go_on(IdleMemory(own_bytes, self._engine.trim).run())
                     if self._pulsar is not None:
                         self._go_on(self._pulsar.open())
                     if self._statsd is not None:

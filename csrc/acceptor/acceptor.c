@@ -626,6 +626,10 @@ void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, str
     for (uint32_t n = 0; n < BOARD_STALLS; n++) out->stalls[n] = read_of(&loop->stalls[n]);
 }
 
+void acceptor_trim(struct acceptor *a) {
+    blocks_trim(&a->blocks);
+}
+
 struct login_attempts *acceptor_logins(struct acceptor *a) {
     return &a->board->logins;
 }

@@ -196,6 +196,8 @@ int acceptor_fd(const struct acceptor *a);
 /* What such a process calls then: runs turns until there is nothing to do; from then on workers wake it. Returns how
  * many upcalls there are. */
 int acceptor_poll(struct acceptor *a);
+/* Gives back to the system what the whole process has allocated and does not use. */
+void acceptor_trim(struct acceptor *a);
 /* Makes acceptor_run return with UPCALL_POKED. The only function that another thread may call. */
 void acceptor_poke(struct acceptor *a);
 

@@ -102,6 +102,7 @@ uint32_t acceptor_local(struct acceptor *a);
 uint64_t acceptor_take_ids(struct acceptor *a, uint32_t topic, uint32_t count);
 int acceptor_fd(const struct acceptor *a);
 int acceptor_poll(struct acceptor *a);
+void acceptor_trim(struct acceptor *a);
 void acceptor_poke(struct acceptor *a);
 
 bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter);
