@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -17,27 +18,56 @@ from mq_shards.pipeline.standing_back import be_nice, begin_nice_session
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
-_begins: Final = threading.Event()  # set while a JVM is started
+_begins: Final[list[_Beginning]] = []  # while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def _begun(builder: SparkSession.Builder) -> SparkSession:
     """PySpark takes SIGINT for itself, of which who began this knows more."""
     heard_by = signal.getsignal(signal.SIGINT)
-    _begins.set()
-    try:
-        found = builder.getOrCreate()
-    finally:
-        _begins.clear()
+    with _Beginning() as beginning:
+        _begins.append(beginning)
+        try:
+            found = builder.getOrCreate()
+        except Exception:
+            raise  # another try is made with the same JVM
+        except BaseException:
+            beginning.end()
+            raise
+        finally:
+            _begins.pop()
     if heard_by is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, heard_by)
     return found
 
 
+class _Beginning:
+    """Which process becomes the JVM, as it says itself: PySpark does not."""
+
+    def __enter__(self) -> _Beginning:
+        self._said, self._to = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._said)
+        os.close(self._to)
+
+    def say(self) -> None:
+        os.write(self._to, b"%d " % os.getpid())
+
+    def end(self) -> None:
+        """A JVM that is stopped as it begins would complain with a stack, later, that nobody waits for it any more."""
+        with contextlib.suppress(BlockingIOError):
+            for pid in os.read(self._said, 4096).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+
 def _in_the_jvm() -> None:
     """In what is forked: a scheduler's SIGTERM comes to all processes of a job, and a JVM that went at once could not
     be asked how far it is. It ends when we do, whose end its input is. PySpark has it ignore SIGINT so."""
-    if _begins.is_set():
+    for beginning in _begins:
+        beginning.say()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         begin_nice_session()
 

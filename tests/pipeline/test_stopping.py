@@ -60,6 +60,25 @@ def test_a_jvm_leaves_signals_to_the_job_that_began_it() -> None:
         assert _told_to_end() == b"", "what is started later hears of it"
 
 
+class Hangs:
+    """As PySpark whose JVM takes its time, and that is told to stop meanwhile."""
+
+    def __init__(self) -> None:
+        self.jvm: subprocess.Popen[bytes] | None = None
+
+    def getOrCreate(self) -> None:  # noqa: N802
+        self.jvm = subprocess.Popen(["sleep", "60"], preexec_fn=bool)
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on() -> None:
+    builder = Hangs()
+    with pytest.raises(Stopped), stopped_by_signals():
+        session._begun(cast(Any, builder))
+    assert builder.jvm is not None
+    assert builder.jvm.wait(10) == -signal.SIGKILL
+
+
 @pytest.mark.skipif(not standing_back.AUTOGROUP.exists(), reason="this kernel groups no processes by session")
 def test_a_jvm_stands_back_behind_other_sessions_too(tmp_path: Path) -> None:
     """In a process of its own, which can be nice."""
