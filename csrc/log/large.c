@@ -22,31 +22,39 @@ static uint64_t aligned(uint64_t bytes) {
     return (bytes + 7) & ~(uint64_t)7;
 }
 
+/* What is written last of all. */
 static uint64_t head_bytes(const struct large *l) {
-    return sizeof(struct record) + l->attribute_bytes;
+    return l->is_group ? 0 : sizeof(struct record) + l->attribute_bytes;
 }
 
-enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
-                                uint64_t keep_bytes) {
+static enum log_result begin(struct log *log, struct large l, uint64_t before, uint64_t keep_bytes) {
     assert(log->large.at == 0);
-    if (before > LOG_RESERVE_BYTES || body_bytes > LOG_RESERVE_BYTES || keep_bytes > LOG_RESERVE_BYTES)
+    if (before > LOG_RESERVE_BYTES || l.bytes > LOG_RESERVE_BYTES || keep_bytes > LOG_RESERVE_BYTES)
         return LOG_NO_SPACE;
     if (log->current == NULL || !log->current->end_known) return LOG_FAILING;
-    struct large l = {.bytes = body_bytes, .attribute_bytes = attribute_bytes};
     l.at = LOG_HEADER_BYTES + aligned(before) + head_bytes(&l);
-    uint64_t end = aligned(l.at + body_bytes) + keep_bytes;
-    if (end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
-    enum log_result result = log_allocate_waiting(log, end);
+    l.end = aligned(l.at + l.bytes) + keep_bytes;
+    if (l.end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
+    struct segment *next = log_waiting_for(log, l.end);
+    if (next == NULL) return LOG_NO_SPACE;
+    /* Memory is cleared when it is allocated, which for so much takes long: it comes as it is written to. */
+    enum log_result result = log_allocate(log, next, next->copied ? l.at : l.end);
     if (result == LOG_OK) log->large = l;
     return result;
 }
 
-bool log_large_write(struct log *log, const void *data, size_t bytes) {
-    struct large *l = &log->large;
-    struct segment *s = &log->segments[log->active + 1];
-    assert(l->at != 0 && !l->dropped && bytes <= l->bytes - l->written);
+enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
+                                uint64_t keep_bytes) {
+    return begin(log, (struct large){.bytes = body_bytes, .attribute_bytes = attribute_bytes}, before, keep_bytes);
+}
+
+enum log_result log_group_begin(struct log *log, uint64_t before, uint64_t bytes, uint64_t keep_bytes) {
+    return begin(log, (struct large){.bytes = bytes, .is_group = true}, before, keep_bytes);
+}
+
+bool log_write_at(struct log *log, const struct segment *s, const void *data, size_t bytes, uint64_t offset) {
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = log_write_out(s, (const uint8_t *)data + done, bytes - done, l->at + l->written + done);
+        ssize_t n = log_write_out(s, (const uint8_t *)data + done, bytes - done, offset + done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             log->error = n < 0 ? errno : ENOSPC;
@@ -54,8 +62,17 @@ bool log_large_write(struct log *log, const void *data, size_t bytes) {
         }
         done += (size_t)n;
     }
+    return true;
+}
+
+bool log_large_write(struct log *log, const void *data, size_t bytes) {
+    struct large *l = &log->large;
+    struct segment *s = &log->segments[log->active + 1];
+    assert(l->at != 0 && !l->dropped && bytes <= l->bytes - l->written);
+    if (!log_write_at(log, s, data, bytes, l->at + l->written)) return false;
     l->crc = crc32c_extend(l->crc, data, bytes);
     l->written += bytes;
+    if (s->copied && s->allocated < l->at + l->written) s->allocated = l->at + l->written;
     return true;
 }
 
@@ -78,8 +95,10 @@ bool log_large_switched(const struct log *log) {
 enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns) {
     const struct large l = log->large;
     assert(l.at != 0 && l.written == l.bytes && !l.switched && !l.dropped);
+    enum log_result result = log_allocate(log, &log->segments[log->active + 1], l.end);
+    if (result != LOG_OK) return result;
     log->large.at = 0; /* for this segment waits again */
-    enum log_result result = log_switch_segment(log, true, now_wall_ns);
+    result = log_switch_segment(log, true, now_wall_ns);
     log->large = l;
     log->large.switched = result == LOG_OK;
     /* Zeros that are written ahead of the log's end would be written to the body. */
@@ -87,9 +106,14 @@ enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns) {
     return result;
 }
 
-/* Of `a`, and behind that of what `b` alone is the CRC of. */
-static uint32_t joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
-    return crc32c_advance(a, b_bytes) ^ b;
+void log_large_join(struct log *log) {
+    const struct large l = log->large;
+    assert(log->base == l.at && log->to == 0);
+    log->base = aligned(l.at + l.bytes);
+    log->current->end = log->base;
+    log->flushed += log->base - l.at;
+    log->current->mark = log->flushed;
+    log->large = (struct large){0};
 }
 
 log_position log_large_append(struct log *log, const struct record *head, const void *attributes) {
@@ -105,19 +129,14 @@ log_position log_large_append(struct log *log, const struct record *head, const 
     r.crc = s->number;
     memcpy(p, &r, sizeof r);
     if (head->attribute_bytes > 0) memcpy(p + sizeof r, attributes, head->attribute_bytes);
-    uint32_t crc = joined(crc32c_extend(0, p, bytes), l.crc, l.bytes);
+    uint32_t crc = crc_joined(crc32c_extend(0, p, bytes), l.crc, l.bytes);
     memcpy(p + offsetof(struct record, crc), &crc, sizeof crc);
 
     log_position position = (uint64_t)s->number << 32 | tail_of(log);
     log->to += bytes;
     log->reserved = 0;
     if (log_flush(log) != LOG_OK) return 0;
-    assert(log->base == l.at);
-    log->base = aligned(l.at + l.bytes);
-    s->end = log->base;
-    log->flushed += log->base - l.at;
-    s->mark = log->flushed;
-    log->large = (struct large){0};
+    log_large_join(log);
     log->records++;
     return position;
 }

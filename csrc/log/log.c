@@ -361,7 +361,7 @@ static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t 
 }
 
 /* Allocates ahead at least up to `upto`: in growing chunks while there is room, else just what is needed. */
-static enum log_result allocate(struct log *log, struct segment *s, uint64_t upto) {
+enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto) {
     assert(upto <= s->capacity);
     if (upto <= s->allocated) return LOG_OK;
     uint64_t chunk = s->allocated < ALLOCATE_MIN ? ALLOCATE_MIN : s->allocated;
@@ -375,24 +375,27 @@ static enum log_result allocate(struct log *log, struct segment *s, uint64_t upt
     return result;
 }
 
-/* The same in the segment that waits, which is made larger if it must: nobody reads it yet. */
-enum log_result log_allocate_waiting(struct log *log, uint64_t upto) {
+struct segment *log_waiting_for(struct log *log, uint64_t upto) {
     struct segment *next = waiting(log);
     if (next == NULL) {
         log->wanted = upto > log->wanted ? upto : log->wanted;
         log->error = ENOSPC;
-        return LOG_NO_SPACE;
+        return NULL;
     }
-    if (upto > next->capacity) {
-        struct segment larger = *next;
-        if (!map_segment(&larger, (upto + 4095) & ~(uint64_t)4095)) {
-            log->error = errno;
-            return LOG_NO_SPACE;
-        }
-        (void)munmap(next->map, next->map_bytes);
-        *next = larger;
+    if (upto <= next->capacity) return next;
+    struct segment larger = *next;
+    if (!map_segment(&larger, (upto + 4095) & ~(uint64_t)4095)) {
+        log->error = errno;
+        return NULL;
     }
-    return allocate(log, next, upto);
+    (void)munmap(next->map, next->map_bytes);
+    *next = larger;
+    return next;
+}
+
+static enum log_result allocate_waiting(struct log *log, uint64_t upto) {
+    struct segment *next = log_waiting_for(log, upto);
+    return next == NULL ? LOG_NO_SPACE : log_allocate(log, next, upto);
 }
 
 void log_prepare_pages(struct log *log) {
@@ -453,13 +456,13 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     bool fits = tail + need <= log->current->capacity && !log->current->is_old;
     enum log_result result;
     if (!fits) {
-        result = log_allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
+        result = allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
         if (result == LOG_OK) result = log_switch_segment(log, true, now_wall_ns);
     } else if (tail + need + keep <= log->current->capacity) {
-        result = allocate(log, log->current, tail + need + keep);
+        result = log_allocate(log, log->current, tail + need + keep);
     } else {
-        result = log_allocate_waiting(log, LOG_HEADER_BYTES + keep);
-        if (result == LOG_OK) result = allocate(log, log->current, tail + need);
+        result = allocate_waiting(log, LOG_HEADER_BYTES + keep);
+        if (result == LOG_OK) result = log_allocate(log, log->current, tail + need);
     }
     /* The disk has no more for this segment, but the next took its room ahead: nothing that is there stays unused. */
     uint64_t whole = LOG_HEADER_BYTES + need + keep;

@@ -162,6 +162,24 @@ log_position log_large_append(struct log *log, const struct record *head, const 
 void log_large_drop(struct log *log);
 bool log_large_clear(struct log *log);
 
+/* --- group.c: records that count together, written as such a body is --- */
+
+/* `bytes`: what they take, heads and padding included. */
+enum log_result log_group_begin(struct log *log, uint64_t before, uint64_t bytes, uint64_t keep_bytes);
+/* Where the next one will be. */
+log_position log_group_next(const struct log *log);
+/* The next one, which takes LOG_GROUP_PIECE bytes at most. It may be gathered with others until log_group_write, which is to be called before
+ * the turn ends. False, for both: see log_errno(). */
+#define LOG_GROUP_PIECE ((size_t)256 << 10)
+bool log_group_append(struct log *log, const struct record *head, const void *attributes, const void *body,
+                      size_t body_bytes);
+bool log_group_write(struct log *log);
+/* The same of a larger one: its body is what log_large_write is given between these. */
+bool log_group_open(struct log *log, uint8_t attribute_bytes);
+bool log_group_close(struct log *log, const struct record *head, const void *attributes, size_t body_bytes);
+/* After log_large_switch, and when log_large_room() is filled: so many records count from now on. False: nothing else can be appended. */
+bool log_group_end(struct log *log, uint64_t records);
+
 /* A mapping of its own of what lies in a segment's, which outlives the segment: where it begins, how long it is, and where these bytes
  * are in it. False: they lie in no segment, or it cannot be had. */
 bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log.h"
 
@@ -33,10 +34,15 @@ struct segment {
 struct large {
     uint64_t at;             /* where its body begins; 0: there is none */
     uint64_t bytes, written; /* of the body */
+    uint64_t end;            /* with what is kept behind it */
     uint32_t crc;            /* of what is written */
     uint8_t attribute_bytes;
     bool switched; /* its segment is the active one */
     bool dropped;  /* its bytes are being taken away */
+    /* group.c: it is no body, but records that count together. */
+    bool is_group;
+    size_t gathered;    /* of those, not written yet */
+    uint64_t record_at; /* where the head of one is to be written, behind its body */
 };
 
 /* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
@@ -93,10 +99,24 @@ static inline struct segment *segment_find(const struct log *log, uint32_t numbe
 /* The file itself, in the place of zeros that a touch has left (reads.h): they would be taken for what was written. Whole pages. */
 void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes);
 
+/* Of `a`, and behind that of what `b` alone is the CRC of. */
+static inline uint32_t crc_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
+    return crc32c_advance(a, b_bytes) ^ b;
+}
+
+/* --- large.c --- */
+
+/* At once, whatever is staged. */
+bool log_write_at(struct log *log, const struct segment *s, const void *data, size_t bytes, uint64_t offset);
+/* All before the body has been flushed: the log has its end behind it. */
+void log_large_join(struct log *log);
+
 /* --- log.c --- */
 
-/* Room up to there in the segment that waits. */
-enum log_result log_allocate_waiting(struct log *log, uint64_t upto);
+/* Room up to there. */
+enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto);
+/* The segment that waits, which is made larger if it must: nobody reads it yet. NULL: there is none, or it cannot be made so large. */
+struct segment *log_waiting_for(struct log *log, uint64_t upto);
 /* Seals the current segment and goes on in the one that waits. `may_leave`: it need not be cut to its length here. */
 enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns);
 ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset);

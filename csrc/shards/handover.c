@@ -25,6 +25,7 @@ struct handover {
     uint32_t
         leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
     bool to_queue; /* once all have left */
+    bool of_group; /* what comes to its topic in pieces (group.c), by itself */
     bool written;  /* and there until those who wait have joined */
     bool to_join;
     uint32_t waited; /* turns, for that */
@@ -132,6 +133,7 @@ static void end(struct worker *w, struct handover *h) {
     struct handover **link = &w->handovers;
     while (*link != h) link = &(*link)->next;
     *link = h->next;
+    if (h->of_group) shard_of_topic(w, topic_at(&w->topics, h->topic))->group.is_nobodys = true;
     topic_at(&w->topics, h->topic)->handover = NULL;
     free(h);
 }
@@ -183,6 +185,20 @@ void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscripti
     h->leaving = subscription;
 }
 
+void handover_of_group(struct worker *w, uint32_t topic) {
+    begin(w, topic)->of_group = true;
+}
+
+void handover_group_over(struct worker *w, uint32_t topic) {
+    struct handover *h = topic_at(&w->topics, topic)->handover;
+    h->of_group = false;
+    if (!h->leaving) end(w, h);
+}
+
+bool handover_takes_group(const struct topic *t) {
+    return t->handover && t->handover->of_group;
+}
+
 bool handover_goes_on(const struct topic *t) {
     return t->handover && !t->handover->written;
 }
@@ -201,7 +217,7 @@ static void has_left(struct worker *w, struct handover *h) {
     uint32_t left = h->leaving;
     h->leaving = subscription_at(&w->subscriptions, left)->next;
     subscription_free(w, left);
-    if (!h->leaving && !h->to_queue) end(w, h);
+    if (!h->leaving && !h->to_queue && !h->of_group) end(w, h);
 }
 
 /* For who waits to join it what comes again may be put in order first, half a piece a turn (policy_prepare). */
@@ -215,6 +231,8 @@ static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
 static void go_on(struct worker *w, struct handover *h, uint64_t most) {
     if (h->leaving) {
         if (leave_some(w, h, most)) has_left(w, h);
+    } else if (h->of_group) {
+        return;
     } else if (h->written) {
         if (may_yet_be_joined(w, h)) return;
         /* Who waited for it has joined; one that is ephemeral, and whose only client has gone, goes too. */

@@ -11,8 +11,7 @@
 
 enum { PAGE_BYTES = 4096, AT_ONCE = 4 };
 
-/* Memory that is not looked at any more. Of the first piece the beginning is. */
-static void give_back(const uint8_t *from, const uint8_t *until) {
+void large_give_back(const uint8_t *from, const uint8_t *until) {
     uintptr_t begin = ((uintptr_t)from + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
     uintptr_t end = (uintptr_t)until & ~(uintptr_t)(PAGE_BYTES - 1);
     if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
@@ -57,7 +56,8 @@ enum outcome large_write(struct worker *w, uint32_t topic, const struct message 
         w->no_space = true;
         return fail(w, s, status);
     }
-    if (left < content_bytes) give_back(from, from + bytes);
+    if (left < content_bytes)
+        large_give_back(from, from + bytes); /* of the first piece the beginning is looked at again */
     worker_walk(w, WORKER_TURN_WALK / AT_ONCE);
     return MORE;
 }

@@ -215,6 +215,12 @@ enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t to
     return log_large_begin(s->log, before, attribute_bytes, body_bytes, kept_bytes(s, true));
 }
 
+enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (!t->number && !shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
+    return log_group_begin(s->log, size_before(w, s, t) + NAMES_MEANWHILE, bytes, kept_bytes(s, true));
+}
+
 enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes) {
     const struct topic *t = topic_at(&w->topics, topic);
     uint64_t room = log_large_room(s->log);

@@ -1,10 +1,9 @@
-/* What a PUBLISH and a PUBLISH_MANY ask for: the record, and the places that the message goes to. */
+/* What a PUBLISH asks for: the record, and the places that the message goes to. Of many at once: many.c. */
 #include <assert.h>
 #include <string.h>
 
-#include "ringbuf/many.h"
+#include "shards/publish.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
 
 static uint64_t after(const struct worker *w, uint64_t delay_ns) {
     return delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + delay_ns;
@@ -27,8 +26,7 @@ static uint32_t trim_one(struct worker *w, const struct topic *t, uint32_t subsc
     return most - left;
 }
 
-/* The oldest of what ephemeral subscriptions are behind with goes, of each so many messages, and of all: how many of these are left. */
-static uint32_t trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all) {
+uint32_t publish_trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all) {
     if (handover_goes_on(t)) return all;
     for (uint32_t n = t->subscriptions; n && all; n = subscription_at(&w->subscriptions, n)->next) {
         const struct subscription *s = subscription_at(&w->subscriptions, n);
@@ -41,7 +39,7 @@ static void trim_for_one(struct worker *w, const struct topic *t) {
     uint32_t each = w->piece / t->ephemeral_count;
     if (each > TRIMMED_AT_ONCE) each = TRIMMED_AT_ONCE;
     if (each < TRIMMED_LEAST) each = TRIMMED_LEAST;
-    worker_walk(w, UINT32_MAX - trim_ephemeral(w, t, each, UINT32_MAX));
+    worker_walk(w, UINT32_MAX - publish_trim_ephemeral(w, t, each, UINT32_MAX));
 }
 
 static void trim_waiting(struct worker *w, uint32_t topic) {
@@ -106,13 +104,6 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-struct arrival {
-    uint64_t id;
-    const uint8_t *content; /* headers, if it has any, and body */
-    uint32_t content_bytes;
-    uint32_t headers_bytes; /* with the struct before them; 0: none */
-};
-
 /* A producer's, of which the attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
@@ -121,8 +112,7 @@ static bool is_large(const struct message *m) {
     return m->body_bytes >= LARGE_BYTES && !(m->flags & MSG_TXN);
 }
 
-/* False: it says that it has headers, and has not. */
-static bool split_headers(const struct message *m, struct arrival *one) {
+bool publish_split_headers(const struct message *m, struct arrival *one) {
     size_t bytes = 0;
     one->headers_bytes = 0;
     if (!(m->flags & MSG_HEADERS)) return true;
@@ -137,20 +127,19 @@ static bool is_fleeting(const struct topic *t) {
 }
 
 /* ... unless it is retained: then it waits for nobody. */
-static uint32_t who_waits(const struct topic *t, const struct message *m) {
+uint32_t publish_who_waits(const struct topic *t, const struct message *m) {
     if (is_fleeting(t)) return t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
     return m->flags & MSG_RETAIN && !topic_keeps(t, UINT64_MAX, true) ? PUBLISH_UNAWAITED : 0;
 }
 
 /* There is room for it in all the tables that have limits. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
-    if (goes_to_queue(t) && w->jobs.live + count >= WORKER_MAX_JOBS) return false;
+    if (goes_to_queue(t) && worker_jobs(w) + count >= WORKER_MAX_JOBS) return false;
     return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
 }
 
-/* `seq`: where it went, or the first of many. */
-static void answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
-                   uint64_t seq) {
+void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
+                    uint64_t seq) {
     if (!client) return; /* it has gone meanwhile */
     struct message a = request_answer_of(w, client, m, status);
     a.id = m->id;
@@ -187,32 +176,35 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
     if (!was_seen) queue_settle(w, topic, false);
 }
 
-/* The log has room, and so have the tables. All that a message costs here is inlined: calls were a twentieth of it. */
-__attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, const struct message *m,
-                                           const struct arrival *one, bool more) {
+void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,
+                     const struct publish_record *record) {
     struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
-    uint64_t seq = t->next_seq++;
-    uint16_t flags =
-        (uint16_t)((more ? PUBLISH_MORE : 0) | (one->headers_bytes ? MESSAGE_HEADERS : 0) | who_waits(t, m));
-    log_position position =
-        shard_log_publish(w, s, topic, seq, one->id, attributes, one->content, one->content_bytes, flags);
+    const uint16_t flags = record->flags;
     t->messages++;
     w->count->published++;
     t->message_bytes += one->content_bytes - one->headers_bytes;
-    stream_enter(w, topic, seq, one->id, position,
+    stream_enter(w, topic, record->seq, one->id, record->position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
-                     (more ? ENTER_WITH_MORE : 0));
+                     (flags & PUBLISH_MORE ? ENTER_WITH_MORE : 0));
     queue_enter(w, topic, one->id, one->headers_bytes ? headers_packed(one->content) : 0, m->pri, m->delay_ns,
-                position);
+                record->position);
 }
 
-/* What comes before the records: the topic is what the message wants it to be, and has a number in the log. `large`: of a message
- * that is written in pieces, MORE until all of it is; else NULL. */
-static enum outcome prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
-                            const struct arrival *large, uint8_t *status) {
+/* All that a message costs here is inlined: calls were a twentieth of it. */
+__attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, const struct message *m,
+                                            const struct arrival *one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
+    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    struct publish_record record = {.seq = t->next_seq++, .flags = publish_flags(t, m, one, more)};
+    record.position = shard_log_publish(w, shard_of_topic(w, t), topic, record.seq, one->id, attributes, one->content,
+                                        one->content_bytes, record.flags);
+    publish_take_in(w, topic, m, one, &record);
+}
+
+enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct message *m, uint32_t count,
+                                uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (handover_takes_group(t)) return MORE;
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
     if (m->id % w->shards != t->shard || t->terminated) return DONE;
     bool durable = (m->flags & MSG_DURABLE) != 0, retain = (m->flags & MSG_RETAIN) != 0;
@@ -224,7 +216,14 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     enum outcome wanted = durable ? DONE : topic_want_tube(w, topic);
     if (wanted != DONE) return wanted;
     if (!durable && !t->tube) return DONE;
-    if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
+    if (fits(w, t, count, m->delay_ns > 0)) *status = STATUS_OK;
+    return DONE;
+}
+
+enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
+                             const struct arrival *large, uint8_t *status) {
+    enum outcome ready = publish_make_ready(w, topic, m, count, status);
+    if (ready != DONE || *status != STATUS_OK) return ready;
     if (large) {
         uint64_t beside = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0;
         return large_write(w, topic, m, large->content, large->content_bytes, beside, status);
@@ -272,7 +271,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         return DONE;
     }
     uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
-    bool is_whole = has_part && split_headers(m, &one);
+    bool is_whole = has_part && publish_split_headers(m, &one);
     uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
     bool known = !topic || is_known(w, topic, m->id, parts);
     bool in_transaction = (m->flags & MSG_TXN) != 0;
@@ -280,7 +279,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     if (!is_whole) status = STATUS_INVALID;
     const struct arrival *large = is_large(m) ? &one : NULL;
     enum outcome prepared = DONE;
-    if (is_whole && !known) prepared = prepare(w, topic, m, 1 + parts, bytes, large, &status);
+    if (is_whole && !known) prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);
     if (prepared == LATER && large && shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id) {
         /* Its topic was deleted meanwhile, and the room to make it anew is what comes with this message: it would wait for itself. */
         prepared = DONE;
@@ -296,10 +295,10 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         if (in_transaction)
             transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
         else
-            enter(w, topic, m, &one, false);
+            publish_enter(w, topic, m, &one, false);
         if (unheard) catalog_heard(w, topic);
     }
-    answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
+    publish_answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
     if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
     return DONE;
 }
@@ -354,7 +353,7 @@ static void enter_each(struct worker *w, uint32_t topic, const struct message *m
     for (uint32_t left = m->several; left > 0; left--) {
         const struct publish_each *each = each_at(at);
         struct arrival one = {.id = each->id, .content = at + sizeof *each, .content_bytes = each->bytes};
-        enter(w, topic, m, &one, false);
+        publish_enter(w, topic, m, &one, false);
         at += publish_each_bytes(each->bytes);
     }
     if (unheard) catalog_heard(w, topic);
@@ -390,139 +389,10 @@ enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, con
     each.flags &= MSG_DURABLE;
     uint64_t bytes = m->several * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
     bool fresh = topic && each_new(w, topic, m);
-    enum outcome prepared = fresh ? prepare(w, topic, &each, m->several, bytes, NULL, &status) : DONE;
+    enum outcome prepared = fresh ? publish_prepare(w, topic, &each, m->several, bytes, NULL, &status) : DONE;
     if (prepared != DONE) return prepared;
     if (fresh && status == STATUS_OK) enter_each(w, topic, m);
     answer_each(w, client, topic, m, status);
     if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
     return DONE;
-}
-
-/* --- many that are answered together ------------------------------------------------------------------------------- */
-
-/* What a PUBLISH_MANY brings, beside its message. */
-struct many {
-    const uint8_t *at, *end;
-    struct producer_part part;
-    bool once;
-    uint32_t pri;
-};
-
-enum { DEFAULT_PRIORITY = 1024 };
-
-static bool split_many(const struct message *m, struct many *out) {
-    const uint8_t *at = (const uint8_t *)(m + 1);
-    *out = (struct many){
-        .at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_IDEMPOTENT) != 0, .pri = DEFAULT_PRIORITY};
-    if (m->flags & MSG_PRIORITY) {
-        struct publish_priority said;
-        if (m->body_bytes < sizeof said) return false;
-        memcpy(&said, at, sizeof said);
-        out->pri = said.pri;
-        at = out->at += sizeof said;
-    }
-    if (!out->once) return true;
-    if ((size_t)(out->end - at) < sizeof out->part) return false;
-    memcpy(&out->part, at, sizeof out->part);
-    out->at += sizeof out->part;
-    return true;
-}
-
-/* As many messages as the request says, and nothing else. */
-static bool all_whole(const struct message *m, const struct many *many) {
-    return m->count > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->count;
-}
-
-/* One behind the other, of those that are all whole. */
-static struct arrival next_of_many(struct many *many) {
-    struct arrival one = {.content_bytes = many_size(many->at), .content = many->at + sizeof(uint32_t)};
-    many->at = one.content + one.content_bytes;
-    return one;
-}
-
-/* One of many has one id: it is no packed one. */
-static bool is_packed(const struct arrival *one) {
-    struct headers h;
-    memcpy(&h, one->content, sizeof h);
-    return h.packed_bytes > 0;
-}
-
-static bool all_headers_whole(const struct message *m, struct many many) {
-    bool are = true;
-    for (uint32_t left = m->flags & MSG_HEADERS ? m->count : 0; are && left > 0; left--) {
-        struct arrival one = next_of_many(&many);
-        are = split_headers(m, &one) && !is_packed(&one);
-    }
-    return are;
-}
-
-/* Whether it is to be written at all; if not, `status` is the answer. */
-static bool is_due(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
-                   uint8_t *status) {
-    if (!topic || !all_whole(m, many)) return false;
-    if (!all_headers_whole(m, *many)) {
-        *status = STATUS_INVALID;
-        return false;
-    }
-    if (!many->once) return true;
-    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->writers, &many->part, w->wall_ns)) {
-    case PRODUCER_NEXT: return true;
-    case PRODUCER_DONE: *status = STATUS_OK; return false;
-    case PRODUCER_EARLY: *status = STATUS_EARLY; return false;
-    }
-    return false;
-}
-
-static void enter_many(struct worker *w, uint32_t topic, const struct message *m, struct many *many) {
-    bool unheard = topic_at(&w->topics, topic)->messages == 0;
-    if (many->once) shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
-    struct message each = *m;
-    each.pri = many->pri;
-    uint64_t id = m->id;
-    for (uint32_t left = m->count; left > 0; left--, id += w->shards) {
-        struct arrival one = next_of_many(many);
-        one.id = id;
-        if (m->flags & MSG_HEADERS) (void)split_headers(m, &one);
-        enter(w, topic, &each, &one, left > 1);
-    }
-    if (unheard) catalog_heard(w, topic);
-}
-
-enum { MANY_ENTERED = 1 };
-
-/* They are in the log, and with all who get them. Those for whom that is too much let go of the oldest piece by piece; who publishes more
- * than they take waits for that. */
-static enum outcome trim_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    struct client *c = client_at(&w->clients, client);
-    const struct topic *t = topic_at(&w->topics, topic);
-    if (t->ephemeral_count && trim_ephemeral(w, t, UINT32_MAX, w->piece) == 0) return MORE;
-    answer(w, client, topic, m, STATUS_OK, c->upto);
-    c->done = c->upto = 0;
-    return DONE;
-}
-
-enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    struct client *c = client_at(&w->clients, client);
-    if (c->done == MANY_ENTERED) return trim_many(w, client, topic, m);
-    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
-    struct many many;
-    bool due = split_many(m, &many) && is_due(w, topic, m, &many, &status);
-    if (due) {
-        struct message durable = *m;
-        durable.flags |= MSG_DURABLE;
-        uint64_t bytes = m->count * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
-        if (prepare(w, topic, &durable, m->count, bytes, NULL, &status) == LATER) return LATER;
-        due = status == STATUS_OK;
-        if (due) enter_many(w, topic, m, &many);
-        /* Beside it nobody else who publishes so many has a place in this turn. */
-        if (due && m->count > WORKER_TURN_STEPS) w->spare_until = w->steps;
-    }
-    if (!due) {
-        answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq : 0);
-        return DONE;
-    }
-    if (!m->delay_ns) queue_serve(w, topic);
-    c->done = MANY_ENTERED;
-    c->upto = topic_at(&w->topics, topic)->next_seq - m->count;
-    return trim_many(w, client, topic, m);
 }

@@ -100,7 +100,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
 static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m, uint32_t done) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
-    bool apart = m->body_bytes >= LARGE_BYTES && channel_take(w->peers[acceptor].channel, m);
+    bool apart = m->body_bytes >= LARGE_PIECE_BYTES && channel_take(w->peers[acceptor].channel, m);
     w->held_bytes += held_bytes(m);
     struct parked_request *request = parked_put(parked, topic, m, apart);
     if (!request) worker_die("out of memory");
@@ -162,11 +162,13 @@ static void drop_all_parked(struct worker *w, uint32_t client) {
     while (parked->head != parked->tail) drop_parked(w, parked);
 }
 
-/* It may have let go of messages, and the log is to say so when all are gone: that does not end with who asked for it. */
+/* It may have let go of messages, and the log is to say so when all are gone; or have published some: that does not end with who asked for
+ * it. */
 static bool is_letting_go(const struct client *c) {
     const struct parked_request *first = parked_first(&c->parked);
     if (!c->unfinished || !first) return false;
     const struct message *m = &first->message;
+    if (m->kind == MSG_PUBLISH_MANY) return many_is_begun(c);
     return m->kind == MSG_SEEK || (m->kind == MSG_CHANGE && (m->change == CHANGE_EMPTY || m->change == CHANGE_DELETE));
 }
 

@@ -36,6 +36,8 @@ bool large_waits(const struct worker *w, uint32_t client, const struct message *
  * what shard_end_large says. */
 enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,
                          uint32_t content_bytes, uint64_t beside_bytes, uint8_t *status);
+/* Gives the pages of a body that has been used back to the kernel. */
+void large_give_back(const uint8_t *from, const uint8_t *until);
 /* Gives up a large publish, if it is the one being written. */
 void large_forget(struct worker *w, struct shard *s, uint64_t id);
 /* The client has gone: its large publish is still written to its end. */
@@ -129,6 +131,11 @@ enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subs
 /* The same for the deliveries of all channels of a topic. */
 enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
 
+/* --- many.c --- */
+
+/* Of a PUBLISH_MANY: it has begun to be written, and is so to its end, whoever leaves. */
+bool many_is_begun(const struct client *c);
+
 /* --- handover.c: a backlog comes to a first channel, or to a tube, piece by piece --- */
 
 /* The subscription is made, and its number is nobody's else's. */
@@ -137,6 +144,10 @@ void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription
 void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from);
 /* Whether a handover is under way: requests that need or change the topic or its channels have to wait (MORE). */
 bool handover_goes_on(const struct topic *t);
+/* A group is being published to the topic (group.c): publishes have to wait too. */
+void handover_of_group(struct worker *w, uint32_t topic);
+void handover_group_over(struct worker *w, uint32_t topic);
+bool handover_takes_group(const struct topic *t);
 /* Releases the messages of a channel that has been unlinked. */
 void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription);
 /* Ends a handover whose topic has gone, or the channel it hands to. */

@@ -382,6 +382,13 @@ void shard_count_in(struct shard *s, log_position position) {
     s->jobs++;
 }
 
+void shard_count_in_many(struct shard *s, uint32_t segment, uint64_t count) {
+    struct segment_use *use = shard_use_of(s, (uint64_t)segment << 32);
+    use->jobs += count;
+    use->total += count;
+    s->jobs += count;
+}
+
 void shard_count_out(struct shard *s, log_position position) {
     struct segment_use *use = shard_use_of(s, position);
     if (s->damaged && (!use->jobs || !s->jobs)) return; /* what was counted in was damaged; mend_counts counts anew */

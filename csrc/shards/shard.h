@@ -29,6 +29,22 @@ struct segment_use {
     uint64_t names; /* bytes of those that stand in it and in no later one */
 };
 
+/* A PUBLISH_MANY that is written to the log, and then taken in, in pieces (group.c). */
+struct group {
+    uint64_t id;     /* of its first message; 0: there is none */
+    bool counts;     /* all of it is in the log; it is being taken in */
+    bool is_nobodys; /* its topic has ended since */
+    bool is_queued;  /* it becomes jobs */
+    uint16_t flags;  /* of its records, but for PUBLISH_MORE and MESSAGE_HEADERS */
+    uint32_t topic_number;
+    uint32_t done;     /* messages that are written, or taken in */
+    uint64_t at;       /* where the next one is in the request's body */
+    uint64_t body_at;  /* how much is written of the body of that one */
+    uint64_t seq;      /* of the first */
+    uint64_t wall_ns;  /* when it was begun */
+    log_position next; /* where the next one that is taken in is in the log */
+};
+
 struct shard {
     uint32_t number;
     uint32_t segment;                      /* the active one, as far as its head has been written */
@@ -72,6 +88,7 @@ struct shard {
     uint64_t large_id;          /* of the message that is being written in pieces; 0: none is */
     struct message *large_left; /* that one, if its client has gone meanwhile */
     uint32_t large_left_topic;
+    struct group group;
     bool syncing;
     bool dirty;   /* appended to in this turn */
     bool asked;   /* the segment that is wanted is being made */
@@ -109,6 +126,8 @@ enum names_moved shard_heal_names(struct worker *w, struct shard *s);
 enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
                                   uint64_t body_bytes);
 enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes);
+/* The same for a group (group.c), which takes so much. */
+enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes);
 
 /* These append; the caller has reserved. */
 /* Records that say nothing new, of so many bytes in all. */
@@ -176,6 +195,7 @@ void shard_list_last(struct worker *w, struct shard *s, uint32_t topic);
 
 struct segment_use *shard_use_of(struct shard *s, log_position position);
 void shard_count_in(struct shard *s, log_position position);
+void shard_count_in_many(struct shard *s, uint32_t segment, uint64_t count);
 void shard_count_out(struct shard *s, log_position position);
 /* One that was counted out. */
 void shard_count_back(struct shard *s, log_position position);

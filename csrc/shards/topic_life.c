@@ -98,6 +98,7 @@ enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     /* Others have had what a turn touches. */
     if (!w->replaying && t->durable && t->stream.live && !worker_spare(w)) return MORE;
+    if (handover_takes_group(t)) return MORE;
     if (t->durable && !w->replaying) {
         enum outcome logged = log_tube(w, topic);
         if (!t->tube) return logged;

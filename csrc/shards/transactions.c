@@ -234,7 +234,7 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     }
     memcpy(&a, record_attributes(r), sizeof a);
     uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
-    if (goes_to_queue(t) && w->jobs.live + parts + 1 >= WORKER_MAX_JOBS) return false;
+    if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) return false;
     enum log_result result = shard_reserve_named(w, s, topic, 1, sizeof a + body_bytes);
     if (result != LOG_OK) {
         (void)requests_await(w, s, result);

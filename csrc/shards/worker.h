@@ -115,6 +115,7 @@ struct worker {
 
     struct shard *own[WORKER_MAX_SHARDS];
     struct arena jobs, reservations;
+    uint64_t jobs_to_come; /* of groups that are in the log, and are yet to be taken in */
     struct index ids;
     struct topics topics;
     struct clients clients;
@@ -292,6 +293,10 @@ static inline struct shard *shard_of_job(const struct worker *w, const struct jo
 }
 static inline const struct record *job_record(const struct worker *w, const struct job *j) {
     return log_read(shard_of_job(w, j)->log, j->position);
+}
+/* There are, or will be. */
+static inline uint64_t worker_jobs(const struct worker *w) {
+    return w->jobs.live + w->jobs_to_come;
 }
 /* Its topic was deleted since: nobody knows of it any more (tomb.c). */
 static inline bool job_is_gone(const struct worker *w, const struct job *j) {
