@@ -55,11 +55,11 @@ CONTENTS: Final = "backup.json"
 LOG: Final = "log"
 REST: Final = "rest-"
 PIECE_BYTES: Final = 4 << 20
-TRIES: Final = 20  # while retention takes away what was about to be opened, or writers what they have staged
+TRIES: Final = 20  # retention may remove what was about to be opened, and writers what they have staged
 WRITE_TRIES: Final = 5
-WRITE_S: Final = 0.02  # a write to the page cache is over long before
+WRITE_S: Final = 0.02  # a write to the page cache takes much less
 ALL_KINDS: Final = 0xFFFFFFFF
-NO_HEADER: Final = 1  # when a segment was begun whose header is damaged
+NO_HEADER: Final = 1  # stands for when a segment with a damaged header was begun
 STAGED: Final = "staged"
 WRITERS: Final = "writers"
 _COPIES: Final = re.compile(r"\d{10}\.names")
@@ -92,7 +92,7 @@ class Backup:
 
     @staticmethod
     def load(path: Path) -> Backup | None:
-        """None: there is none. Raises StoreError."""
+        """None if there is no backup. Raises StoreError."""
         try:
             found = json.loads((path / CONTENTS).read_bytes())
             if found.pop("version") != VERSION:
@@ -222,7 +222,7 @@ class _Making:
                 decision = json.loads((folder / name).read_bytes())
                 wanted = [one["name"] for one in decision["staged"]] if decision["state"] == "publishing" else []
             except (ValueError, KeyError, TypeError):
-                continue  # it is damaged there, too
+                continue  # it is damaged in the directory, too
             if any(f"{STAGED}/{staged}" not in found for staged in wanted):
                 return False
         return True
@@ -269,11 +269,11 @@ class _Making:
 
     def _copy_tail(self, shard: int, tail: Tail) -> None:
         folder = self._to / LOG / shard_path(Path(), shard).name
-        # What retention has taken away meanwhile is none of that moment's.
+        # Segments that retention has removed meanwhile do not belong to that moment.
         for segment, name in self._segments_of(shard).items():
             if segment not in tail.there:
                 del self._files[name]
-        said = 0  # by the segment behind it: where one ends
+        said = 0  # where a segment ends, according to the one behind it
         ends: dict[int, int] = {}
         for segment, end in sorted(tail.ends.items(), reverse=True):
             fd = tail.open.get(segment)
@@ -333,7 +333,7 @@ class _Making:
             name = self._name(shard, segment)
             before = self._before.get(name)
             if end and before is not None and before.bytes == end and _is_of(before, header):
-                sizes[segment] = end  # it was whole when it was copied
+                sizes[segment] = end  # it was complete when it was copied
             else:
                 sizes[segment] = self._whole_bytes(fd, segment, name, end)
             end = header.previous_end
@@ -343,7 +343,7 @@ class _Making:
     def _header(fd: int) -> Header:
         content = medium.read(fd, SEGMENT_HEADER.size, 0)
         if len(content) == SEGMENT_HEADER.size and not is_header(content):
-            return Header(0, 0, 0, 0, 0, 0)  # it is damaged, which its broker says
+            return Header(0, 0, 0, 0, 0, 0)  # it is damaged, which its broker reports
         return decode_header(content)
 
     @staticmethod
@@ -401,7 +401,7 @@ class _Making:
         if before.bytes > size or not (self._to / before.at).exists():
             return False
         if before.bytes == size:
-            return True  # it was whole then, and is no longer
+            return True  # it was whole when copied, and is no longer
         with (self._to / before.at).open("rb") as copy:
             for at in range(0, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)
@@ -415,7 +415,7 @@ class _Making:
             return crc
         out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            os.ftruncate(out, at)  # what a backup that was cut short has left
+            os.ftruncate(out, at)  # left by a backup that was interrupted
             while at < size:
                 data = medium.read(fd, min(PIECE_BYTES, size - at), at)
                 if not data:

@@ -22,8 +22,8 @@ from mq_shards.shards.store import LOCK, SEGMENT_HEADER, StoreError, segment_nam
 
 ROUND_S: Final = 0.01  # short enough
 ROUNDS: Final = 10
-TRIES: Final = 20  # while retention takes away what was about to be opened
-PATIENCE_S: Final = 10.0  # while a worker recovers, or is late
+TRIES: Final = 20  # retention may remove what was about to be opened
+PATIENCE_S: Final = 10.0  # a worker may be recovering, or late
 TRY_S: Final = 0.1
 ANSWER_S: Final = 5 * HOLD_S
 WINDOW_BYTES: Final = 1 << 16
@@ -61,7 +61,7 @@ class Tail:
     copied: set[int]
     ends: dict[int, int]
     open: dict[int, int] = field(default_factory=dict)
-    there: set[int] = field(default_factory=set)  # all that the shard has
+    there: set[int] = field(default_factory=set)  # all segments that the shard has
 
     def look(self, columns: Columns) -> bool:
         """The last segment first: what it has is behind all that those before it have. Whether something had come."""
@@ -151,7 +151,7 @@ def moment(data_dir: Path) -> Moment | str | None:
         try:
             sock.connect(address_of(data_dir))
             if user_of(sock) not in (0, (data_dir / LOCK).stat().st_uid):
-                return None  # whoever has taken the name, it is not the broker
+                return None  # another process has taken the name; it is not the broker
         except TimeoutError:
             return f"no answer within {ANSWER_S:g} s"
         except OSError:

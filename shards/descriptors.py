@@ -9,8 +9,8 @@ from typing import Final
 
 from mq_shards.shards.store import StoreError
 
-OF_A_SEGMENT: Final = 2  # and its names
-SPARE: Final = 16  # what is opened for a while
+OF_A_SEGMENT: Final = 2  # its log, and the copies of its names
+SPARE: Final = 16  # for files that are opened for a while
 
 
 def check_descriptors(shards: int, missing_segments: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-# A disk does with several what it does with one: they share a commit of its journal.
+# Several syncs cost a disk no more than one: they share a commit of its journal.
 SYNCING_THREADS: Final = 4
 
 

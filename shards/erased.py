@@ -34,10 +34,10 @@ class ErasedError(Exception):
 
 
 class Erasure(NamedTuple):
-    until: int  # the first seq that may be shown
+    until: int  # the first seq that may still be shown
     log_began_ns: int
     erased_ns: int  # wall clock
-    by: str  # "": nobody was asked who they are
+    by: str  # "": there were no users, so nobody had a name
 
 
 def load(data_dir: Path) -> dict[str, Erasure]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from mq_shards.ringbuf.control import Control, Message
 
-HOLD_S: Final = 0.2  # nobody waits for longer, whatever becomes of the others
+HOLD_S: Final = 0.2  # no worker holds still for longer, whatever the others do
 
 
 def address_of(data_dir: Path) -> bytes:

@@ -13,7 +13,7 @@ class Made(NamedTuple):
 
     fd: int
     copies: int | None
-    no_copies: str = ""  # why there is no file for them
+    no_copies: str = ""  # why there is no file for copies of names
 
 
 def make(store: SegmentStore, number: int) -> Made:

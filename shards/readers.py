@@ -21,10 +21,10 @@ from mq_shards.shards import durable
 
 VERSION: Final = 1
 MAX_READERS: Final = 1024
-MAX_TOPICS: Final = 65536  # of one reader
+MAX_TOPICS: Final = 65536  # most topics of one reader
 MAX_SEQ: Final = (1 << 63) - 1
 DIRECTORY: Final = "readers"
-RESOLUTION_NS: Final = 100_000_000  # of the times of files
+RESOLUTION_NS: Final = 100_000_000  # resolution of the times of files
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
@@ -36,10 +36,10 @@ class ReadersError(Exception):
 
 class Reader(NamedTuple):
     name: str
-    topics: Mapping[str, int]  # the first seq that it has not read
+    topics: Mapping[str, int]  # by topic: the first seq that it has not read
     changed_ns: int  # wall clock
     owner: str = ""
-    user: str = ""  # whose it is; "": anybody's
+    user: str = ""  # the user it belongs to; "": anybody
 
 
 def check_name(name: str) -> None:
@@ -127,7 +127,7 @@ class Unread:
 
     data_dir: Path
     topics: dict[str, int] = field(default_factory=dict)
-    error: str = ""  # why the files cannot be read: then nobody knows what may go
+    error: str = ""  # why the files cannot be read; then it is unknown what may be dropped
     _seen_ns: int | None = None
 
     def refresh(self) -> None:
@@ -148,6 +148,6 @@ class Unread:
             self.error = str(error)
             return
         self.topics, self.error = topics, ""
-        # Within the clock's resolution another change may leave the same time behind.
+        # Another change within the clock's resolution may leave the same time.
         recent = abs(time.time_ns() - changed_ns) < RESOLUTION_NS
         self._seen_ns = None if recent else changed_ns

@@ -26,7 +26,7 @@ def restore(backup_dir: Path, to: Path, *, as_new: bool = False) -> Backup:
         if to.exists() and any(to.iterdir()):
             raise StoreError(f"{to} is not empty")
         making = to.with_name(to.name + MAKING)
-        shutil.rmtree(making, ignore_errors=True)  # of a restore that was cut short
+        shutil.rmtree(making, ignore_errors=True)  # left by a restore that was interrupted
         making.mkdir(mode=0o750, parents=True)
         try:
             _fill(backup, backup_dir, making, os.urandom(16).hex() if as_new else backup.id)
@@ -46,7 +46,7 @@ def _fill(backup: Backup, backup_dir: Path, making: Path, identity: str) -> None
         shard_path(making, shard).mkdir(mode=0o750)
     for name, file in backup.files.items():
         if name == META or ".." in Path(name).parts or Path(name).is_absolute():
-            continue  # it is written below
+            continue  # written at the end, below
         _copy(backup_dir / file.at, making / name, file)
         if file.begun_ns and (number := SEGMENT_NAME.fullmatch(Path(name).name)):
             segments[int(Path(name).parts[0].removeprefix("shard-"))][int(number[1])] = file.begun_ns

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-# An oldest segment that is past its retention is emptied (its live messages move to the head) when less than this part
-# of it lives, or of the whole log: each byte that is moved then frees at least one.
+# The oldest segment, once past its retention, is emptied (its live messages move to the head of the log) when less than
+# this part of it, or of the whole log, is live: then each byte moved frees at least one.
 WORTH_MOVING: Final = 0.5
 # The names that would have to be written anew are at most this part of what is past its retention; when the disk is
 # full, no more than what goes.
@@ -22,7 +22,7 @@ WORTH_NAMING: Final = 0.5
 class Retention(NamedTuple):
     age_s: float
     bytes: int
-    reader_bytes: int = 0  # kept at most for what readers have not read
+    reader_bytes: int = 0  # the most that is kept for readers that have not read it
 
 
 class Segment(NamedTuple):
@@ -39,8 +39,8 @@ class Segment(NamedTuple):
 
 
 class Decision(NamedTuple):
-    drop: int  # so many of the oldest
-    compact: bool  # then empty the one that is oldest after that
+    drop: int  # how many of the oldest to drop
+    compact: bool  # whether to empty the next oldest then
 
 
 def _all_read(segment: int) -> bool:
@@ -68,7 +68,7 @@ def decide(
         held -= segment.bytes
     dead = next((n for n, segment in enumerate(past) if segment.live), len(past))
     drop = _worth_naming(past, dead, disk_full)
-    # What was erased was promised to go, whatever it costs to write again; with a full disk room comes first.
+    # Erased bytes were promised to go, whatever rewriting the rest costs; but on a full disk room comes first.
     promised = not disk_full and any(segment.erased for segment in past[drop:])
     return Decision(drop, drop == dead < len(past) and (promised or _worth_moving(sealed[drop:])))
 

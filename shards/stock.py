@@ -17,24 +17,24 @@ class Found(NamedTuple):
     """A file that has the name of a segment. `begun_ns` None: no header says when; 0: there is none."""
 
     begun_ns: int | None
-    number: int = 0  # what its header says: which segment it is (0: it cannot be read),
-    why_foreign: str = ""  # and why it is none of this shard's
+    number: int = 0  # which segment it is by its header (0: unreadable),
+    why_foreign: str = ""  # and why it does not belong to this shard
     bytes: int = 0
-    is_written: bool = False  # zeros are where its header should be, and something is behind them
+    is_written: bool = False  # its header is zeros, but something is written behind it
 
 
 @dataclass(slots=True)
 class Stock:
     """What is to be done, in this order."""
 
-    remove: list[int] = field(default_factory=list)  # files that nothing was written to, or that were going
-    aside: list[int] = field(default_factory=list)  # files that are no segments of this shard, by the name they have
-    back: dict[int, int] = field(default_factory=dict)  # by the number they are: files that lie under another
-    begin: list[int] = field(default_factory=list)  # segments that are missing: empty ones take their places
-    segments: dict[int, int] = field(default_factory=dict)  # what the log consists of then
-    lost_tail: int = 0  # so many of the newest are missing
+    remove: list[int] = field(default_factory=list)  # files without any content, or that were being removed
+    aside: list[int] = field(default_factory=list)  # files that are not this shard's segments, by the number in their names
+    back: dict[int, int] = field(default_factory=dict)  # misnamed files, by the number they should have
+    begin: list[int] = field(default_factory=list)  # missing segments, which empty ones replace
+    segments: dict[int, int] = field(default_factory=dict)  # the segments of the log after all this
+    lost_tail: int = 0  # how many of the newest are missing
     problems: list[str] = field(default_factory=list)  # a line each
-    notes: list[str] = field(default_factory=list)  # worth a line, and no damage
+    notes: list[str] = field(default_factory=list)  # one line each, worth telling but no damage
 
 
 def _name(number: int) -> str:
@@ -73,7 +73,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
     newest = max(listed, default=0)
     for number, file in sorted(files.items()):
         if file.begun_ns == 0:
-            # That the newest has come to have a header is listed when there is the next.
+            # That the newest segment has a header is listed only when the next one exists.
             if listed.get(number) or (file.is_written and (number in listed or is_unlisted)):
                 if file.bytes:
                     stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
@@ -83,7 +83,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
             else:
                 stock.remove.append(number)  # it waited for its first record
         elif not file.number and not file.why_foreign:
-            if number in listed:  # the log tells of the damage, and of what is whole after it
+            if number in listed:  # recovery reports the damage, and what is whole after it
                 right[number] = listed[number]
             else:
                 wrong.append(number)
@@ -104,7 +104,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
             continue
         stock.aside.append(number)
         stock.problems.append(f"{_name(number)} is put aside: {_what_it_is(file, number, listed)}")
-    # One that waits for its first record is behind all others: something was written to the ones before it.
+    # Only the last segment may be waiting for its first record: all before it have been written to.
     for number in [
         n for n in stock.remove if n in files and (n in listed or is_unlisted) and n < max(right, default=0)
     ]:

@@ -39,13 +39,13 @@ MAX_SHARDS: Final = 4096
 META: Final = "meta.json"
 META_NEW: Final = "meta.json.new"
 LOCK: Final = "lock"
-# A worker that has just been killed may hold its shards for a moment longer.
+# A worker that was just killed may hold its shards' locks for a moment longer.
 SHARD_LOCK_WAIT_S: Final = 5.0
 
 SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
 SHARD_NAME: Final = re.compile(r"shard-\d{4}")
-BESIDE: Final = ".beside"  # a segment that is about to be put back under its own name,
-BACK: Final = ".back"  # and that is being put back
+BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back under its own name,
+BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
 KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.json(\.new)?")
 
@@ -95,7 +95,7 @@ class Meta(NamedTuple):
 
     shards: int
     id: str
-    manifests: bool = True  # each shard has one; False: it was made by a version that had none
+    manifests: bool = True  # whether shards have manifests; False: made by a version that had none
 
     def encode(self) -> bytes:
         found = {"version": VERSION, "shards": self.shards, "id": self.id, "manifests": self.manifests}
@@ -209,7 +209,7 @@ class DataDirectory:
             raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
         with explained(f"the data directory {path} cannot be made"):
             for entry in sorted(path.iterdir()):
-                # What a crash in the middle of this may have left, and what a fresh file system has.
+                # Left by a crash in the middle of this, or found in a fresh file system.
                 ours = entry.name in (LOCK, META_NEW, "lost+found") or (
                     SHARD_NAME.fullmatch(entry.name) and all(_is_new(file) for file in entry.iterdir())
                 )
@@ -227,7 +227,7 @@ class DataDirectory:
                 Manifest(meta.id, shard, {1: 0} if begun else {}).write(folder)
             if begun:
                 durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
-            # It exists when meta.json does, and then it is whole.
+            # The directory exists once meta.json does, and is complete then.
             durable.save(path / META, meta.encode())
             durable.sync_directory(path.resolve().parent)
         return meta
@@ -246,7 +246,7 @@ class Recovered(NamedTuple):
     segments: Sequence[int]
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()
-    lost_tail: int = 0  # so many of the newest segments are missing
+    lost_tail: int = 0  # how many of the newest segments are missing
     ended: tuple[int, int] = (0, 0)  # Manifest.ended
 
 
@@ -328,7 +328,7 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         why = f"it is of shard {header.shard}"
     elif header.shards != shards:
         why = f"it is of a data directory of {header.shards} shards"
-    # A header that was written anew where it had been damaged knows its number, and not when the segment was begun.
+    # A header rewritten after damage knows the segment's number, but not when it was begun.
     return Found(header.time_ns or None, header.segment, why, status.st_size)
 
 
@@ -352,10 +352,11 @@ class ShardStore:
     def __init__(self, directory: Path, shard: int) -> None:
         self.path = shard_path(directory, shard)
         self.shard = shard
-        self._manifest: Manifest | None = None  # as it was saved last
-        self._spare = 0  # a segment that is listed, and empty: it is made already
+        self._manifest: Manifest | None = None  # as last saved
+        self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
         with explained(f"{self.path} cannot be opened"):
-            # If it is gone, so are its segments, which `recover` says: the other shards are served nevertheless.
+            # If the folder is gone so are its segments, which `recover` reports; the other shards are served
+            # nevertheless.
             self.path.mkdir(mode=0o750, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -395,7 +396,7 @@ class ShardStore:
                 names = self._names()
             found = self._find(names, meta.shards)
             manifest, why = self._load_manifest()
-        # An empty one is what a power failure leaves of that of a new directory.
+        # A power failure may leave an empty manifest in a new directory.
         if manifest is None and not why and meta.manifests and (found or not (self.path / MANIFEST).exists()):
             why = "its manifest is missing"
         stock = take_stock(found, manifest, why)
@@ -521,7 +522,7 @@ class ShardStore:
 
     def create(self, segment: int) -> int:
         if self._spare:
-            # It is the spare until it was taken or removed: what fails here may be tried again.
+            # It stays the spare until it was taken or removed, so that this can be tried again if it fails.
             if segment == self._spare and (fd := self._take_spare(segment)) >= 0:
                 self._spare = 0
                 return fd
@@ -533,8 +534,9 @@ class ShardStore:
             try:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(copies_name(segment), dir_fd=self._fd)
-                # This syncs the folder too: else a power failure could take the name away from what has been synced.
-                # Those before it have a header by now.
+                # This syncs the folder too: otherwise a power failure could remove the name of a file whose content was
+                # synced.
+                # The segments before it have a header by now.
                 self._list_as(self._begun(self._listed()) | {segment: 0})
             except BaseException:
                 os.close(fd)
@@ -571,7 +573,7 @@ class ShardStore:
     def remove(self, segment: int) -> None:
         with explained(f"{self.path_of(segment)} cannot be removed"):
             listed = self._listed()
-            # In order, so that a power failure leaves no gap. What could not be unlinked is listed no more.
+            # In order, so that a power failure leaves no gap. A file that could not be unlinked is no longer listed.
             if listed.pop(segment, None) is not None:
                 self._list_as(listed, [segment])
             self._unlink([segment])
@@ -656,7 +658,7 @@ class Header(NamedTuple):
     shards: int
     segment: int
     time_ns: int
-    previous_end: int  # where the segment before ends; 0: there was none
+    previous_end: int  # where the previous segment ends; 0: there was none
     log_began_ns: int  # wall clock, the same in all segments of a log; 0: not known
 
 
@@ -691,6 +693,6 @@ def first_not_zero(content: bytes, start: int) -> int:
 
 
 if __name__ == "__main__":
-    from mq_shards.shards import dump  # what a worker has no use for
+    from mq_shards.shards import dump  # imported here because a worker does not need it
 
     sys.exit(dump.main(sys.argv[1:]))

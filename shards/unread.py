@@ -29,8 +29,8 @@ ALL_KINDS: Final = (1 << 64) - 1
 
 
 class Head(NamedTuple):
-    next_seqs: Mapping[str, int]  # of the topics that were asked for
-    whole: bool  # something else follows, so it has been written to its end
+    next_seqs: Mapping[str, int]  # by topic, of those that were asked for
+    whole: bool  # another record follows, so the head is complete
 
 
 def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
@@ -87,16 +87,16 @@ class UnreadSegments:
     """Of one shard: which of its segments hold what some reader has not read. Remembers heads."""
 
     path: Callable[[int], Path]
-    active: Callable[[], int]  # the segment that is written to
-    next_seq: Callable[[str], int]  # of a topic; 0: the worker knows none of that name
-    unread: Mapping[str, int] = field(default_factory=dict)  # by topic of this shard: the first seq not read
-    # Reads a head elsewhere, and says it to `heard` then; None: it is read at once.
+    active: Callable[[], int]  # number of the segment being written to
+    next_seq: Callable[[str], int]  # next seq of a topic; 0: the worker does not know it
+    unread: Mapping[str, int] = field(default_factory=dict)  # for topics of this shard: the first seq not read
+    # Reads a head on another thread and passes it to `heard`; None: heads are read at once.
     fetch: Callable[[int, frozenset[str]], None] | None = None
     _names: frozenset[str] = frozenset()
-    _since: dict[str, int] = field(default_factory=dict)  # heads of later segments than this name it if it is there
+    _since: dict[str, int] = field(default_factory=dict)  # heads of segments after this one name the topic
     _heads: dict[int, Head] = field(default_factory=dict)
-    _parts: dict[int, Head] = field(default_factory=dict)  # which are good for one `hold`
-    _looked_at: set[int] = field(default_factory=set)  # by this `hold`
+    _parts: dict[int, Head] = field(default_factory=dict)  # heads, valid during one `hold`
+    _looked_at: set[int] = field(default_factory=set)  # segments looked at by this `hold`
     _asked: set[int] = field(default_factory=set)
 
     def set(self, unread: Mapping[str, int]) -> None:
@@ -143,7 +143,7 @@ class UnreadSegments:
             if topic in head.next_seqs:
                 return head.next_seqs[topic]
             if number > self._since[topic] and head.whole:
-                return 0  # there was none yet, or it was forgotten
+                return 0  # the topic did not exist yet, or was forgotten
         return self.next_seq(topic)
 
     def heard(self, segment: int, names: frozenset[str], head: Head | OSError) -> None:

@@ -54,12 +54,12 @@ SWITCH_S: Final = 0.0005
 # How much of an old segment is looked at between two turns: half a millisecond of work.
 COMPACT_BYTES: Final = 1 << 17
 READ_AHEAD_BYTES: Final = 1 << 20
-# After a publish was refused for want of disk, so long nothing is kept that is not needed.
+# For this long after a publish was refused because the disk was full, nothing is retained without need.
 DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
-# A log that cannot be written for so long will not be: start anew from what is on disk.
+# If a log cannot be written for this long the worker starts anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
-# A stop takes so much longer at most for writing down where each log ends.
+# The most that noting where each log ends may delay a stop.
 NOTE_ENDS_S: Final = 2.0
 SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
 NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -73,18 +73,19 @@ class ShardFiles:
 
     store: SegmentStore
     sealed_at: dict[int, float] = field(default_factory=dict)
-    # Whether `create` failed of late: said once, not at every try.
+    # Whether `create` failed last time: reported once, not at every try.
     refused: bool = False
     # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
     doomed: int = 0
     doomed_until: int = 0
-    # Those up to here are cut to their length; and the one that has been read ahead, to be emptied.
+    # Segments up to this number have been cut to their length; and the one that was read ahead in order to be emptied.
     cut: int = 0
     warming: int = 0
     warmed: int = 0
-    # When a segment that is not full may be sealed for what was erased again: erasing often is not to make very many.
+    # When an unfilled segment may next be sealed because of erased messages: frequent erasing must not make many
+    # segments.
     roll_at: float = 0.0
-    # What named readers have not read; None in memory, where they cannot read.
+    # What named readers have not read; None with --memory, where there are none.
     unread: UnreadSegments | None = None
 
     def note_sealed(self, first: int, active: int, now: float) -> None:
@@ -132,9 +133,9 @@ class Worker:
         lib.worker_push_at_most(
             self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
         )
-        self._cut_off: set[tuple[int, int]] = set()  # shards' segments that go on no further, and went on at a stop
+        self._cut_off: set[tuple[int, int]] = set()  # (shard, segment) that is shorter than it was at the last stop
         self._memory: dict[int, dict[int, int]] = {}
-        # Once it serves, and if it has a disk to wait for.
+        # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
         self._next_to_tidy = 0
         self._tidied_at_once = max(TIDIED_AT_ONCE, -(-len(self._own) // TIDIED_IN))
@@ -307,7 +308,7 @@ class Worker:
         for shard, files in self._files.items():
             files.cut = max(0, lib.worker_active_segment(self._worker, shard) - 1)
         lib.worker_leave_uncut(self._worker)
-        # An errand that computes for long is not to make the thread that serves wait for it.
+        # An errand that computes for long must not keep the serving thread waiting.
         sys.setswitchinterval(SWITCH_S)
         self._ears = select.epoll()
         self._ears.register(self._control.fileno(), select.EPOLLIN)
@@ -330,7 +331,7 @@ class Worker:
             segment = lib.worker_active_segment(self._worker, shard)
             if time.monotonic() > until:
                 break
-            with contextlib.suppress(StoreError):  # a full disk: then it is not noticed if something is cut off
+            with contextlib.suppress(StoreError):  # with a full disk a log that is cut off later is not noticed
                 files.store.note_begun((segment, lib.worker_segment_end(self._worker, shard, segment)))
         self._control.send({"did": "stopped"})
 
@@ -358,7 +359,7 @@ class Worker:
                 for arrived in hold(self._control, int(message["number"]), self._ends()):
                     self._heard(*arrived)
             case "release":
-                pass  # it has not waited for so long
+                pass  # it has not been waiting that long
             case "stop":
                 self._stopping = True
             case other:
@@ -489,11 +490,11 @@ class Worker:
         if active and lib.worker_move_names(worker, shard, 0) == lib.NAMES_MORE:
             return True
         if self._disk_full and active and self._mostly_dead(shard, active):
-            # Everything is in the active segment, which cannot go as long as it is that.
+            # Everything is in the active segment, which cannot go while it is active.
             lib.worker_roll(worker, shard)
         files, erased = self._files[shard], 0 if self._erased is None else self._erased.last.get(shard, 0)
         if active and active <= erased and not self._disk_full and time.monotonic() >= files.roll_at:
-            # What was erased cannot go either, as long as its segment is written to; and little may ever come.
+            # Erased messages cannot go while their segment is being written to, and it may never fill.
             lib.worker_roll(worker, shard)
             if lib.worker_active_segment(worker, shard) != active:
                 files.roll_at = time.monotonic() + ROLL_EVERY_S
@@ -522,7 +523,7 @@ class Worker:
             sealed, active_bytes, self._retention, time.time(), self._disk_full, partial(self._is_unread, shard)
         )
         if decision.drop:
-            # Those behind the dead ones are looked at when the dead ones are gone.
+            # Segments behind the dead ones are looked at when those are gone.
             return self._drop(shard, decision.drop)
         if not decision.compact or not self._is_warm(shard, first):
             return False
@@ -560,7 +561,7 @@ class Worker:
         if result == READ_AHEAD_BYTES and self._errands is not None and not self._stopping:
             self._warm(shard, number, path, offset + READ_AHEAD_BYTES)
         else:
-            self._files[shard].warmed = number  # or it cannot be read so: who moves its messages will see
+            self._files[shard].warmed = number  # or it cannot be read ahead; moving its messages will show why
 
     def _mostly_dead(self, shard: int, segment: int) -> bool:
         total = ffi.new("uint64_t *")
@@ -608,7 +609,7 @@ class Worker:
         unread = self._files[shard].unread
         if unread is None or self._unread is None:
             return
-        if self._unread.error:  # nobody knows which: all of them
+        if self._unread.error:  # unknown which, so all of them
             lib.worker_keep_topics(self._worker, shard, ffi.NULL, 0)
             return
         names = b"\n".join(topic.encode("latin-1", "replace") for topic in unread.unread)
@@ -671,7 +672,7 @@ def main(control: Control) -> None:
     try:
         worker.recover()
     except StoreError as error:
-        # Nothing that starting again would mend.
+        # Restarting would not help.
         control.send({"did": "refused", "reason": str(error)})
         return
     worker.run()

@@ -1,4 +1,4 @@
-/* What is acknowledged in a transaction: all of a message, or some of its parts. */
+/* Acknowledgements in transactions: of a whole message, or of some of its parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t seq) {
     return siphash(w->topics.key, words, sizeof words);
 }
 
-/* The first acknowledgement of a message; 0: there is none. */
+/* The first acknowledgement of a message, or 0. */
 static uint32_t first_of(const struct worker *w, const struct topic *t, uint64_t seq) {
     uint32_t n = t->transactions ? map_find(&w->transactions.by_message, key_of(w, t->era, seq)) : 0;
     return n && at(w, n)->seq == seq && transaction_of(w, at(w, n))->era == t->era ? n : 0;
@@ -34,7 +34,7 @@ static void name_first(struct worker *w, const struct acknowledgement *a, uint32
     if (first && !map_insert(map, key, first)) worker_die("out of memory");
 }
 
-/* What transactions have of a message as a whole is of another delivery of it than what is acknowledged now. */
+/* Voids earlier acknowledgements of the whole message: they were of another delivery than the one acknowledged now. */
 static void supersede(struct worker *w, uint32_t acknowledgement) {
     const struct acknowledgement *a = at(w, acknowledgement);
     const struct topic *t = topic_at(&w->topics, transaction_of(w, a)->topic);
@@ -42,7 +42,7 @@ static void supersede(struct worker *w, uint32_t acknowledgement) {
         if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left) at(w, n)->over = true;
 }
 
-/* transaction_take has said that there is room. */
+/* Adds an acknowledgement; transaction_take has made sure that there is room. */
 static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint64_t seq, log_position position,
                                    uint32_t subscription, const struct parts_left *left, bool upto) {
     struct transactions *all = &w->transactions;
@@ -97,13 +97,13 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
 
 /* --- what is pending of a delivery -------------------------------------------------------------------------------- */
 
-/* All of it that there is: it waits for the end of a transaction, or of several. */
+/* Whether all that is left of a delivery is acknowledged in transactions, so that it waits for their end. */
 static bool is_pending(const struct worker *w, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
 }
 
-/* Of the parts of a message those that transactions have acknowledged. True: there are some. */
+/* The parts of a message that transactions have acknowledged. True: there are some. */
 static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
@@ -118,7 +118,7 @@ static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *b
     return any;
 }
 
-/* How many parts a message has, as bits; at least one. */
+/* A bitmap with all parts of a message; at least one. */
 static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, d->subscription)->topic);
@@ -135,7 +135,7 @@ static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
     return all;
 }
 
-/* What of a message is neither finished nor pending. False: nothing. */
+/* The parts of a message that are neither finished nor pending. False: none. */
 static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     uint64_t pending[PARTS_MAX_WORDS];
     *out = all_parts(w, delivery);
@@ -150,7 +150,8 @@ bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_l
     return pending_parts(w, delivery, pending) && free_parts(w, delivery, out);
 }
 
-/* Nothing of it is finished, or pending, already; and no other has it message by message. */
+/* Whether the parts to be acknowledged are neither finished nor pending, and the delivery is not split for another
+ * consumer. */
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
@@ -179,7 +180,7 @@ bool transactions_keep(struct worker *w, uint32_t delivery, bool splits) {
     return keeps;
 }
 
-/* An acknowledgement of it was added. */
+/* An acknowledgement of the delivery was added. */
 static void note(struct worker *w, uint32_t delivery, const struct parts_left *left) {
     struct parts_left rest;
     if (!left || !free_parts(w, delivery, &rest)) set_aside(w, delivery);
@@ -187,7 +188,7 @@ static void note(struct worker *w, uint32_t delivery, const struct parts_left *l
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* The delivery that it is about; 0: it is gone. */
+/* The delivery that an acknowledgement is about; 0: it is gone. */
 static uint32_t delivery_of(const struct worker *w, const struct acknowledgement *a) {
     const struct transaction *of = transaction_of(w, a);
     const struct topic *t = topic_at(&w->topics, of->topic);
@@ -197,18 +198,18 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
-/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. `kept`: what is left should it
- * count. */
+/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. `kept`: what is
+ * left should it count. */
 static uint32_t settle(struct worker *w, const struct acknowledgement *a, const struct parts_left *kept, bool commit) {
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
     if (a->over || !delivery || (!kept && !is_pending(w, delivery))) return 0;
-    /* It is delivered anew, since its channel was moved back. */
+    /* The channel was moved back, and the message is being delivered again. */
     bool is_split = delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
     if (is_split && !commit) return 0;
     if (commit && kept) {
         const struct parts_left all = all_parts(w, delivery);
-        /* There is the room that it had kept for itself. */
+        /* The acknowledgement had reserved this room. */
         if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
         if (delivery_parts_after(w, delivery, kept->bits, kept->words, &left)) {
             if (is_split)
@@ -242,7 +243,7 @@ void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-/* Room for a PENDING, behind what the subscription has passed: LATER, or why not. */
+/* Reserves room for a PENDING, after logging the subscription's cursor. LATER, or the status to answer with. */
 static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uint8_t *status) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
     if (!subscription_write(w, subscription)) {
@@ -252,7 +253,8 @@ static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uin
     return requests_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
 }
 
-/* Of a message that the channel has passed, all or some parts (`left`: what would be left). LATER, or a status. */
+/* Acknowledges a message that the channel has passed: all of it, or some parts (`left`: those that would be left).
+ * LATER, or a status. */
 static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t number, const struct parts_left *left,
                                 bool upto, uint8_t *status) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
@@ -271,7 +273,7 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
     return DONE;
 }
 
-/* What is pending stays as it is. False: nothing else of it would be acknowledged. */
+/* Leaves out parts that are already pending. False: no others would be acknowledged. */
 static bool spare_pending(const struct worker *w, uint32_t delivery, struct parts_left *left) {
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     const struct parts_left all = all_parts(w, delivery);
@@ -284,7 +286,7 @@ static bool spare_pending(const struct worker *w, uint32_t delivery, struct part
     return any != 0;
 }
 
-/* Of messages that transactions have acknowledged in part: the rest. */
+/* Acknowledges the rest of messages that transactions have acknowledged in part. */
 static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64_t number, struct parts_left *left,
                                      uint8_t *status) {
     uint64_t pending[PARTS_MAX_WORDS];
@@ -297,7 +299,7 @@ static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64
     return acknowledge(w, delivery, number, some || left->words ? left : NULL, true, status);
 }
 
-/* Those of a list that lie before a seq, each of which leaves it: `most` of them, in one pass. */
+/* Acknowledges the deliveries of a list that lie before a seq, `most` of them in one pass. Each one leaves the list. */
 static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t seq, uint64_t number, uint32_t *most,
                                      uint8_t *status) {
     for (uint32_t n = first, next; n && *status == STATUS_OK; n = next) {
@@ -316,7 +318,7 @@ static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, cons
     struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
     uint64_t end = m->body_bytes ? m->seq : m->seq + 1;
     uint32_t other = s->upto && s->upto != m->id + 1 ? transaction_find(w, s->topic, s->upto - 1) : 0;
-    /* Only one at a time moves a channel on as a whole. */
+    /* Only one transaction at a time may have a cumulative acknowledgement. */
     if (other && transaction_at(&w->transactions, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
     if (*status == STATUS_OK) {
         s->upto = m->id + 1;
@@ -359,7 +361,7 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     return DONE;
 }
 
-/* Of whatever transaction; not what one acknowledges because it does all up to somewhere. */
+/* Reports the acknowledgements of any transaction, except cumulative ones. */
 static void tell_pending(const struct worker *w, const struct subscription *s, uint64_t seq,
                          struct pending_figures *out) {
     uint32_t first = seq == NO_PLACE ? 0 : first_of(w, topic_at(&w->topics, s->topic), seq);
@@ -412,7 +414,7 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
         struct acknowledgement *a = at(w, n);
         uint32_t subscription = s->subscriptions[a->subscription];
         next = a->same_next;
-        /* Behind what has come since it would count again when the log is read back. */
+        /* If it were logged now, behind later records, recovery would count it again. */
         if (a->over) {
             acknowledgement_forget(w, n);
             continue;
@@ -460,7 +462,7 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
         channel->upto = txn + 1;
     }
     shard_count_in(s, position);
-    if (there) { /* it has moved, or was delivered anew since its channel was moved back */
+    if (there) { /* it has moved, or is being delivered again since its channel was moved back */
         struct acknowledgement *a = at(w, there);
         shard_count_out(s, a->position);
         a->position = position;

@@ -1,13 +1,14 @@
-/* What is to be delivered again: a list, oldest first. Where the policy keeps an order that is the order of their seqs, and
- * a treap over the list finds a place in it, whatever order they are given back in. What was given back before the policy kept
- * one stands behind those in order, from again_unsorted on, until it has been given its place, piece by piece.
+/* What is to be delivered again: a list, oldest first. Where the policy keeps an order that is the order of their seqs,
+ * and a treap over the list finds a place in it, whatever order they are given back in. What was given back before the
+ * policy kept one stands behind those in order, from again_unsorted on, until it has been given its place, piece by
+ * piece.
  */
 #include <assert.h>
 
 #include "shards/subscription.h"
 #include "shards/worker.h"
 
-/* One is seldom far from the one before it: so near is looked for along the list first. */
+/* A redelivery's place is seldom far from that of the one before: so many steps are tried along the list first. */
 enum { NEAR_STEPS = 4 };
 
 static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
@@ -25,7 +26,7 @@ static uint32_t next_of(const struct worker *w, const struct subscription *s, ui
 
 /* --- in order ----------------------------------------------------------------------------------------------------- */
 
-/* The next of those in order. */
+/* The next one in the ordered part of the list. */
 static uint32_t next_in_order(const struct worker *w, const struct subscription *s, uint32_t before) {
     uint32_t next = next_of(w, s, before);
     return next == s->again_unsorted ? 0 : next;
@@ -39,7 +40,7 @@ static bool stands_between(const struct worker *w, uint32_t before, uint32_t aft
     return (!before || delivery_of(w, before)->seq <= seq) && (!after || delivery_of(w, after)->seq > seq);
 }
 
-/* The last whose seq is no higher. */
+/* The last one whose seq is not higher. */
 static uint32_t look_up(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t before = 0;
     for (uint32_t n = s->again_root; n;) {
@@ -50,7 +51,7 @@ static uint32_t look_up(const struct worker *w, const struct subscription *s, ui
     return before;
 }
 
-/* Behind which one a message stands; those of the same seq stay in the order in which they come. */
+/* The one behind which a message belongs. Equal seqs stay in the order in which they came. */
 static uint32_t place(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t last = last_in_order(w, s);
     if (!last || delivery_of(w, last)->seq <= seq) return last;

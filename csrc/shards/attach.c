@@ -24,7 +24,7 @@ void attachments_close(struct attachments *all) {
 
 /* --- who is there --------------------------------------------------------------------------------------------------- */
 
-/* An ATTACH, taken apart. */
+/* An ATTACH, parsed. */
 struct wish {
     struct attach attach;
     const char *name;
@@ -52,7 +52,7 @@ static uint32_t numbered(struct worker *w, uint32_t client, uint32_t number) {
     return n;
 }
 
-/* Not those that wait. */
+/* An attached producer of the topic that is not waiting; 0: none. */
 static uint32_t somebody(struct worker *w, const struct topic *t) {
     uint32_t n = t->exclusive ? t->exclusive : t->producers;
     for (; n && at(w, n)->waits; worker_walk(w, 1)) n = at(w, n)->next;
@@ -66,12 +66,12 @@ static uint32_t first_waiting(struct worker *w, const struct topic *t) {
     return first;
 }
 
-/* The same client, back with a higher epoch. */
+/* Whether it is the same client, back with a higher epoch. */
 static bool takes_place_of(const struct worker *w, uint32_t client, const struct wish *wish, uint32_t same) {
     return at(w, same)->client == client && at(w, same)->epoch < wish->attach.epoch;
 }
 
-/* Why not; `in_the_way` is who is there instead. */
+/* Why the producer cannot attach, or 0; `in_the_way` is the one that prevents it. */
 static uint32_t refusal(struct worker *w, uint32_t client, uint32_t topic, const struct wish *wish,
                         uint32_t *in_the_way) {
     const struct topic *t = topic_at(&w->topics, topic);
@@ -120,7 +120,7 @@ static void leave(struct worker *w, uint32_t attached) {
     queue_settle(w, topic, was_seen);
 }
 
-/* There is room in the log, or it is not said there: then an epoch may be given again after a crash. */
+/* If the log has no room for this, an epoch may be given a second time after a crash. */
 static void become_exclusive(struct worker *w, uint32_t attached, bool may_log) {
     uint32_t topic = at(w, attached)->topic;
     struct topic *t = topic_at(&w->topics, topic);
@@ -141,7 +141,7 @@ static void next_one(struct worker *w, uint32_t topic) {
 
 static void end(struct worker *w, uint32_t attached) {
     uint32_t topic = at(w, attached)->topic;
-    /* The topic is there as long as somebody is to be told. */
+    /* The topic has to stay as long as a producer is to be told. */
     topic_at(&w->topics, topic)->open++;
     leave(w, attached);
     next_one(w, topic);
@@ -165,7 +165,7 @@ static void throw_out(struct worker *w, uint32_t attached) {
     leave(w, attached);
 }
 
-/* 0 when a limit or memory is reached. */
+/* Adds a producer; 0 when a limit is reached or memory is short. */
 static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                      const struct wish *wish) {
     struct topic *t = topic_at(&w->topics, topic);
@@ -196,7 +196,7 @@ static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const st
 
 /* --- ATTACH ------------------------------------------------------------------------------------------------------------- */
 
-/* Known to nobody else, and the same for ever: an incarnation is one topic's. */
+/* A producer's key: unique and permanent, because no two topics have the same incarnation. */
 static uint64_t key_of(const struct topic *t, const struct wish *wish) {
     return siphash((struct siphash_key){{t->incarnation, 0}}, wish->name, wish->name_bytes);
 }
@@ -214,7 +214,7 @@ static void answer(struct worker *w, uint32_t client, const struct message *m, u
     request_send(w, client, &a, NULL, 0);
 }
 
-/* The name of who is there instead, and the last epoch. */
+/* Refuses an ATTACH, naming the producer in the way and the last epoch. */
 static void refuse(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint32_t why,
                    uint32_t in_the_way) {
     struct message a = request_answer_of(w, client, m, STATUS_FULL);
@@ -226,7 +226,7 @@ static void refuse(struct worker *w, uint32_t client, uint32_t topic, const stru
     request_send(w, client, &a, other ? other->name : NULL, other ? other->name_bytes : 0);
 }
 
-/* The topic retains, and there is room to say that it has another epoch. */
+/* Makes the topic retain, and reserves room to log another epoch. */
 static enum outcome prepare(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     *status = STATUS_TERMINATED;

@@ -42,7 +42,7 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
     put(sheet, c->description, c->description_bytes);
 }
 
-/* What the topic keeps has not come to it yet. */
+/* Messages that the topic keeps are not the channel's yet. */
 static uint64_t channel_messages(const struct topic *t, const struct subscription *s) {
     uint64_t count = t->messages - s->joined, held = t->kept_messages + t->kept_delayed;
     return count > held ? count - held : 0;
@@ -72,11 +72,11 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
         put_consumer(w, sheet, consumer_at(&w->subscriptions, n));
 }
 
-/* What no subscription has been given yet. */
+/* Messages that no subscription has been given yet. */
 static uint64_t depth(const struct topic *t) {
     uint64_t kept = t->kept_messages + t->kept_delayed, jobs = t->tube ? topic_jobs(t) : 0;
     if (t->subscription_count) return kept;
-    /* What it keeps beside its tube is, or was, jobs too. */
+    /* Messages kept beside a tube are, or were, jobs too. */
     return t->waiting_messages + t->waiting_delayed + (jobs > kept ? jobs : kept);
 }
 
@@ -102,13 +102,13 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
 }
 
-/* Whom it concerns: those that last, those that have messages, and those that have had some and are used: a tube that is
- * worked off as fast as it is filled has rates. */
+/* Whom it concerns: those that last, those that have messages, and those that have had some and are used: a tube that
+ * is worked off as fast as it is filled has rates. */
 static bool is_listed(const struct topic *t) {
     return t->durable || topic_jobs(t) > 0 || (t->messages > 0 && t->using + t->watching > 0);
 }
 
-/* What a request about all topics has gathered in the turns so far. */
+/* What a request about all topics has gathered in earlier turns. */
 static struct sheet *sheet_of(struct client *c) {
     if (!c->sheet) c->sheet = calloc(1, sizeof *c->sheet);
     return c->sheet;
@@ -131,7 +131,7 @@ static enum outcome answer(struct worker *w, uint32_t client, const struct messa
     return DONE;
 }
 
-/* Of those that there are, of one kind, from the one that the turn before came to. */
+/* Gathers from all items of one kind, from where the last turn stopped. */
 static enum outcome gather(struct worker *w, uint32_t client, const struct message *m, const struct arena *all,
                            uint32_t (*put_one)(const struct worker *, struct sheet *, uint32_t, bool)) {
     struct client *c = client_at(&w->clients, client);
@@ -144,7 +144,7 @@ static enum outcome gather(struct worker *w, uint32_t client, const struct messa
     return answer(w, client, m);
 }
 
-/* How many channels it has, each of which is a step too. */
+/* Adds a topic. Returns how many channels it has, because each of them counts as a step too. */
 static uint32_t put_listed(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (!t->name || !is_listed(t)) return 0;
@@ -212,8 +212,8 @@ void catalog_begins(struct worker *w) {
     }
 }
 
-/* Who asks comes back for the rest, so neither it nor we ever hold or handle much at once. A topic keeps its number as long as
- * it is there. */
+/* Who asks comes back for the rest, so neither it nor we ever hold or handle much at once. A topic keeps its number as
+ * long as it is there. */
 void list(struct worker *w, uint32_t client, const struct message *m) {
     char names[LIST_BYTES + TOPIC_NAME_BYTES];
     size_t bytes = 0;
@@ -237,6 +237,6 @@ void catalog_heard(struct worker *w, uint32_t topic) {
 }
 
 void catalog_changed(struct worker *w) {
-    /* Relaxed, by its only writer: whoever sees it asks the worker. */
+    /* Relaxed: this is the only writer, and a reader that sees a change asks the worker. */
     __atomic_store_n(&w->count->catalog_version, w->count->catalog_version + 1, __ATOMIC_RELAXED);
 }

@@ -161,7 +161,7 @@ void parked_drop_first(struct parked *parked) {
     }
 }
 
-/* Of a REQUEST_EACH, among what is not done of it. */
+/* The wait of a RESERVE among the requests of a REQUEST_EACH that are not done yet. */
 static uint64_t *wait_of_each(struct parked_request *request, uint32_t slot) {
     if (request->apart || !request_each_is_whole(&request->message)) return NULL;
     struct request_each *each = (struct request_each *)(void *)(&request->message + 1);

@@ -4,11 +4,11 @@
 #include "shards/requests.h"
 #include "shards/worker.h"
 
-/* Who holds a message of a stream, beside the job queue. */
+/* Who refers to a message of a stream, beside the job queue. */
 struct references {
     struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
     size_t count;
-    uint32_t in_parts; /* of which some parts are finished */
+    uint32_t in_parts; /* subscriptions that have finished some of its parts */
 };
 
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
@@ -29,8 +29,8 @@ static void add_reference(const struct worker *w, struct references *references,
     references->in_parts += delivery && delivery_parts(w, delivery);
 }
 
-/* To a release in which it is the subscriptions that have what a pause keeps, it says that they do. This one goes by that it is the
- * topic's, too. */
+/* To a release in which it is the subscriptions that have what a pause keeps, it says that they do. This one goes by
+ * that it is the topic's, too. */
 static void add_kept(const struct worker *w, struct references *references, uint32_t subscription,
                      const struct record *r, bool delayed) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
@@ -68,7 +68,7 @@ static void log_parts(struct worker *w, struct shard *s, const struct topic *t, 
     }
 }
 
-/* Read back, all of them are there and ready. */
+/* Logs the state of a batch's jobs. On recovery all of them are first taken to be there and ready. */
 static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t jobs) {
     const struct job *all = job_at(w, whole);
     for (uint32_t i = 0; i < jobs; i++) {
@@ -81,7 +81,8 @@ static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t
     }
 }
 
-/* `job` 0: the job queue does not have it; !held: the stream does not. One that the stream retains only is nobody's there too. */
+/* Moves a message. `job` 0: the job queue does not have it; !held: the stream has no reference to it, though it may
+ * retain it. */
 static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
     static _Thread_local struct references references;
     struct topic *t = topic_at(&w->topics, topic);
@@ -95,9 +96,9 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
     uint32_t pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
     bytes += pending * PENDING_BYTES;
-    /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
+    /* Like a publish, this leaves the room that deletes will need: on a full disk only they free any. */
     if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs + pending, bytes) != LOG_OK) return false;
-    r = log_read(s->log, place); /* what this turn has appended may have been written out, and lies elsewhere */
+    r = log_read(s->log, place); /* records appended in this turn may have been written out and moved in memory */
     uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
@@ -115,10 +116,10 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     return true;
 }
 
-/* Moves the message of a record if this is the place where it lives. False: there is no room. */
+/* Moves the message of a record if it is live at this place. False: there is no room. */
 static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
-    /* Who holds it would be written wrongly. */
+    /* During a handover its references would be logged wrongly. */
     if (topic && topic_at(&w->topics, topic)->handover) return false;
     if (topic && topic_at(&w->topics, topic)->transactions) transactions_settle(w, topic, r->seq);
     uint32_t job = job_of_message(w, r->id);
@@ -134,7 +135,7 @@ bool shard_move_from(struct worker *w, struct shard *s, log_position position) {
 bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
     uint32_t job = job_of_message(w, r->id);
     log_position held = stream_position(&topic_at(&w->topics, topic)->stream, r->seq);
-    /* What its topic has kept may be a job elsewhere. */
+    /* A message that its topic kept may be a job at another place. */
     return (job && job_at(w, job)->position != held) || move(w, s, topic, r, job, true);
 }
 

@@ -1,9 +1,9 @@
-/* A topic's compacted view: of each key the last message, up to a horizon.
+/* A topic's compacted view: the last message of each key, up to a horizon.
  *
- * It is a subscription of a name of its own (COMPACTION_NAME). What it has passed and not finished is the view, and where its
- * cursor stands is the horizon; so it is logged, moved and read back as any other, and holds what the view needs. Who
- * knows what a message's key is finds out what is superseded: this file reads messages out to it (SCAN), lets the subscription
- * pass and finish what it says (COMPACT), and keeps from consumers of the view what is not in it.
+ * It is a subscription of a name of its own (COMPACTION_NAME). What it has passed and not finished is the view, and
+ * where its cursor stands is the horizon; so it is logged, moved and read back as any other, and holds what the view
+ * needs. Who knows what a message's key is finds out what is superseded: this file reads messages out to it (SCAN),
+ * lets the subscription pass and finish what it says (COMPACT), and keeps from consumers of the view what is not in it.
  *
  * At each moment the view is right: nothing in it is finished before what supersedes it has been published.
  */
@@ -13,7 +13,8 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* Of messages in one answer to a SCAN, one that is larger comes alone; and looked at for it, each of which may be cold. */
+/* Limits of one answer to a SCAN: bytes (a larger message comes alone), and messages looked at, each of which may not
+ * be in the page cache. */
 enum { SCAN_BYTES = 128 << 10, SCAN_MOST = 512 };
 
 static const char NAME[] = COMPACTION_NAME;
@@ -28,7 +29,7 @@ bool compacted_is_name(const char *name, size_t name_bytes) {
 
 /* --- who reads it ------------------------------------------------------------------------------------------------- */
 
-/* Below the horizon: the view's delivery of a message, 0 if it is not in the view. */
+/* The view's delivery of a message below the horizon; 0 if it is not in the view. */
 static uint32_t kept(const struct worker *w, const struct topic *t, uint64_t seq) {
     const struct record *r = message_head(w, t, seq);
     return r ? delivery_find(w, t->compacted, r->id) : 0;
@@ -48,13 +49,13 @@ bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
     const struct parts_left *parts = of_view ? delivery_parts(w, of_view) : NULL;
     if (!parts) return of_view != 0;
     if (!delivery_parts_after(w, delivery, parts->bits, parts->words, &left)) return false;
-    /* Should there be no room for that, the message is delivered whole: too much is no loss. */
+    /* Without room for that the whole message is delivered: too much is better than too little. */
     (void)delivery_parts_set(w, delivery, &left);
     return true;
 }
 
-/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went. From the horizon
- * back, which is mostly a few messages; what is between without an end is looked at in pieces. */
+/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went.
+ * From the horizon back, which is mostly a few messages; what is between without an end is looked at in pieces. */
 static enum outcome find_last(struct worker *w, uint32_t client, const struct topic *t) {
     struct subscription *s = at(w, t->compacted);
     struct client *c = client_at(&w->clients, client);
@@ -144,7 +145,7 @@ void scan(struct worker *w, uint32_t client, uint32_t topic, const struct messag
 
 /* --- compacting --------------------------------------------------------------------------------------------------- */
 
-/* What a COMPACT says, one after the other. */
+/* The verdicts of a COMPACT, read one after the other. */
 struct verdicts {
     const uint8_t *next, *end;
     struct superseded first; /* of those left */
@@ -176,7 +177,7 @@ static bool are_whole(const struct message *m) {
     return !v.broken;
 }
 
-/* Of a delivery of the view some parts are left, or none. False: there is no room for that now. */
+/* Leaves some parts of a delivery in the view, or none. False: there is no room for that now. */
 static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts *v) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     uint32_t subscription = d->subscription;
@@ -199,7 +200,7 @@ static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts
     return true;
 }
 
-/* The message at the front is passed, and in the view or not. */
+/* Moves the view past the message at its front, which stays in the view or not. */
 static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const struct verdicts *v) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -220,7 +221,8 @@ static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const st
     return !named || supersede(w, delivery, v);
 }
 
-/* True when all is done. *room: false, there was none for the next step; it can be asked for again, what is done stays. */
+/* True when all is done. *room false: there was none for the next step; the request can be repeated, what is done
+ * stays. */
 static bool go_through(struct worker *w, uint32_t subscription, const struct message *m, bool *room) {
     const uint8_t *body = (const uint8_t *)(m + 1);
     struct verdicts v = {.next = body, .end = body + m->body_bytes};

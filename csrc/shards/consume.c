@@ -1,5 +1,5 @@
-/* What a consumer's requests ask for: SUBSCRIBE, and then of each message delivered that it is finished, to be delivered
- * again, or given more time. */
+/* What a consumer's requests ask for: SUBSCRIBE, and then of each message delivered that it is finished, to be
+ * delivered again, or given more time. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* Asked for each message, and most connections are one consumer. */
+/* Needed for each message, so the case of a connection with a single consumer comes first. */
 static inline uint32_t consumer_named(const struct worker *w, uint32_t client, uint32_t number) {
     uint32_t only = client_at(&w->clients, client)->consumer;
     return only && consumer_at(&w->subscriptions, only)->number == number ? only : consumer_find(w, client, number);
@@ -35,7 +35,7 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
     return true;
 }
 
-/* A SUBSCRIBE, taken apart. */
+/* A SUBSCRIBE, parsed. */
 struct wish {
     struct subscribe subscribe;
     const char *name;
@@ -89,7 +89,7 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
     return STATUS_NO_SPACE;
 }
 
-/* Its acceptor and connection: somebody may be in the way who is gone, and nobody has noticed. */
+/* The acceptor and connection of the consumer in the way, which may have gone without anybody noticing. */
 static uint64_t somebody_of(const struct worker *w, uint32_t subscription) {
     uint32_t consumer = subscription_at(&w->subscriptions, subscription)->consumer_first;
     if (!consumer) return 0;
@@ -185,7 +185,7 @@ void consumer_sent(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    /* More than is on its way: of before this process, or of before a SUBSCRIBE. */
+    /* It may report more than is on its way: deliveries from before this process, or before a SUBSCRIBE. */
     uint32_t sent_bytes = m->sent_bytes < c->window_bytes ? (uint32_t)m->sent_bytes : c->window_bytes;
     c->window_bytes -= sent_bytes;
     w->peers[client_at(&w->clients, client)->acceptor].window_bytes -= sent_bytes;
@@ -202,7 +202,8 @@ static void refuse(struct worker *w, uint32_t client, const struct message *m, u
     request_send(w, client, &refused, NULL, 0);
 }
 
-/* The delivery of a message that the consumer has in flight, mostly its oldest; else 0, and it has been told. */
+/* The delivery of a message that the consumer has in flight, mostly its oldest. 0: it has not, and has been sent a
+ * REFUSED. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_named(w, client, m->consumer);
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
@@ -218,7 +219,7 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
     return 0;
 }
 
-/* The delivery of a message that the consumer's channel has passed, whoever has it; 0: there is none. */
+/* The delivery of a message that the consumer's channel has passed, whichever consumer has it; or 0. */
 static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
     uint32_t n = c->inflight_first;
@@ -226,7 +227,7 @@ static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) 
     const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, c->subscription)->topic);
     const struct record *r = message_head(w, t, seq);
     if (r) return delivery_find(w, c->subscription, r->id);
-    /* A reader's, and the message is gone; or it cannot be read any more. */
+    /* The message of a reader is gone, or cannot be read any more. */
     while (n && delivery_at(&w->subscriptions, n)->seq != seq) n = delivery_at(&w->subscriptions, n)->following;
     return n;
 }
@@ -236,14 +237,15 @@ static uint32_t whole_of(const struct worker *w, uint32_t delivery) {
     return delivery && delivery_at(&w->subscriptions, delivery)->part ? split_of(w, delivery) : delivery;
 }
 
-/* What a FINISH is about; else 0, and it has been told if it is to be. */
+/* The delivery that a FINISH is about. 0: there is none, and a REFUSED has been sent if one is due. */
 static uint32_t to_finish(struct worker *w, uint32_t client, const struct message *m) {
     if (!(m->flags & MSG_BY_SEQ)) return in_flight(w, client, m);
     uint32_t consumer = consumer_named(w, client, m->consumer);
     return consumer ? whole_of(w, passed(w, consumer, m->seq)) : 0;
 }
 
-/* Room for a record about a subscription, behind what it has passed and finished so far: LATER, or why not. */
+/* Reserves room for a record about a subscription, after logging its cursor and finished messages. LATER, or the status
+ * to answer with. */
 static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint64_t bytes, uint8_t *status) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
     *status = STATUS_OK;
@@ -280,7 +282,7 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
 
 static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery);
 
-/* Some parts of a delivery, of which others are left. */
+/* Finishes some parts of a delivery of which others are left. */
 static enum outcome finish_parts(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery,
                                  const struct parts_left *left) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
@@ -299,7 +301,7 @@ static enum outcome finish_parts(struct worker *w, uint32_t client, const struct
     return DONE;
 }
 
-/* One part of a message that is split. */
+/* Finishes one message of a split batch. */
 static enum outcome finish_part(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
     struct parts_left left;
     uint32_t split = split_of(w, delivery), consumer = delivery_at(&w->subscriptions, delivery)->consumer;
@@ -339,13 +341,14 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
         refuse(w, client, m, STATUS_NO_SPACE);
         return DONE;
     }
-    uint32_t consumer = d->consumer ? d->consumer : consumer_find(w, client, m->consumer); /* nobody has it in flight */
+    uint32_t consumer =
+        d->consumer ? d->consumer : consumer_find(w, client, m->consumer); /* no consumer has it in flight */
     consumer_at(&w->subscriptions, consumer)->finishes++;
     delivery_drop(w, delivery);
     return DONE;
 }
 
-/* As many as it had in flight when it asked: what it is sent again meanwhile comes behind them. */
+/* Gives back as many as were in flight when the request came; messages sent meanwhile come behind them. */
 static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t number) {
     uint32_t consumer = consumer_find(w, client, number);
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
@@ -385,7 +388,7 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
         split_again(w, delivery, consumer_named(w, client, m->consumer));
         return DONE;
     }
-    /* What is read back is whole: of its parts the log does not say when. */
+    /* Recovery makes a batch whole again, so the log has no delays of its parts. */
     bool logged = m->delay_ns && s->number && !d->part;
     if (logged && requests_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
     consumer_at(&w->subscriptions, d->consumer)->requeues++;

@@ -1,4 +1,4 @@
-/* Consumers: who shares a subscription, whose turn it is, and what they leave when they go. Memory only. */
+/* Consumers: which ones share a subscription, and giving back their messages when they leave. Memory only. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static uint64_t number_key(uint32_t client, uint32_t number) {
 
 uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number) {
     const struct client *c = client_at(&w->clients, client);
-    /* Most connections are one consumer. */
+    /* Most connections have a single consumer. */
     if (!c->consumer || consumer_of(w, c->consumer)->number == number) return c->consumer;
     return c->consumers > 1 ? map_find(&w->subscriptions.numbers, number_key(client, number)) : 0;
 }
@@ -69,7 +69,7 @@ static void leave_client(struct worker *w, const struct consumer *c, uint32_t co
     map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
 }
 
-/* Some of what it has in flight is to be delivered again. False: all is. */
+/* Gives back some of its messages in flight, to be delivered again. False: that was all. */
 static bool give_back(struct worker *w, const struct consumer *c, bool all) {
     while (c->inflight_first && (all || worker_spare(w))) {
         uint32_t delivery = c->inflight_first;
@@ -80,7 +80,7 @@ static bool give_back(struct worker *w, const struct consumer *c, bool all) {
     return c->inflight_first != 0;
 }
 
-/* It left with more in flight than was given back in that turn. */
+/* Remembers a consumer that left with more messages in flight than could be given back in that turn. */
 static void put_leaving(struct worker *w, uint32_t consumer) {
     uint32_t last = w->leaving_consumers_last;
     struct consumer *c = consumer_of(w, consumer);
@@ -118,7 +118,7 @@ static void yield_no_more(struct worker *w, uint32_t consumer) {
     c->yields = false;
 }
 
-/* `of` 0: of all subscriptions, as much as there is time for; else all of that one's. */
+/* `of` 0: gives back messages of all subscriptions, as many as the turn allows; else all those of that one. */
 static void give_back_left(struct worker *w, uint32_t of) {
     for (uint32_t consumer = w->leaving_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
         const struct consumer *c = consumer_of(w, consumer);

@@ -1,4 +1,4 @@
-/* Messages to consumers: each to the next of those that may take one, and what of that goes to the log. */
+/* Delivers messages: each to the next consumer that may take one; and the log records of that. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ bool subscription_write(struct worker *w, uint32_t subscription) {
         return false;
     }
     shard->full = false;
-    /* What is finished must have been passed when the log is read back. */
+    /* On recovery a finished message must have been passed already, so the cursor is logged first. */
     if (s->cursor != s->logged_cursor) shard_log_cursor(w, shard, s);
     if (s->ack_count) shard_log_finish(w, shard, s);
     return true;
@@ -53,7 +53,7 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
     s->finished++;
     if (!s->number) return true;
     if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) worker_die("out of memory");
-    uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 if it fits */
+    uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 as long as it fits */
     if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
         if (!subscription_write(w, subscription)) {
             s->finished--;
@@ -61,7 +61,7 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
         }
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
-    /* Where no more segments can be had whether there is room at the end of the turn nobody knows. */
+    /* When no more segments can be had it is unknown whether there will be room at the end of the turn. */
     const struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
     if ((shard->refused || shard->full) && !subscription_write(w, subscription)) {
         s->ack_count--;
@@ -74,7 +74,7 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
 
 /* --- delivering --------------------------------------------------------------------------------------------------- */
 
-/* What is left of a message in front of what it consists of; seldom, so that it may be put together elsewhere. */
+/* Sends a message preceded by the parts that are left. Rare, so it may be assembled in a buffer of its own. */
 static void send_in_parts(struct channel *channel, struct message *m, const struct parts_left *left,
                           const uint8_t *body) {
     struct parts_head head = {.words = left->words};
@@ -90,7 +90,7 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
     free(all);
 }
 
-/* Those that are not finished. */
+/* How many of its parts are not finished. */
 __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
@@ -134,13 +134,13 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     channel_send(peer->channel, &m, all, body_bytes);
     free(all);
     peer->full = channel_backlogged(peer->channel);
-    /* What they come to who opens them knows, and says that the rest is SENT. */
+    /* Charges the window with the whole batch; the acceptor that opens it reports the rest as SENT. */
     widen(c, peer, count * (uint32_t)sizeof m + h.packed_bytes);
     if (c->permits != INT64_MAX) c->permits -= count;
     consumer_settle(w, consumer);
 }
 
-/* One part, to who knows that it is one. */
+/* A bitmap of one part, for a consumer that knows batches. */
 static struct parts_left only_part(const struct delivery *d) {
     struct parts_left only = {.words = (d->part - 1u) / 64 + 1};
     only.bits[only.words - 1] = (uint64_t)1 << (d->part - 1u) % 64;
@@ -193,27 +193,27 @@ static bool sampled_out(struct worker *w, const struct consumer *c) {
     return (subscriptions_random(&w->subscriptions) >> 32) % 100 >= c->sample_percent;
 }
 
-/* NULL: a reader's, and gone. */
+/* The record of a delivery's message; NULL: it was a reader's, and is gone. */
 static inline const struct record *message_of(const struct worker *w, const struct topic *t, uint64_t seq) {
     return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 
-/* How many messages one is to a consumer that has to have it opened; 0: it gets it as it is. */
+/* How many messages a batch is to a consumer for which it has to be opened; 0: the consumer gets it as it is. */
 static inline uint32_t packed_for(const struct worker *w, const struct record *r, uint32_t consumer) {
     if (!(r->flags & MESSAGE_HEADERS) || consumer_at(&w->subscriptions, consumer)->wants_headers) return 0;
     return message_packed(r);
 }
 
-/* One in no state, for those who know no batches. `passed`: the cursor has just come by. */
+/* Splits a delivery in no state, for consumers that do not know batches. `passed`: the cursor has just passed it. */
 static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t parts, bool passed) {
     if (delivery_split(w, delivery, parts)) {
-        /* As whoever reads the log back takes it. */
+        /* As recovery will take it. */
         struct delivery *d = delivery_at(&w->subscriptions, delivery);
         const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
         if (!d->attempts && (passed || !stream_delayed(&t->stream, d->seq))) d->attempts = 1;
         return ONE;
     }
-    /* None of its parts is left. */
+    /* No part is left. */
     if (!subscription_finished(w, subscription, delivery_at(&w->subscriptions, delivery)->seq)) {
         delivery_again(w, delivery);
         return STUCK;
@@ -222,7 +222,7 @@ static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t d
     return ONE;
 }
 
-/* The parts of one message that come next and have been delivered as often, as far as the consumer's credit goes. */
+/* Delivers the next parts of one batch that have been delivered equally often, as far as the consumer's credit goes. */
 static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     const struct subscription *s = at(w, subscription);
     const struct delivery *d = delivery_at(&w->subscriptions, delivery), *next;
@@ -244,11 +244,11 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
 
 /* --- chunks ------------------------------------------------------------------------------------------------------- */
 
-/* So many messages are held back at most for consumers that have the chunks before them and can take none now. With more,
- * nothing passes them; and so many are looked at to find one that may go. */
+/* So many messages are held back at most for consumers that have the chunks before them and can take none now. With
+ * more, nothing passes them; and so many are looked at to find one that may go. */
 enum { CHUNKS_HELD_BACK = 64 };
 
-/* In turn each message goes to another consumer, but chunks of one message go to one. */
+/* With POLICY_TURNS each message goes to another consumer, but all chunks of a message must go to the same one. */
 static bool is_chunk(const struct worker *w, uint32_t subscription, const struct record *r) {
     struct headers h;
     if (at(w, subscription)->policy != POLICY_TURNS || !message_headers_bytes(r)) return false;
@@ -256,7 +256,8 @@ static bool is_chunk(const struct worker *w, uint32_t subscription, const struct
     return (h.key_hash & KEY_HASH_CHUNK) != 0;
 }
 
-/* Whose a chunk is: where nobody has one beside it in flight, `consumer`'s. 0: of one who can take none now. */
+/* The consumer for a chunk: the one that has others of its message in flight, else `consumer`. 0: that one cannot take
+ * it now. */
 static uint32_t holder_of(const struct worker *w, uint32_t subscription, const struct record *r, uint32_t consumer) {
     uint32_t holder = policy_slot_user(w, subscription, policy_slot(r));
     if (!holder) return consumer;
@@ -264,7 +265,7 @@ static uint32_t holder_of(const struct worker *w, uint32_t subscription, const s
     return c->next_turn && !w->peers[client_at(&w->clients, c->client)->acceptor].full ? holder : 0;
 }
 
-/* Of the first that are to be delivered again the first chunk with that slot; 0: there is none. */
+/* The first chunk with that slot among the first redeliveries; 0: none. */
 static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint16_t slot) {
     const struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -282,7 +283,7 @@ static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint1
     return first;
 }
 
-/* The first that may go of what is to be delivered again, of chunks of one message the first; 0: of the first few none may. */
+/* The first redelivery that may be delivered now, chunks of a message in their order; 0: none of the first few may. */
 static uint32_t first_again(const struct worker *w, uint32_t subscription, uint32_t consumer) {
     const struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -298,12 +299,12 @@ static uint32_t first_again(const struct worker *w, uint32_t subscription, uint3
     return 0;
 }
 
-/* In flight now: those behind it go where it went, should there be room to note that. */
+/* A chunk is in flight now: the following ones go to the same consumer, if there is room to note that. */
 static void hold_slot(struct worker *w, uint32_t delivery, uint16_t slot) {
     (void)policy_slot_take(w, delivery, slot, delivery_at(&w->subscriptions, delivery)->consumer);
 }
 
-/* A delivery in no state, of the message that the cursor has just passed, waits. */
+/* Makes the message that the cursor has just passed wait, as a redelivery. */
 static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r) {
     if (at(w, subscription)->again >= CHUNKS_HELD_BACK) return STUCK;
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
@@ -315,7 +316,7 @@ static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64
 
 /* --- one message --------------------------------------------------------------------------------------------------- */
 
-/* What is not in a consumer's sample is as good as finished. */
+/* A message outside the consumer's sample counts as finished. */
 static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     struct parts_left left = {0};
@@ -323,7 +324,7 @@ static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t del
     return left.words > 0 || subscription_finished(w, subscription, d->seq);
 }
 
-/* What cannot be read any more: the channel goes on without it. `delivery`: 0 if it has not been made one. */
+/* Skips a message that cannot be read any more. `delivery` 0: it has none yet. */
 __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *w, uint32_t subscription, uint64_t seq,
                                                                  uint32_t delivery) {
     uint32_t topic = at(w, subscription)->topic;
@@ -367,7 +368,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         delivery_take(w, delivery);
         return split(w, subscription, delivery, packed, false);
     }
-    /* That what the cursor has passed was delivered once goes without saying; and of parts the log says nothing. */
+    /* A message passed by the cursor counts as delivered once anyway; and the log has nothing about parts. */
     bool logged = s->number && !d->part && (d->attempts || stream_delayed(&t->stream, d->seq));
     if (logged) {
         struct shard *shard = shard_of_topic(w, t);
@@ -408,7 +409,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
-    /* No more is split than is soon delivered. */
+    /* No more batches are split than are delivered soon. */
     if (packed > 1 && s->again >= PACKED_MAX_PARTS) return dispatch_again(w, subscription, s->again_first, consumer);
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
@@ -424,7 +425,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     return ONE;
 }
 
-/* What was split is delivered before what comes behind it. */
+/* Messages of a split batch are delivered before those behind the batch. */
 static bool is_new_part(const struct worker *w, const struct subscription *s) {
     const struct delivery *d = delivery_at(&w->subscriptions, s->again_first);
     return d->part && !d->attempts;
@@ -437,7 +438,8 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     if (s->paused || s->blocked || !s->turn || (!ahead && !s->again_first)) return NOTHING;
     uint32_t consumer = rotation_next(w, s);
     if (!consumer) return STUCK;
-    /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
+    /* Redeliveries and new messages take turns, so that neither endless requeueing nor a long backlog starves the
+     * other. */
     bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));
     uint32_t delivery = again ? first_again(w, subscription, consumer) : 0;
     again = again && (delivery || !ahead);
@@ -448,16 +450,16 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
 
 /* --- by key ------------------------------------------------------------------------------------------------------- */
 
-/* Messages that their consumer cannot take now, while others go on. With more, nothing passes them. */
+/* Most messages held back because their key's consumer cannot take them now. With that many, no others pass them. */
 enum { KEY_HELD_BACK = 1024 };
-/* Which consumer has one is found by a look at each of them; what that costs beside. */
+/* What finding a slot's consumer costs, beside a look at each consumer. */
 enum { LOOKED_FOR_ONE = 8 };
 
-/* Of one turn: what one message finds, those behind it with the same key find too. */
+/* The state of one turn: what was found for one message holds for later ones with the same key. */
 struct keyed {
     uint16_t slot;
     uint32_t consumer;
-    uint32_t looked; /* at messages, and for each at all consumers */
+    uint32_t looked; /* looks at messages, and for each at all consumers */
     bool full;       /* some acceptor takes no more */
 };
 
@@ -472,7 +474,7 @@ static bool may_go(const struct worker *w, uint32_t subscription, const struct r
     return !full;
 }
 
-/* A delivery in no state, of the message that the cursor has just passed. */
+/* Moves the cursor past the next message, and makes a delivery in no state. */
 static uint32_t pass_keyed(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
     uint32_t delivery = delivery_make(w, subscription, seq, message_of(w, t, seq)->id);
@@ -489,7 +491,7 @@ static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint3
     return outcome;
 }
 
-/* First what has been held back, then what is new; both in their order, so that no message overtakes one of its key. */
+/* Messages held back come first, then new ones, both in order, so that none overtakes another of its key. */
 static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -501,7 +503,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     s->again_looked = 0;
     for (uint32_t n = first, next; n && left && s->turn && !s->blocked; n = next) {
         if (k.looked >= DISPATCH_LOOKED * w->piece) {
-            /* What was passed because an acceptor takes no more may go as soon as it does. */
+            /* Messages skipped because an acceptor takes no more may go as soon as it does. */
             s->again_looked = k.full ? 0 : n;
             return k.full ? STUCK : ONE;
         }
@@ -518,10 +520,11 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         if (!r || !may_go(w, subscription, r, &k)) continue;
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
-        /* Of a batch those behind it may have gone with it. */
+        /* With a batch, the ones behind it may have gone too. */
         if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
     }
-    /* All that is held back has been looked at. However much that is, something new is too: or each turn would end here. */
+    /* All held-back messages have been looked at. New ones are looked at however many those were, or every turn would
+     * end here. */
     k.looked = 0;
     while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
         if (k.looked >= DISPATCH_LOOKED * w->piece) return ONE;

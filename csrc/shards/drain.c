@@ -1,9 +1,11 @@
-/* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of goes piece by
- * piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is written then.
+/* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of
+ * goes piece by piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is
+ * written then.
  *
- * Who asked for it may leave: it goes on to its end. After a crash half way a channel that was emptied or deleted has nothing,
- * as the log says so from the first turn on; of what waited in a topic or was kept by it each piece is in the log (topic_life.c).
- * Of a topic that was deleted, and a channel that was moved, there is again what its segments still hold: that can be asked for again.
+ * Who asked for it may leave: it goes on to its end. After a crash half way a channel that was emptied or deleted has
+ * nothing, as the log says so from the first turn on; of what waited in a topic or was kept by it each piece is in the
+ * log (topic_life.c). Of a topic that was deleted, and a channel that was moved, there is again what its segments still
+ * hold: that can be asked for again.
  */
 #include "shards/requests.h"
 
@@ -17,7 +19,7 @@ static uint32_t departed(const struct subscription *s) {
     return s->again + s->deferred + s->inflight;
 }
 
-/* Of one list of deliveries; returns how many may still be looked at. */
+/* Drops deliveries of one list. Returns how many may still be looked at. */
 static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint32_t most) {
     for (uint32_t n = first, next; n && most; n = next, most--) {
         next = delivery_at(&w->subscriptions, n)->following;
@@ -60,7 +62,7 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
     return waits || (dropped && c->upto && departed_of(w, first, all) > left) ? MORE : DONE;
 }
 
-/* Its consumers get nothing meanwhile, and it nothing of what its topic has kept. */
+/* Meanwhile the channel delivers nothing, and gets no messages that its topic has kept. */
 static enum outcome goes_on(struct worker *w, uint32_t subscription) {
     release_wait(w, at(w, subscription)->topic);
     at(w, subscription)->still = w->turns;

@@ -1,10 +1,11 @@
-/* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the first channel
- * has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
+/* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the
+ * first channel has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
  *
  * And what a channel had that has gone with much (leave.c) is let go.
  *
- * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all: after a
- * crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs after a crash.
+ * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all:
+ * after a crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs
+ * after a crash.
  */
 #include <stdlib.h>
 
@@ -12,23 +13,23 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-/* Jobs that are looked at, whosoever they are, for each that a turn may touch. */
+/* How many jobs of any topic may be looked at for each one that a turn may touch. */
 enum { LOOKED_AT = 16 };
 
 struct handover {
     struct handover *next;
     uint32_t topic, subscription; /* 0: to the job queue */
-    uint32_t job, jobs_end;       /* of the worker's: the next to be looked at */
-    uint64_t end;                 /* what came from here on it has */
-    uint64_t seq;                 /* the next to become a job */
-    uint64_t wall_ns;             /* when it began: what is due later is so for who reads the log back, too */
+    uint32_t job, jobs_end;       /* among all the worker's jobs: the next to be looked at */
+    uint64_t end;                 /* it has everything published from here on */
+    uint64_t seq;                 /* seq of the next message to become a job */
+    uint64_t wall_ns;             /* when it began; what is due later is so on recovery, too */
     uint32_t
         leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
     bool to_queue; /* once all have left */
     bool of_group; /* what comes to its topic in pieces (group.c), by itself */
-    bool written;  /* and there until those who wait have joined */
+    bool written;  /* done, but kept until waiting consumers have joined */
     bool to_join;
-    uint32_t waited; /* turns, for that */
+    uint32_t waited; /* how many turns it has been kept for that */
 };
 
 /* --- to a channel ------------------------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static bool is_to_be_adopted(const struct worker *w, const struct handover *h, u
     return r && r->seq < h->end;
 }
 
-/* False: there are more. */
+/* Gives some jobs to the channel as well. False: there are more. */
 static bool adopt_some(struct worker *w, struct handover *h, uint64_t most) {
     for (uint32_t looked_at = 0; h->job < h->jobs_end; h->job++) {
         if (w->steps >= most || looked_at++ / LOOKED_AT >= w->piece) return false;
@@ -51,7 +52,7 @@ static bool adopt_some(struct worker *w, struct handover *h, uint64_t most) {
     return true;
 }
 
-/* False: not yet. Without room the channel was never made. */
+/* Logs the channel. False: not yet. Without room in the log it was never made. */
 static bool write_channel(struct worker *w, struct handover *h) {
     struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
     const struct topic *t = topic_at(&w->topics, h->topic);
@@ -68,7 +69,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
         return true;
     }
     shard->subscriptions[s->number] = h->subscription;
-    /* Read back, it begins behind all, but what its topic keeps, and then has what there is. */
+    /* On recovery it begins behind all messages but those its topic keeps, and then gets those there are. */
     uint64_t cursor = s->cursor;
     s->cursor = t->keeps ? t->stopped_seq : t->next_seq;
     shard_log_subscription(w, shard, s);
@@ -78,7 +79,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     return true;
 }
 
-/* Read back, it is gone by the time the channel is made. */
+/* A job is done. On recovery it is gone by the time the channel is made. */
 void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = t->handover->subscription;
@@ -86,7 +87,7 @@ void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t 
     if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return;
     uint32_t delivery = delivery_find(w, subscription, id);
     uint16_t holds = *stream_page_holds(stream_page(&t->stream, seq), seq);
-    if (!delivery && holds != 2) return; /* it has not come to that yet */
+    if (!delivery && holds != 2) return; /* the handover has not reached that one yet */
     s->joined++;
     if (delivery) {
         delivery_drop(w, delivery);
@@ -111,7 +112,7 @@ static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
 
 /* --- from a channel ----------------------------------------------------------------------------------------------- */
 
-/* False: there is more. */
+/* Releases some messages of unlinked channels. False: there are more. */
 static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
     struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
     struct topic *t = topic_at(&w->topics, h->topic);
@@ -227,7 +228,7 @@ static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
     return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
 }
 
-/* All of them touch no more than one does. */
+/* All handovers together touch no more in a turn than one may. */
 static void go_on(struct worker *w, struct handover *h, uint64_t most) {
     if (h->leaving) {
         if (leave_some(w, h, most)) has_left(w, h);
@@ -235,7 +236,7 @@ static void go_on(struct worker *w, struct handover *h, uint64_t most) {
         return;
     } else if (h->written) {
         if (may_yet_be_joined(w, h)) return;
-        /* Who waited for it has joined; one that is ephemeral, and whose only client has gone, goes too. */
+        /* Waiting consumers have joined; an ephemeral channel whose only client has gone is removed. */
         uint32_t subscription = h->to_join ? h->subscription : 0;
         end(w, h);
         if (subscription) subscription_idle(w, subscription);

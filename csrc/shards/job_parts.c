@@ -1,6 +1,7 @@
-/* A message that is a batch is many jobs to those who RESERVE: one for each message in it, with an id, a state and a log's record
- * for each change of its own. They lie in one record of the log. An entry of the index stands for that, under the record's id
- * and in no queue (JOB_SPLIT): whoever asks whether the job queue has a message, or where it lies, finds that.
+/* A message that is a batch is many jobs to those who RESERVE: one for each message in it, with an id, a state and a
+ * log's record for each change of its own. They lie in one record of the log. An entry of the index stands for that,
+ * under the record's id and in no queue (JOB_SPLIT): whoever asks whether the job queue has a message, or where it
+ * lies, finds that.
  *
  * Read back, a batch is all its jobs again; what became of each the records behind it say.
  */
@@ -41,11 +42,11 @@ uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place) {
     const struct job *j = job_at(w, job);
     if (j->state != JOB_SPLIT) return job;
     uint32_t part = index_find(&w->ids, &w->jobs, part_id(w, j->id, place));
-    /* Of one that cannot be read more are asked for than there were: those ids are others'. */
+    /* If its record cannot be read, more ids are tried than it had; those belong to other messages. */
     return part && job_at(w, part)->part && job_at(w, part)->position == j->position ? part : 0;
 }
 
-/* Without its record: it has one of the ids before that of a part. */
+/* Finds the batch without its record: its id is one of those before a part's. */
 __attribute__((cold)) static uint32_t look_for_whole(const struct worker *w, const struct job *part) {
     for (uint32_t i = 0; i < PACKED_MAX_PARTS; i++) {
         uint32_t whole = index_find(&w->ids, &w->jobs, part->id - (uint64_t)(i + 1) * w->shards);

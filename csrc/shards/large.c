@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
-/* A message so large that it is written to the log a piece a turn (log/large.c), while others are served; one of a shard at a time.
+/* A message so large that it is written to the log a piece a turn (log/large.c), while others are served; one of a
+ * shard at a time.
  *
- * Its request is parked meanwhile, with all that its connection asks behind it, and is the message itself: pieces that have been
- * written are given back to the kernel. It is published when all of it is in the log: what is published before that comes before it.
+ * Its request is parked meanwhile, with all that its connection asks behind it, and is the message itself: pieces that
+ * have been written are given back to the kernel. It is published when all of it is in the log: what is published
+ * before that comes before it.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -26,7 +28,7 @@ static uint8_t attribute_bytes(const struct message *m) {
 static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, const struct message *m,
                           uint32_t content_bytes, uint8_t *status) {
     enum log_result result = shard_begin_large(w, s, topic, attribute_bytes(m), content_bytes);
-    /* Who waits for a segment does not keep its acceptor's others waiting. */
+    /* A client that waits for a segment must not keep its acceptor's other clients waiting. */
     if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
     if (*status != STATUS_OK) return DONE;
     s->large_id = m->id;
@@ -45,7 +47,7 @@ enum outcome large_write(struct worker *w, uint32_t topic, const struct message 
     if (s->large_id ? s->large_id != m->id : log_large_goes_on(s->log)) return MORE;
     if (!s->large_id) return begin(w, s, topic, m, content_bytes, status);
     uint64_t left = log_large_left(s->log);
-    if (left > content_bytes) return fail(w, s, status); /* it is not the one that was begun */
+    if (left > content_bytes) return fail(w, s, status); /* this is not the message that was begun */
     if (!left) {
         *status = STATUS_OK;
         return shard_end_large(w, s, topic, beside_bytes) == LOG_OK ? DONE : fail(w, s, status);
@@ -119,7 +121,7 @@ bool larges_go_on(struct worker *w) {
     bool more = false;
     for (uint32_t n = 0; n < w->shards; n++) {
         if (!w->own[n]) continue;
-        /* In the next turn, where there are many. */
+        /* If there are many, the rest follow in the next turn. */
         if (w->walked >= WORKER_TURN_WALK)
             more |= w->own[n]->large_left || log_large_goes_on(w->own[n]->log);
         else

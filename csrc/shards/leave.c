@@ -1,8 +1,8 @@
-/* A subscription that goes with much: an ephemeral one with a backlog or much deferred. Nobody finds it any more from now
- * on; what it had is let go piece by piece.
+/* A subscription that goes with much: an ephemeral one with a backlog or much deferred. Nobody finds it any more from
+ * now on; what it had is let go piece by piece.
  *
- * Its topic waits meanwhile with what would meet that (handover.c). It does not have to where the topic's stream was buried, or
- * nothing is held: then only its deliveries are left (an orphan).
+ * Its topic waits meanwhile with what would meet that (handover.c). It does not have to where the topic's stream was
+ * buried, or nothing is held: then only its deliveries are left (an orphan).
  */
 #include "shards/requests.h"
 
@@ -10,7 +10,7 @@ static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
 
-/* Messages that it lets go of. */
+/* How many messages it has to release. */
 static uint64_t burden(const struct topic *t, const struct subscription *s) {
     uint64_t ahead = s->reader || t->ahead < s->taken ? 0 : t->ahead - s->taken;
     return ahead + s->again + s->deferred + s->inflight;
@@ -43,7 +43,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     return true;
 }
 
-/* False: it has more. */
+/* Frees deliveries of an orphan. False: it has more. */
 static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most) {
     const struct subscription *s = at(w, subscription);
     while ((s->again_first || s->deferred_first) && w->steps < most) {
@@ -54,8 +54,7 @@ static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most)
 }
 
 bool orphans_clear(struct worker *w) {
-    uint64_t most =
-        w->steps + w->piece / 2 + 1; /* consumers that leave, and a tomb, may have theirs in the same turn */
+    uint64_t most = w->steps + w->piece / 2 + 1; /* leaving consumers and tombs may take their share of the same turn */
     for (uint32_t *link = &w->orphans; *link;) {
         uint32_t subscription = *link;
         if (!orphan_clear(w, subscription, most)) {

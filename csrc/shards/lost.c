@@ -5,7 +5,7 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-/* One topic's take half of the places at most, so that another's are named too. */
+/* One topic takes at most half of the places, so that other topics are reported too. */
 static bool is_to_be_told(const struct worker *w, const struct topic *t) {
     if (w->lost_listed < WORKER_LOST_MOST / 2) return true;
     if (w->lost_listed == WORKER_LOST_MOST) return false;
@@ -22,7 +22,7 @@ void lost_note(struct worker *w, uint32_t topic, log_position position) {
     if (!is_to_be_told(w, t)) return;
     struct lost *l = &w->lost[w->lost_listed++];
     *l = (struct lost){.place = {t->shard, (uint32_t)(position >> 32), (uint32_t)position, (uint32_t)position}};
-    memcpy(l->topic, t->name, t->name_bytes); /* TOPIC_NAME_MAX at most, and a zero behind it */
+    memcpy(l->topic, t->name, t->name_bytes); /* a name has at most TOPIC_NAME_MAX bytes, and a zero follows */
 }
 
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic) {
@@ -59,7 +59,7 @@ uint64_t job_seq(struct worker *w, const struct job *j) {
     return seq;
 }
 
-/* Those of a batch that nobody has reserved, with it. */
+/* Removes a batch with those of its jobs that nobody has reserved. */
 static void lose_parts(struct worker *w, uint32_t whole) {
     uint32_t most = queue_jobs_of(w, whole);
     uint64_t seq = job_seq(w, job_at(w, whole));
@@ -102,16 +102,16 @@ bool serve_now(struct worker *w) {
     uint32_t topics[WORKER_LOST_IN_TURN], count = w->unserved_count;
     memcpy(topics, w->unserved, sizeof topics);
     w->unserved_count = w->lost_in_turn = 0;
-    /* One that is another by now has nobody who waits, or is served as at any time. */
+    /* The number may be another topic's by now: that has no waiting client, or serving it does no harm. */
     for (uint32_t i = 0; i < count; i++) queue_serve(w, topics[i]);
     return count > 0;
 }
 
 /* --- what a segment that is emptied still holds ------------------------------------------------------------------- */
 
-enum { REST_LOOKED_AT = 16 }; /* jobs and messages, for each that a turn may touch */
+enum { REST_LOOKED_AT = 16 }; /* jobs and messages looked at for each that a turn may touch */
 
-/* Of one topic, by seq. */
+/* Lost messages of one topic, by seq. */
 struct losses {
     uint64_t seqs[WORKER_LOST_IN_TURN];
     uint32_t count;
@@ -143,7 +143,7 @@ static void lose_whole(struct worker *w, uint32_t job) {
     queue_settle(w, topic, true);
 }
 
-/* But what a client has is its own until it is done with it. False: there are more. */
+/* A reserved job stays its client's until that is done with it. False: there are more. */
 static bool rest_of_jobs(struct worker *w, struct shard *s, uint64_t *looked) {
     for (s->rest_job += !s->rest_job; s->rest_job < w->jobs.end; s->rest_job++) {
         const struct job *j = job_at(w, s->rest_job);
@@ -184,7 +184,7 @@ static void lose_for(struct worker *w, uint32_t subscription, const struct losse
     }
 }
 
-/* For all but the job queue. */
+/* Removes lost messages from everything but the job queue. */
 static void lose_messages(struct worker *w, uint32_t topic, const struct losses *all) {
     struct topic *t = topic_at(&w->topics, topic);
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) lose_for(w, n, all);
@@ -199,7 +199,7 @@ static void lose_messages(struct worker *w, uint32_t topic, const struct losses 
     }
 }
 
-/* False: there are more. */
+/* Does the same for a topic's stream. False: there are more. */
 static bool rest_of_topic(struct worker *w, struct shard *s, uint32_t topic, uint64_t *looked) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct losses all = {.count = 0};

@@ -81,7 +81,7 @@ static void count_taken(struct worker *w, uint32_t subscription) {
 
 static void mend_topic(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    /* What comes from now on lies ahead of all that was. */
+    /* New messages come behind all that were there. */
     if (t->stream.end > t->next_seq) t->next_seq = t->stream.end;
     if (t->keeps && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
@@ -95,7 +95,7 @@ static void mend_topic(struct worker *w, uint32_t topic) {
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count_taken(w, n);
 }
 
-/* What is published and acknowledged in transactions that are not over keeps its segments too. */
+/* Messages and acknowledgements of open transactions keep their segments too. */
 static void count_transactions(const struct worker *w, struct shard *s) {
     for (uint32_t n = 1; n < w->transactions.arena.end; n++) {
         const struct transaction *of = transaction_at(&w->transactions, n);
@@ -108,7 +108,7 @@ static void count_transactions(const struct worker *w, struct shard *s) {
 
 void mend_counts(struct worker *w, struct shard *s) {
     for (uint32_t i = 0; i < s->use_count; i++) {
-        s->use[i].total -= s->use[i].jobs; /* they are counted in anew */
+        s->use[i].total -= s->use[i].jobs; /* they are counted again below */
         s->use[i].jobs = 0;
     }
     s->jobs = 0;

@@ -1,8 +1,8 @@
-/* The topics that a shard's log knows, by their numbers there; and which of them may be forgotten.
+/* The topics that a shard's log knows, by their numbers in the log; and which of them may be forgotten.
  *
- * A topic that is neither seen nor open at an acceptor is asleep. The SLEEPING_MOST of a shard that fell asleep last keep
- * their seqs and their numbers; the others are forgotten, a batch at a time: the shard's floor rises to their next seqs,
- * and a FLOOR record says so and which numbers they had. So the log knows no more names than are in memory.
+ * A topic that is neither seen nor open at an acceptor is asleep. The SLEEPING_MOST of a shard that fell asleep last
+ * keep their seqs and their numbers; the others are forgotten, a batch at a time: the shard's floor rises to their next
+ * seqs, and a FLOOR record says so and which numbers they had. So the log knows no more names than are in memory.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_
     struct topic *t = topic_at(&w->topics, topic);
     assert(number && !shard_topic(s, number));
     if (!map_insert(&s->numbers, number, topic)) return false;
-    /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
+    /* A topic that was forgotten and came back has several numbers in the log, and is listed under the last one only.
+     * */
     if (t->number) leave_known(w, s, t);
     t->number = number;
     link_last(w, s, topic);
@@ -70,7 +71,7 @@ void shard_unknow_topic(struct worker *w, uint32_t topic) {
 
 /* --- sleep -------------------------------------------------------------------------------------------------------- */
 
-/* Where there is room for few more topics, none sleeps for long. */
+/* How many topics may sleep; none when there is room for few more topics. */
 static uint32_t sleeping_most(const struct worker *w) {
     return w->topics.names.count > w->topics.limit - w->topics.limit / 8 ? 0 : SLEEPING_MOST;
 }
@@ -121,7 +122,7 @@ static void forget(struct worker *w, struct shard *s, uint32_t topic) {
     topics_remove(&w->topics, topic);
 }
 
-/* A batch of those that fell asleep first. False: none could be forgotten now. */
+/* Forgets a batch of the topics that have slept longest. False: none could be forgotten now. */
 static bool forget_some(struct worker *w, struct shard *s) {
     uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
     if (shard_reserve(w, s, 1, sizeof numbers, false) != LOG_OK) return false;

@@ -1,27 +1,29 @@
 /* Where in a shard's log its topics are named, and what each segment begins with.
  *
- * To name a topic is to write its TOPIC and a SUBSCRIPTION for each of its durable channels, as they are then. A segment in
- * which messages of a topic stand names it before the first of them; one without does not. So a log can be read back from
- * any segment on, and a name with nothing behind it stands where it was written last. Before a segment goes, what is named
- * in no later one is named again at the head of the log, piece by piece; or, if there is nothing of it any more, forgotten.
+ * To name a topic is to write its TOPIC and a SUBSCRIPTION for each of its durable channels, as they are then. A
+ * segment in which messages of a topic stand names it before the first of them; one without does not. So a log can be
+ * read back from any segment on, and a name with nothing behind it stands where it was written last. Before a segment
+ * goes, what is named in no later one is named again at the head of the log, piece by piece; or, if there is nothing of
+ * it any more, forgotten.
  *
- * The shard's list of known topics is in the order in which they were named: those that the oldest segment names come first.
+ * The shard's list of known topics is in the order in which they were named: those that the oldest segment names come
+ * first.
  */
 #include <stdlib.h>
 
 #include "shards/worker.h"
 
 enum {
-    /* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up to a
-     * bound, after which segments that the deletes have emptied give room. */
+    /* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up
+     * to a bound, after which segments that the deletes have emptied give room. */
     KEEP_LEAST = 64 << 10,
     KEEP_MOST = 1 << 20,
     /* What only names may take, beside a segment's head: their own size, up to a bound, so that segments can go. */
     KEEP_FOR_HEAD = 4 << 10,
     KEEP_FOR_NAMES = 16 << 20,
-    /* Records that are written between two turns, of those that a turn may write. */
+    /* How many naming records are written between two turns, as a fraction of what a turn may write. */
     NAMED_PART = 8,
-    /* What a topic and all that is named at a segment's head may come to take more while a large message is written. */
+    /* By how much names may grow while a large message is written. */
     NAMES_MEANWHILE = 256 << 10,
     FORGOTTEN_AT_ONCE = 64,
 };
@@ -30,14 +32,14 @@ enum {
 
 struct size {
     size_t records;
-    uint64_t bytes; /* of attributes and bodies */
+    uint64_t bytes; /* bytes of attributes and bodies */
 };
 
 static uint64_t size_in_log(struct size size) {
     return size.records * LOG_RECORD_OVERHEAD + size.bytes;
 }
 
-/* One that is being handed a backlog is yet to be written. */
+/* Whether a subscription is in the log; one that is being handed a backlog is not yet. */
 static bool is_logged(const struct shard *s, const struct subscription *of, uint32_t subscription) {
     return of->number && s->subscriptions[of->number] == subscription;
 }
@@ -85,7 +87,7 @@ void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic) {
     count_name(w, s, t, segment);
 }
 
-/* What a record of before says of it may be damaged, so none is relied upon. */
+/* After recovery earlier records of a name may be damaged, so none is relied on. */
 void shard_names_recovered(struct worker *w, struct shard *s) {
     for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
         count_name(w, s, topic_at(&w->topics, topic), 0);
@@ -99,7 +101,7 @@ uint64_t shard_segment_names(const struct shard *s, uint32_t segment) {
 
 /* --- a segment's head --------------------------------------------------------------------------------------------- */
 
-/* Of a name that is kept: what a topic of it that the log knows goes by; 0: there is none. */
+/* The topic of a kept name that the log knows; 0: none. */
 static uint32_t kept_topic(const struct worker *w, const struct shard *s, uint32_t slot) {
     if (!s->keep.slots[slot].number) return 0;
     uint32_t topic = map_find(&w->topics.names, s->keep.slots[slot].key);
@@ -123,7 +125,7 @@ static struct size size_of_head(const struct worker *w, const struct shard *s) {
     return head;
 }
 
-/* Who reads the log from outside sees by their seqs what each segment has of the topics that it names. */
+/* Readers of the log see from these seqs which messages of its topics a segment has. */
 static void write_head(struct worker *w, struct shard *s) {
     shard_log_floor(w, s, NULL, 0);
     for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
@@ -151,7 +153,7 @@ static enum log_result reserve(struct worker *w, struct shard *s, uint32_t recor
     enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
     if (result != LOG_OK) return result;
     if (log_active_segment(s->log) != s->segment) return begin_segment(w, s, records, bytes, keep);
-    /* Should there be no room for a second head, the reservation still stands, and the head has time. */
+    /* Without room for a second head, the reservation still holds and the head can wait. */
     if (s->headless) (void)begin_segment(w, s, records, bytes, keep);
     return result;
 }
@@ -171,7 +173,7 @@ static bool is_named(const struct shard *s, const struct topic *t) {
     return t->number && t->named_in == s->segment && !t->end_unwritten;
 }
 
-/* The channels in the order in which they were made. */
+/* Names a topic; its channels in the order in which they were made. */
 static void write_name(struct worker *w, struct shard *s, uint32_t topic) {
     static _Thread_local uint32_t logged[TOPIC_MAX_SUBSCRIPTIONS];
     uint32_t count = 0;
@@ -195,13 +197,13 @@ enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t 
         enum log_result result = shard_reserve(w, s, records + (uint32_t)name.records, bytes + name.bytes, true);
         if (result != LOG_OK) return result;
         if (!named) write_name(w, s, topic);
-        if (is_named(s, t)) return LOG_OK; /* else it goes on in another segment */
+        if (is_named(s, t)) return LOG_OK; /* otherwise it continues in another segment */
     }
 }
 
 /* --- a large message ---------------------------------------------------------------------------------------------- */
 
-/* What stands before it in its segment, with a record of its producer and one that fills what is left. */
+/* Bytes in front of a large message in its segment, including a record of its producer and a filler. */
 static uint64_t size_before(const struct worker *w, const struct shard *s, const struct topic *t) {
     struct size beside = {2, sizeof(struct producer_attributes)};
     return size_in_log(size_of_head(w, s)) + size_in_log(size_of_name(w, s, t)) + size_in_log(beside);
@@ -227,7 +229,7 @@ enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topi
     if (room < size_before(w, s, t)) return LOG_NO_SPACE;
     enum log_result result = log_large_switch(s->log, w->wall_ns);
     if (result != LOG_OK) return result;
-    /* It is the last that is written before the body, which has its place: there is no way back from here. */
+    /* The last records before the body, whose place is fixed: from here on the message cannot be given up. */
     uint32_t records = (uint32_t)(room / SHARD_FILLER_BYTES) + 4;
     if (shard_reserve_named(w, s, topic, records, room) != LOG_OK) worker_die("out of memory");
     shard_log_filler(w, s, log_large_room(s->log) - beside_bytes);
@@ -240,7 +242,7 @@ static bool is_something(const struct shard *s, const struct topic *t) {
     return t->durable || shard_keeps(s, t) || topic_jobs(t) || t->stream.live || t->end_unwritten;
 }
 
-/* Those that come first and are nothing. False: there is no room to say so. */
+/* Forgets topics at the front of the list of which nothing is left. False: the log has no room to say so. */
 static bool forget_some(struct worker *w, struct shard *s, uint32_t until) {
     uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
     if (reserve(w, s, 1, sizeof numbers, 0) != LOG_OK) return false;

@@ -1,5 +1,5 @@
-/* Deliveries of messages of which parts are finished: a batch is one message, and its consumer may finish what it holds one
- * by one. Few deliveries are so: what is left of them stands beside them. */
+/* Deliveries of messages of which parts are finished: a batch is one message, and its consumer may finish what it holds
+ * one by one. Few deliveries are so: what is left of them stands beside them. */
 #include <assert.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ bool delivery_parts_after(const struct worker *w, uint32_t delivery, const void 
     *out = (struct parts_left){.words = words};
     memcpy(out->bits, bits, words * sizeof *out->bits);
     for (uint32_t i = 0; i < words; i++) {
-        if (now) out->bits[i] &= now->bits[i]; /* those beyond its words are 0 */
+        if (now) out->bits[i] &= now->bits[i]; /* words beyond its own are 0 */
         any |= out->bits[i];
     }
     while (out->words && !out->bits[out->words - 1]) out->words--;

@@ -1,27 +1,27 @@
-/* What NSQ calls a paused topic: it keeps what is published itself, once, whatever channels and tube it has or comes to have; they
- * hold nothing of it. When the pause ends, that is given to who is there then, the oldest first, a piece a turn: in between,
- * what lies before stopped_seq has been given, and the rest is kept. So nobody has to wait for that, and whoever comes or goes
- * meanwhile has its share by where it stands.
+/* What NSQ calls a paused topic: it keeps what is published itself, once, whatever channels and tube it has or comes to
+ * have; they hold nothing of it. When the pause ends, that is given to who is there then, the oldest first, a piece a
+ * turn: in between, what lies before stopped_seq has been given, and the rest is kept. So nobody has to wait for that,
+ * and whoever comes or goes meanwhile has its share by where it stands.
  *
- * Each piece is in the log as a TOPIC, and whoever reads that back gives the same. Where only ephemeral channels are there, an
- * EMPTY before it says that it is theirs, and nobody's after a restart.
+ * Each piece is in the log as a TOPIC, and whoever reads that back gives the same. Where only ephemeral channels are
+ * there, an EMPTY before it says that it is theirs, and nobody's after a restart.
  */
 #include <stdlib.h>
 
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* Steps. */
+/* As a number of steps: all. */
 #define ALL (UINT64_MAX / 2)
 
-/* Of one turn, should much have been published since the one before, or the disk be full. */
+/* The most pieces in one turn, if much was published since the last one or the disk is full. */
 enum { MOST_PIECES = 16 };
 
 struct release {
     struct release *previous, *next;
     uint32_t topic;
-    uint64_t end;   /* the topic's next_seq at the piece before */
-    uint64_t still; /* the turn in which nothing is given, as a request is letting go of what there is */
+    uint64_t end;   /* the topic's next_seq at the previous piece */
+    uint64_t still; /* the turn in which nothing is given, because a request is releasing messages */
 };
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
@@ -42,7 +42,7 @@ void topic_drop_kept(struct worker *w, uint32_t topic, uint64_t seq) {
     if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
 }
 
-/* Those that have not been moved past it hold it from now on. */
+/* Gives a message to all subscriptions that have not been moved past it. */
 static void give(struct worker *w, struct topic *t, uint64_t seq) {
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         if (at(w, n)->reader) continue;
@@ -54,7 +54,7 @@ static void give(struct worker *w, struct topic *t, uint64_t seq) {
     }
 }
 
-/* What was published with a delay waits for its time with each of them. */
+/* Gives a delayed message: each subscription gets a deferred delivery. */
 static void give_delayed(struct worker *w, struct topic *t, uint64_t seq) {
     const struct record *r = message_head(w, t, seq);
     for (uint32_t n = r ? t->subscriptions : 0; n; n = at(w, n)->next) {
@@ -65,7 +65,7 @@ static void give_delayed(struct worker *w, struct topic *t, uint64_t seq) {
     }
 }
 
-/* `all_alike`: no subscription stands behind it. */
+/* Gives one message. `all_alike`: no subscription is behind it. */
 static void release_one(struct worker *w, uint32_t topic, uint64_t seq, bool all_alike) {
     struct topic *t = topic_at(&w->topics, topic);
     bool delayed = stream_delayed(&t->stream, seq);
@@ -97,7 +97,7 @@ static bool all_stand_before(const struct worker *w, const struct topic *t) {
     return true;
 }
 
-/* As deliveries, should it have been published with a delay. */
+/* Whether there is room for the deliveries of a message, if it is a delayed one. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t seq) {
     return w->replaying || !stream_delayed(&t->stream, seq) ||
            w->subscriptions.deliveries.live + t->subscription_count < WORKER_MAX_DELIVERIES;
@@ -146,15 +146,15 @@ static void begin(struct worker *w, uint32_t topic) {
     append_release(w, r);
 }
 
-/* The log has room for it. More than has been published since the piece before, so that it comes to an end. False: there is no place
- * for more deliveries. */
+/* The log has room for it. More than has been published since the piece before, so that it comes to an end. False:
+ * there is no place for more deliveries. */
 static bool release_piece(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     uint64_t before = t->stopped_seq, published = t->next_seq - t->release->end;
     t->release->end = t->next_seq;
     uint64_t most = MOST_PIECES * (uint64_t)w->piece, more = 2 * published;
-    /* On a full disk each piece takes of the room in which channels say what they have finished: so there are few. */
+    /* On a full disk each piece takes room in which channels log finished messages, so pieces are few and large. */
     if (more > most || s->refused) more = most;
     release_some(w, topic, t->next_seq, w->piece + more);
     if (t->stopped_seq == before && before < t->next_seq) return false;
@@ -175,7 +175,7 @@ void release_wait(struct worker *w, uint32_t topic) {
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
-/* False: it waits for what is under way in the topic, or for room. */
+/* False: it waits for another operation on the topic, or for room. */
 static bool go_on(struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -192,7 +192,7 @@ bool releases_go_on(struct worker *w) {
     uint64_t most = w->steps + w->piece;
     bool more = false;
     uint32_t last = 0;
-    /* One after the other, so that all have their turn. */
+    /* In rotation, so that all get their turn. */
     for (struct release *r; (r = w->releases) != NULL && r->topic != last && w->steps < most;) {
         uint32_t topic = r->topic;
         more |= go_on(w, topic);
@@ -232,7 +232,7 @@ enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *s
     if (*status != STATUS_OK) return DONE;
     t->stopped = stop;
     if (stop) {
-        /* What it has not given away since the pause before it goes on keeping. */
+        /* It goes on keeping what it had not given since the previous pause. */
         release_forget(w, topic);
         keep_from(t, t->next_seq);
         shard_log_topic(w, shard_of_topic(w, t), topic);

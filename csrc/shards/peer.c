@@ -1,6 +1,6 @@
-/* Acceptors that come and go. What the connections of one that has died had is let go of piece by piece, of each as a GONE would have it.
- * Until that is over its channel stays, which takes nothing and brings nothing, and the one that comes in its place waits to be heard:
- * its connections go by the same numbers.
+/* Acceptors that come and go. What the connections of one that has died had is let go of piece by piece, of each as a
+ * GONE would have it. Until that is over its channel stays, which takes nothing and brings nothing, and the one that
+ * comes in its place waits to be heard: its connections go by the same numbers.
  */
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static void attach_channel(struct worker *w, uint32_t acceptor, struct channel *
     w->peers_there |= (uint64_t)1 << acceptor;
 }
 
-/* Some of what is left of it. True: there is more. */
+/* Releases some of what a dead acceptor's connections had. True: there is more. */
 static bool goes_on(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t left = clients_go(w, acceptor, w->piece);

@@ -1,5 +1,5 @@
-/* Who gets the next message of a subscription, where it is not simply whose turn it is: the only one, the first of those
- * who stand by, or the one who has the slot of the message's key. */
+/* Who gets the next message of a subscription, where it is not simply whose turn it is: the only one, the first of
+ * those who stand by, or the one who has the slot of the message's key. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static uint8_t admit_key(const struct worker *w, const struct subscription *s, c
         for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
             if (overlaps(consumer_of(w, c)->rank, range)) return STATUS_INVALID;
     }
-    /* Slots are shared out, or each says which it has. */
+    /* Either the slots are shared out, or each consumer names its ranges. */
     const struct consumer_rank *other = s->consumer_first ? consumer_of(w, s->consumer_first)->rank : NULL;
     return other && !other->range_count != !wish->range_count ? STATUS_FULL : STATUS_OK;
 }
@@ -87,7 +87,7 @@ static bool is_before(const struct consumer *a, const struct consumer *b) {
     return a->number < b->number;
 }
 
-/* What it had in flight is the next one's. */
+/* A consumer is no longer active: its messages in flight go to the next one. */
 static void stand_by(struct worker *w, uint32_t consumer) {
     consumer_yield(w, consumer);
     tell(w, consumer, false);
@@ -100,7 +100,7 @@ static void swap(uint32_t *a, uint32_t *b) {
     *b = one;
 }
 
-/* The one of them with so many before it. Each round leaves those on one side of one that nobody can foresee. */
+/* Finds the consumer with `n` others before it, by quickselect with a random pivot. */
 static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n) {
     while (count > 1) {
         swap(&all[subscriptions_random(&w->subscriptions) % count], &all[count - 1]);
@@ -121,7 +121,7 @@ static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n)
     return all[0];
 }
 
-/* Of those before which none has another priority, the one with so many before it; asked for by whoever came last. */
+/* Of the consumers with the lowest priority, the one at the place that the newest consumer's `pick` says. */
 static uint32_t first_by(struct worker *w, const struct subscription *s, uint32_t pick) {
     uint32_t first = s->consumer_first, equals = 0;
     for (uint32_t c = first; c; c = consumer_of(w, c)->next)
@@ -155,7 +155,7 @@ static void make_first(struct worker *w, uint32_t subscription, uint32_t first, 
     if (first) consumer_settle(w, first);
 }
 
-/* Where none is to be counted up to, it or the one before is the first. */
+/* If nothing has to be counted, either the newcomer or the present active one is first. */
 static void choose_beside(struct worker *w, uint32_t subscription, uint32_t joined) {
     const struct subscription *s = at(w, subscription);
     uint32_t pick = pick_of(w, s), first = joined;
@@ -208,7 +208,7 @@ void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
 uint16_t policy_slot(const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
-    /* Without a key, any will do. */
+    /* Without a key any slot will do. */
     return (uint16_t)((h.key_hash ? h.key_hash : mixed(r->id)) % KEY_SLOTS);
 }
 
@@ -218,8 +218,8 @@ static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {
     return false;
 }
 
-/* Shared out, a slot is the consumer's for which the two give the highest number: when one comes or goes, only slots that
- * it gets or had change hands. */
+/* Shared out, a slot is the consumer's for which the two give the highest number: when one comes or goes, only slots
+ * that it gets or had change hands. */
 uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot) {
     uint64_t highest = 0;
     uint32_t owner = 0;

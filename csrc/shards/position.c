@@ -1,7 +1,7 @@
-/* Positions: where a subscription begins in what its topic has (retain.c), and how one is moved.
+/* Positions: where a subscription begins among its topic's messages (retain.c), and how it is moved.
  *
- * A subscription that was set back holds nothing between its cursor and `cold`, where it stood: what is retained there it
- * takes back as it passes it. For one that is logged the segments with that range stay meanwhile: it is pinned.
+ * A subscription that was set back holds nothing between its cursor and `cold`, where it stood: what is retained there
+ * it takes back as it passes it. For one that is logged the segments with that range stay meanwhile: it is pinned.
  */
 #include <assert.h>
 #include <string.h>
@@ -29,7 +29,7 @@ bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uin
         uint64_t next = stream_next_place(&t->stream, s->cursor, oldest);
         s->cursor = next < end ? next : end;
         if (next >= end) return false;
-        /* One with a delay that has not passed is a delivery already. */
+        /* A delayed message that is not due yet has a delivery already. */
         bool delayed = stream_delayed(&t->stream, next);
         const struct record *r = delayed ? message_head(w, t, next) : NULL;
         if (!r || !delivery_find(w, subscription, r->id)) {
@@ -45,7 +45,7 @@ void position_pass(struct worker *w, uint32_t subscription) {
     const struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     if (s->reader || !stream_take_back(&t->stream, s->cursor)) return;
-    /* What its topic kept and let go of the job queue may still have, and it counts once. */
+    /* The job queue may still have a message that its topic kept and released; it counts once. */
     const struct record *r = t->tube ? message_head(w, t, s->cursor) : NULL;
     uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
     if (!job) {
@@ -102,7 +102,7 @@ void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
     const struct subscription *s = at(w, d->subscription);
     struct topic *t = topic_of(w, s);
     bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
-    /* But what was taken back is taken back again. */
+    /* But one that was taken back is taken back again. */
     const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
     if (r && !publish_attributes_of(r).delay_ns) stays = false;
     if (!stays) {
@@ -154,7 +154,7 @@ static uint64_t later_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The first that is there. `keeps`: the subscription that holds what is to be kept; 0: segments keep all that is in them. */
+/* The first message there is. `keeps`: the subscription RETENTION_NAME; 0: every message in the segments is there. */
 static uint64_t earliest(const struct worker *w, const struct topic *t, uint32_t keeps) {
     uint64_t oldest = retained_oldest(shard_of_topic(w, t)), first = stream_next_place(&t->stream, 0, oldest);
     if (!keeps || !at(w, keeps)->passed_by_age || first >= at(w, keeps)->cursor) return first;
@@ -163,7 +163,7 @@ static uint64_t earliest(const struct worker *w, const struct topic *t, uint32_t
     return held < kept ? held : kept;
 }
 
-/* The first that is there and was published then or later: by halving, as time goes on with the seqs. */
+/* The first message published at that time or later: by bisection, as times rise with seqs. */
 static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_t time_ns, uint32_t keeps) {
     uint64_t oldest = retained_oldest(shard_of_topic(w, t));
     uint64_t low = earliest(w, t, keeps), high = t->next_seq;
@@ -182,7 +182,7 @@ static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_
 static uint64_t find(const struct worker *w, const struct topic *t, uint32_t start, uint64_t seq, uint32_t keeps) {
     uint64_t found = t->next_seq;
     if (start == START_EARLIEST) found = earliest(w, t, keeps);
-    /* What comes to be there when its transaction is committed is waited for. */
+    /* Messages of an open transaction are waited for. */
     bool waits = start == START_EARLIEST && t->blocked && (t->blocked_seq <= found || !t->stream.end);
     if (waits) return t->blocked_seq;
     if (start == START_SEQ) found = keeps ? later_of(seq, earliest(w, t, keeps)) : seq;
@@ -220,7 +220,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    /* What keeps the rest may go back to all that there is. */
+    /* The retention subscription may go back to everything there is. */
     const struct topic *t = topic_at(&w->topics, topic);
     uint64_t to = find(w, t, m->start, m->seq, t->retention == subscription ? 0 : t->retention);
     bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
@@ -231,9 +231,9 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     s->passed_by_age |= by_age;
     if (by_age && s->number) shard_log_subscription(w, shard, s);
     if (only_before) {
-        /* Behind that nothing changes: what is in flight stays so, what was finished does not come again. */
+        /* Nothing changes behind that: messages in flight stay so, finished ones do not come again. */
         if (to == 0) return DONE;
-        /* What it let go of piece by piece before, to come to stand here, the log has not seen it pass. */
+        /* The log has not seen it pass the messages that it released piece by piece before. */
         if (s->number) shard_log_cursor(w, shard, s);
         subscription_finish_all(w, subscription, to - 1);
         (void)subscription_finish_some(w, subscription);
@@ -270,7 +270,7 @@ static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowes
     return lowest;
 }
 
-/* To look at one takes a fraction of what it takes to let go of it. */
+/* How many deliveries may be looked at for each that a turn may release. */
 enum { LOOKED_IN_STEP = 64 };
 
 static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
@@ -281,8 +281,9 @@ static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
     return lowest;
 }
 
-/* Its lists change between turns, so a long one is not walked along: all deliveries that there are are looked at, by their numbers, a
- * piece a turn. One that is made meanwhile is of a message that came, or comes, to be passed behind where the cursor stood. */
+/* Its lists change between turns, so a long one is not walked along: all deliveries that there are are looked at, by
+ * their numbers, a piece a turn. One that is made meanwhile is of a message that came, or comes, to be passed behind
+ * where the cursor stood. */
 static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t subscription, uint64_t *lowest) {
     const struct arena *all = &w->subscriptions.deliveries;
     if (!c->done) c->upto = at(w, subscription)->cursor;
@@ -299,7 +300,7 @@ static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t s
     return DONE;
 }
 
-/* The first message that it has not finished. */
+/* The first message that a subscription has not finished. */
 static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t subscription, uint64_t *lowest) {
     const struct subscription *s = at(w, subscription);
     struct client *c = client_at(&w->clients, client);
@@ -309,7 +310,7 @@ static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t
     return DONE;
 }
 
-/* The last message that may be read and is there. */
+/* The last message that is there and may be read. */
 static uint64_t last_of(const struct worker *w, const struct topic *t) {
     uint64_t end = t->blocked ? t->blocked_seq : t->stream.end;
     return stream_previous_place(&t->stream, end, retained_oldest(shard_of_topic(w, t)));

@@ -38,7 +38,7 @@ static void put_first(struct producers *p, uint32_t n) {
     p->newest = n;
 }
 
-/* The place of one more: a new one, or that of who has been silent longest. 0 when memory is short. */
+/* A place for a producer: a new one, or that of the one silent for longest. 0 when memory is short. */
 static uint32_t make_place(struct producers *p) {
     if (p->count == p->limit) {
         uint32_t n = p->oldest;
@@ -46,7 +46,7 @@ static uint32_t make_place(struct producers *p) {
         map_remove(&p->places, p->items[n].part.writer);
         return n;
     }
-    /* The number 0 is none; it grows by halves of powers of two. */
+    /* Number 0 is not used; room grows in steps of half a power of two. */
     uint32_t n = p->count + 1;
     if ((n & (n - 1)) == 0) {
         struct producer_last *larger = realloc(p->items, (size_t)n * 2 * sizeof *larger);

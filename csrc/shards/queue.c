@@ -45,7 +45,7 @@ void queue_free(struct worker *w, uint32_t job) {
     if (j->reservation) arena_give(&w->reservations, j->reservation);
     j->state = 0;
     arena_give(&w->jobs, job);
-    /* A backlog that has been worked off gives its memory back. */
+    /* When a backlog has been worked off its memory is given back. */
     if (w->jobs.live == 0 && w->jobs.end > 1 << 16) {
         arena_reset(&w->jobs);
         arena_reset(&w->reservations);
@@ -82,7 +82,7 @@ void queue_make_ready(struct worker *w, uint32_t job) {
     if (urgent(j)) t->urgent++, w->count->urgent++;
 }
 
-/* The topic's place among those that have delayed jobs follows its first one. */
+/* Moves a topic to its place among those with delayed jobs, by the deadline of its first one. */
 static void delayed_changed(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct heap_entry *first = heap_top(&t->delayed);
@@ -144,8 +144,9 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct res
     c->inflight--;
 }
 
-/* Two moments of a reserved job matter: when its last second begins its client gets no further waiting, and then its time
- * is over. It stands in line for one and then for the other, so that nobody has to know a client's first deadline. */
+/* Two moments of a reserved job matter: when its last second begins its client gets no further waiting, and then its
+ * time is over. It stands in line for one and then for the other, so that nobody has to know a client's first deadline.
+ * */
 static void expect(struct worker *w, const struct job *j, const struct reservation *reservation) {
     uint64_t at_ns = reservation->deadline_ns - (reservation->soon ? 0 : SAFETY_MARGIN_NS);
     if (!wheel_add(&w->inflight, reservation_timers(w), j->reservation, at_ns, (uint32_t)j->id))
@@ -338,7 +339,7 @@ bool queue_deadline_soon(const struct worker *w, uint32_t client) {
     return client_at(&w->clients, client)->soon > 0;
 }
 
-/* When a waiting client's wait ends without a job; UINT64_MAX: not by itself. */
+/* When a client's wait ends without a job; UINT64_MAX: never by itself. */
 static uint64_t wait_end(const struct worker *w, const struct client *c) {
     return c->soon ? w->now_ns : c->wait_until_ns;
 }
@@ -484,7 +485,7 @@ static void wait_over(struct worker *w, uint32_t client) {
         status = STATUS_DEADLINE_SOON;
     else if (c->wait_until_ns <= w->now_ns)
         status = STATUS_TIMED_OUT;
-    else { /* the job that was near its deadline has gone meanwhile */
+    else { /* the job near its deadline is gone meanwhile */
         heap_remove(&w->waits, wait_places(w), c->wait_place);
         uint64_t end = wait_end(w, c);
         if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));
@@ -501,7 +502,7 @@ bool queue_tick(struct worker *w) {
     delays_due(w, most);
     pauses_due(w, most);
     (void)wheel_advance(&w->inflight, reservation_timers(w), w->now_ns); /* the rest in the next turn */
-    while (w->steps < most) {                                            /* what is left is due in the next turn too */
+    while (w->steps < most) {                                            /* the others stay due for the next turn */
         uint32_t due = wheel_due(&w->inflight, w->now_ns);
         struct reservation *reservation = reservation_at(w, due);
         const struct heap_entry *wait = heap_top(&w->waits);

@@ -7,7 +7,7 @@
 
 #include "shards/job.h"
 
-/* In a job's place: it is in the run; the rest is where. */
+/* Set in a job's place: it is in the run; the other bits say where. */
 #define IN_RUN 0x80000000u
 
 static struct job *at(const struct arena *jobs, uint32_t job) {
@@ -43,7 +43,7 @@ static void free_pages(struct ready *r) {
     r->page_count = r->page_capacity = r->head = r->tail = r->base = 0;
 }
 
-/* The run is empty. One page stays as long as there are jobs, so that a put need not allocate. */
+/* Resets an empty run. One page stays as long as there are jobs, so that a put need not allocate. */
 static void rewind_run(struct ready *r) {
     if (!r->heap.count) {
         free_pages(r);
@@ -53,7 +53,7 @@ static void rewind_run(struct ready *r) {
     r->head = r->tail = r->base = 0;
 }
 
-/* Room for one more at the tail. */
+/* Makes room for one more at the tail. */
 static bool grow_run(struct ready *r) {
     if (r->tail < r->page_count * RUN_PAGE) return true;
     if (r->page_count == r->page_capacity) {
@@ -86,10 +86,10 @@ bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job) {
     return heap_push(&r->heap, places_of(jobs), key);
 }
 
-/* The list of pages is moved up when so many have been left behind. */
+/* The list of pages is moved up when so many at its front have been used up. */
 enum { LEFT_PAGES = 128 };
 
-/* Past gaps, and without the pages that have been left behind. */
+/* Moves the head past gaps, and frees used-up pages. */
 static void advance(struct ready *r) {
     while (r->head < r->tail && !*slot(r, r->head)) r->head++;
     uint32_t left = r->head / RUN_PAGE;

@@ -1,4 +1,4 @@
-/* Recovery: what the records of a log meant, in the order in which they were written.
+/* Recovery: applies the records of a log in the order in which they were written.
  *
  * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
  */
@@ -18,7 +18,8 @@ static uint32_t topic_of(const struct shard *s, const struct record *r) {
     return shard_topic(s, r->topic);
 }
 
-/* A name that leads to this shard, for messages whose topic's name is damaged: they can be found and worked off there. */
+/* An invented name that hashes to this shard, for messages whose topic's name is damaged, so that they can be found and
+ * consumed. */
 static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
     char name[64];
     int bytes = 0;
@@ -40,8 +41,8 @@ void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
     queue_settle(w, topic, was_seen);
 }
 
-/* One that went by a made-up name gets its own. If that is another's by now (it was forgotten, and came back), what comes is the
- * other's, and what has come stays where it is. */
+/* One that went by a made-up name gets its own. If that is another's by now (it was forgotten, and came back), what
+ * comes is the other's, and what has come stays where it is. */
 static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!t->nameless) return topic;
@@ -75,7 +76,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     struct topic_attributes a = {0};
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? r->attribute_bytes : sizeof a);
     if (!(r->flags & TOPIC_DURABLE)) {
-        /* Its end could not be written, or the log has forgotten it: this is another of the same name. */
+        /* Its deletion could not be logged, or the log has forgotten it: this is another topic of the same name. */
         if (t->durable) topic_end(w, topic);
         return;
     }
@@ -99,7 +100,7 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
     reservation->buries = a->buries;
     reservation->kicks = a->kicks;
     reservation->delay_ns = a->delay_ns;
-    /* Buried ones are ordered by when they were buried. */
+    /* Buried jobs are ordered by when they were buried. */
     reservation->deadline_ns = j->state == JOB_DELAYED ? worker_deadline(w, a->deadline_wall_ns, UINT64_MAX) : time_ns;
 }
 
@@ -129,7 +130,7 @@ static void replay_job(struct worker *w, uint32_t topic, const struct record *r,
     }
 }
 
-/* Of a message that is one job, or was when that was written: several have it then. */
+/* Applies a change to a message's job, or to all jobs it has become since that was written. */
 static void apply_to_all(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
     uint32_t jobs = queue_jobs_of(w, job);
     for (uint32_t i = 0; i < jobs; i++) {
@@ -174,7 +175,7 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
     uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
-    if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been */
+    if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been there */
     log_position held = stream_position(&t->stream, r->seq);
     s->moved = (r->flags & MOVED_REFERENCED) && !held ? position : 0;
     if (job || held) {
@@ -204,7 +205,7 @@ static void replay_delete(struct worker *w, struct shard *s, const struct record
         jobs_done(w, job, r->seq);
     } else if (held && t->waiting_messages && !t->subscription_count && !stream_kept(&t->stream, r->seq) &&
                log_read(s->log, held)->id == r->id) {
-        /* That its tube was wanted there was no room to write. */
+        /* There was no room to log that its tube was wanted. */
         t->waiting_messages--;
         message_release(w, topic, r->seq);
     }
@@ -218,7 +219,7 @@ static void replay_state(struct worker *w, const struct record *r) {
     apply_to_all(w, job, &a, w->now_ns);
 }
 
-/* Those that were there when the process ended are not meant to outlive it. */
+/* Ephemeral subscriptions are not meant to outlive the process. */
 void replay_forget_ephemeral(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++) {
         struct shard *s = w->own[n];
@@ -241,8 +242,8 @@ static void replay_producer(struct shard *s, const struct record *r) {
         worker_die("out of memory");
 }
 
-/* The topics that it names had nothing when it was written. If there is something, as what ended it was damaged or could
- * not be written, it has its number still, unless all of it is known to have ended. */
+/* The topics that it names had nothing when it was written. If there is something, as what ended it was damaged or
+ * could not be written, it has its number still, unless all of it is known to have ended. */
 static void replay_floor(struct worker *w, struct shard *s, const struct record *r) {
     if (r->seq > s->floor) s->floor = r->seq;
     if (r->id > s->top_id) s->top_id = r->id;
@@ -296,8 +297,8 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     }
 }
 
-/* Time passes as it did when the records were written: a wall clock that was set back takes nothing from what had passed
- * before. A MOVED bears the time of its publish. */
+/* Time passes as it did when the records were written: a wall clock that was set back takes nothing from what had
+ * passed before. A MOVED bears the time of its publish. */
 static void pass_time(struct worker *w, const struct record *r) {
     if (!w->wall_ns) w->now_ns = w->wall_ns = r->time_ns;
     if (r->kind == RECORD_MOVED) return;
@@ -316,12 +317,12 @@ static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, ui
     out->damages++;
 }
 
-/* It counts only if the next one is there. */
+/* Whether a record counts only if the next one is there. */
 static bool joins_next(const struct record *r) {
     return (r->kind == RECORD_PUBLISH || r->kind == RECORD_PRODUCER) && (r->flags & PUBLISH_MORE) != 0;
 }
 
-/* Whether the records of a PUBLISH_MANY, of which the first ends at `offset`, are all there. */
+/* Whether all records of a PUBLISH_MANY are there; the first ends at `offset`. */
 static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset) {
     uint64_t bad;
     const struct record *r;
@@ -331,7 +332,7 @@ static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset
     return found != 0;
 }
 
-/* Of records that lie within damage, or behind the end, those of which there are copies. Returns where the last one ends. */
+/* Replays the copies of records that lie within damage or behind the end. Returns where the last one ends. */
 static uint64_t replay_copies(struct worker *w, struct shard *s, uint32_t segment, uint64_t from, uint64_t until) {
     struct copies_read all = log_copies(s->log, segment);
     uint64_t end = from;
@@ -365,7 +366,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
             return 0;
         }
         bool more = joins_next(r);
-        /* Only the end of the log can be cut off in the middle of many. */
+        /* Only at the end of the log can a PUBLISH_MANY be cut off in the middle. */
         if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
             bad = offset -= record_stride(r);
             break;
@@ -375,13 +376,13 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
         out->records++;
     }
-    /* Nothing whole comes after it: what a crash in the middle of a write leaves behind. It was never acknowledged. */
+    /* Nothing valid follows: a crash in the middle of a write leaves this behind. It was never acknowledged. */
     if (bad) note_damage(out, s->number, segment, bad, bad);
-    /* It was longer, if there are copies of what stood behind that. */
+    /* The log was longer if there are copies of records behind this. */
     uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
     if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
-    /* The log goes on behind them, so that they keep their places. What lies between does not count, and must not come to
-     * count by what comes behind it. */
+    /* The log goes on behind them, so that they keep their places. What lies between does not count, and must not come
+     * to count by what comes behind it. */
     if (end > offset && segment == log_active_segment(s->log)) {
         *cut = log_truncate(s->log, segment, offset);
         offset = end;

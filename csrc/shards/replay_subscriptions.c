@@ -1,5 +1,5 @@
-/* Recovery: what the records about subscriptions meant. Deliveries take their places at once: nothing is delivered before
- * the log has been read to its end. */
+/* Recovery: what the records about subscriptions meant. Deliveries take their places at once: nothing is delivered
+ * before the log has been read to its end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +13,13 @@ static uint32_t topic_of(const struct shard *s, const struct record *r) {
 static uint32_t subscription_of(struct shard *s, uint64_t number) {
     if (!number || number > UINT32_MAX / 4) return 0;
     if (number <= s->subscriptions_known) return s->subscriptions[number];
-    /* Deleted, but its number is not to be given out while the log knows it. */
+    /* It was deleted, but its number must not be reused while the log knows it. */
     (void)shard_know_subscription(s, 0, (uint32_t)number);
     return 0;
 }
 
-/* Of the job queue's that its topic keeps it was the channel that had it, in an earlier release. So it is the topic's, though its
- * record has moved, and does not say so. */
+/* Of the job queue's that its topic keeps it was the channel that had it, in an earlier release. So it is the topic's,
+ * though its record has moved, and does not say so. */
 static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct record *r = job_head(w, job_at(w, job));
@@ -30,7 +30,7 @@ static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
     *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
 }
 
-/* The jobs of its topic. */
+/* Gives all jobs of its topic to a subscription. */
 static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns, bool earlier) {
     uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
     for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++) {
@@ -40,9 +40,9 @@ static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns,
     }
 }
 
-/* A message that it comes to have ahead of it. */
+/* Adds a message ahead of a subscription. */
 static void take_ahead(struct topic *t, struct subscription *made) {
-    /* Of a first one only what it has is ahead; of another what all have. */
+    /* A first subscription has only its own messages ahead; another one those of all. */
     if (t->subscription_count > 1) {
         made->taken--;
         return;
@@ -50,8 +50,8 @@ static void take_ahead(struct topic *t, struct subscription *made) {
     t->ahead++;
 }
 
-/* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs
- * that became so because the log did not say that there is a subscription are its own too. */
+/* What its record says that it has not passed is its own, though others were made before it: as a rule there is none.
+ * And jobs that became so because the log did not say that there is a subscription are its own too. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *made = subscription_at(&w->subscriptions, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
@@ -77,14 +77,14 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
     subscription_pin(w, subscription);
 }
 
-/* A channel whose topic's name is not known cannot be had back; its messages wait for the next. */
+/* A channel whose topic's name is unknown cannot be restored; its messages wait for the next one. */
 static void replay_subscription(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = topic_of(s, r), subscription = subscription_of(s, r->id);
     size_t name_bytes = record_body_bytes(r);
     if (!topic || !r->id || r->id > UINT32_MAX / 4 || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
     if (!subscription) {
         if (subscription_find(w, topic, record_body(r), name_bytes)) return;
-        replay_durable(w, topic, false); /* it is: only durable topics have subscriptions */
+        replay_durable(w, topic, false); /* always true: only durable topics have subscriptions */
         subscription = subscription_make(w, topic, record_body(r), name_bytes, (uint32_t)r->id);
         if (!subscription || !shard_know_subscription(s, subscription, (uint32_t)r->id))
             worker_die("too many subscriptions in the log, or out of memory");
@@ -117,7 +117,7 @@ static void replay_parts(struct worker *w, const struct shard *s, uint32_t subsc
     uint32_t delivery = delivery_of_seq(w, s, subscription, r->seq);
     size_t words = record_body_bytes(r) / sizeof *left.bits;
     if (!delivery || words > PARTS_MAX_WORDS) return;
-    /* One that finds no place is delivered whole again. */
+    /* If there is no room for its parts, the whole message is delivered again. */
     if (delivery_parts_after(w, delivery, record_body(r), (uint32_t)words, &left))
         (void)delivery_parts_set(w, delivery, &left);
 }
@@ -160,8 +160,8 @@ static void replay_redelivery(struct worker *w, const struct shard *s, uint32_t 
     depart(w, delivery, &redelivery);
 }
 
-/* One made beside ephemeral ones alone is the first to the log. What the job queue has in the stream of a topic that retains it took
- * when it was made; that it adopts those jobs says the same, and it holds them once. */
+/* One made beside ephemeral ones alone is the first to the log. What the job queue has in the stream of a topic that
+ * retains it took when it was made; that it adopts those jobs says the same, and it holds them once. */
 static bool has_taken(const struct worker *w, const struct shard *s, uint32_t subscription, uint32_t job) {
     const struct job *j = job_at(w, job);
     const struct record *r = subscription == s->took_by ? job_head(w, j) : NULL;
@@ -173,9 +173,9 @@ static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subsc
     struct subscription *of = subscription_at(&w->subscriptions, subscription);
     const struct topic *t = topic_at(&w->topics, of->topic);
     bool earlier = !(r->flags & ADOPT_FROM);
-    /* An earlier release has it begin behind all that is there. */
+    /* In earlier releases it began behind all messages. */
     if (earlier && t->keeps && of->cursor > t->stopped_seq) of->cursor = of->logged_cursor = t->stopped_seq;
-    /* What it adopted first may have moved with its segment. */
+    /* The first message it adopted may have moved with its segment. */
     if ((r->flags & ADOPT_FROM) && r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
     if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns, earlier);
     uint64_t wall_ns = r->flags & ADOPT_DELAYED ? 0 : r->time_ns;
@@ -206,15 +206,16 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
         of->referenced = r->seq + 1;
         return true;
     }
-    /* One that is ahead of it and behind the cursor was adopted, and that was written when its job was not known any more. */
+    /* A message behind the cursor that it has ahead was adopted, and this was logged when its job was no longer known.
+     * */
     uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
     if (!delivery) worker_die("more deliveries than a worker can hold");
     depart(w, delivery, &reference->redelivery);
     return true;
 }
 
-/* Who is not said to have it has passed it, though the log may not have seen that: it was being emptied or deleted, piece by piece
- * (drain.c). What of that is still there comes again. */
+/* Who is not said to have it has passed it, though the log may not have seen that: it was being emptied or deleted,
+ * piece by piece (drain.c). What of that is still there comes again. */
 static void pass_unreferenced(struct worker *w, const struct topic *t, const struct record *r) {
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         struct subscription *s = subscription_at(&w->subscriptions, n);
@@ -224,7 +225,7 @@ static void pass_unreferenced(struct worker *w, const struct topic *t, const str
     }
 }
 
-/* A release in which it is the subscriptions that have what a pause keeps says that it lies ahead of them. */
+/* In releases where subscriptions have the messages of a pause, records say that these are ahead of them. */
 static bool is_kept(const struct topic *t, const struct record *r) {
     const uint8_t *references = record_body(r);
     if (!t->keeps || r->seq < t->stopped_seq) return false;
@@ -245,7 +246,7 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     bool job = index_find(&w->ids, &w->jobs, r->id) != 0, kept = is_kept(t, r);
     uint32_t holds = (job ? 1u : 0u) + (kept ? 1u : 0u);
     bool delayed = (r->flags & REFERENCES_DELAYED) != 0, given = !delayed && !kept;
-    /* It counts as passed by all but those that say otherwise. */
+    /* It counts as passed by all subscriptions but those whose records say otherwise. */
     if (given) t->ahead++;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
         if (given) subscription_at(&w->subscriptions, n)->taken++;
@@ -270,7 +271,8 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     if (next && next->kind == RECORD_REFERENCES && next->id == moved->id && next->topic == moved->topic) return;
     log_position position = s->moved;
     s->moved = 0;
-    /* Only its REFERENCES being damaged leads here, or the end of a log: then the message is where it was before, too. */
+    /* This happens only if its REFERENCES record is damaged, or at the end of a log: then the message is also at its
+     * old place. */
     uint32_t topic = topic_of(s, moved);
     struct topic *t = topic_at(&w->topics, topic);
     if (!s->damaged || !topic || !t->durable || stream_position(&t->stream, moved->seq)) return;
@@ -279,7 +281,7 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) worker_die("out of memory");
     if (!job) shard_count_in(s, position);
     if (!t->subscription_count && !job) t->waiting_messages++;
-    /* mend_counts sees that nobody is about to get it, and gives it to all, or has the topic keep it. */
+    /* mend_counts finds that nobody would get it, and gives it to all subscriptions or has the topic keep it. */
 }
 
 void replay_place_deferred(struct worker *w) {
@@ -326,6 +328,6 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
         s->subscriptions[r->id] = 0;
         subscription_remove(w, subscription);
         break;
-    default: break; /* of a later version */
+    default: break; /* written by a later version */
     }
 }

@@ -1,5 +1,5 @@
-/* Who does what a message of the shard protocol asks for (requests.h says what), and what stands in line until it can be
- * done. */
+/* Who does what a message of the shard protocol asks for (requests.h says what), and what stands in line until it can
+ * be done. */
 #include "shards/requests.h"
 
 #include "ringbuf/request_each.h"
@@ -8,7 +8,7 @@
 /* --- room in the log --- */
 
 bool requests_await(struct worker *w, struct shard *s, enum log_result result) {
-    /* There is one when that message is whole. */
+    /* There will be one when that message is complete. */
     bool comes = log_large_goes_on(s->log) || (log_wants_segment(s->log) && !s->refused);
     if (result != LOG_NO_SPACE || !comes) return false;
     w->wanting = s;
@@ -38,7 +38,7 @@ enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t r
 
 /* --- dispatch --- */
 
-/* `topic`: the worker's own number. */
+/* Carries out a request. `topic` is the worker's own number. */
 static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     switch (m->kind) {
     case MSG_USE: return opened_use(w, client, topic, !(m->flags & MSG_IMPLICIT));
@@ -90,13 +90,13 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_REQUEUE: return consumer_requeue(w, client, m);
     case MSG_EXTEND: consumer_extend(w, client, m); break;
     default:
-        /* Of a later version, if it is a request at all. */
+        /* A request of a later version, if it is a request at all. */
         if (m->kind >= MSG_PUBLISH && m->kind < MSG_DELIVER) request_done(w, client, m, STATUS_INVALID);
     }
     return DONE;
 }
 
-/* `done`: so many of a REQUEST_EACH are. */
+/* Parks a request. `done`: how many requests of a REQUEST_EACH have been done. */
 static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m, uint32_t done) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
@@ -122,7 +122,7 @@ static void cancel(struct worker *w, uint32_t client, const struct message *m) {
         request_answer(w, client, m->slot, MSG_RESERVE, STATUS_CANCELLED, 0);
         return;
     }
-    /* Its turn has not come: when it comes it will not wait. */
+    /* The RESERVE is still parked: it will not wait when its turn comes. */
     uint64_t *wait_ns = parked_wait(&c->parked, m->slot);
     if (wait_ns) *wait_ns = 0;
 }
@@ -139,7 +139,7 @@ static void remove_runnable(struct worker *w, uint32_t client) {
         w->runnable_last = c->previous_runnable;
 }
 
-/* Its request goes on in the next turn, behind those of others. */
+/* The client's request goes on in the next turn, behind those of other clients. */
 static void put_off(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     uint32_t last = w->unfinished_last;
@@ -162,8 +162,8 @@ static void drop_all_parked(struct worker *w, uint32_t client) {
     while (parked->head != parked->tail) drop_parked(w, parked);
 }
 
-/* It may have let go of messages, and the log is to say so when all are gone; or have published some: that does not end with who asked for
- * it. */
+/* It may have let go of messages, and the log is to say so when all are gone; or have published some: that does not end
+ * with who asked for it. */
 static bool is_letting_go(const struct client *c) {
     const struct parked_request *first = parked_first(&c->parked);
     if (!c->unfinished || !first) return false;
@@ -181,7 +181,7 @@ static void leave_unfinished(struct worker *w, uint32_t client) {
     c->unfinished = false;
 }
 
-/* Some of the jobs it has are ready again. False: all are. */
+/* Makes some of a client's reserved jobs ready again. False: those were all. */
 static bool give_back_some(struct worker *w, uint32_t client) {
     const struct client *c = client_at(&w->clients, client);
     while (c->inflight_first && worker_spare(w)) {
@@ -198,7 +198,7 @@ static bool give_back_some(struct worker *w, uint32_t client) {
     return c->inflight_first != 0;
 }
 
-/* But for what it has begun, which nobody hears of. */
+/* Removes a client that has left, except for a request it has begun, whose answer is dropped. */
 static void has_left(struct worker *w, uint32_t client) {
     if (parked_first(&client_at(&w->clients, client)->parked))
         put_off(w, client);
@@ -230,7 +230,7 @@ void client_gone(struct worker *w, uint32_t client) {
     w->leaving_last = client;
 }
 
-/* One after the other, as they went. */
+/* Removes clients that have left, in the order in which they did. */
 static bool clients_leave(struct worker *w) {
     worker_share_piece(w);
     while (w->leaving_first && !give_back_some(w, w->leaving_first)) {
@@ -241,12 +241,12 @@ static bool clients_leave(struct worker *w) {
     return w->leaving_first != 0;
 }
 
-/* What was asked walked along so much that the others come first. */
+/* Whether the client's request walked lists so long that other clients come first. */
 static bool is_long(const struct worker *w, uint64_t walked_before) {
     return w->walked - walked_before >= WORKER_LONG_WALK;
 }
 
-/* It may touch much, and waits for the next turn if others have done so in this one. */
+/* Whether a request that may touch much has to wait for the next turn, because others have done so in this one. */
 static bool comes_later(const struct worker *w, const struct message *m) {
     if (worker_spare(w)) return false;
     switch (m->kind) {
@@ -270,7 +270,7 @@ static bool comes_later(const struct worker *w, const struct message *m) {
     }
 }
 
-/* What does not stand in line, and needs no client. False: it is something else. */
+/* Carries out messages that never wait and need no client. False: it is another kind. */
 static bool done_at_once(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind == MSG_GONE || m->kind == MSG_CANCEL) {
         uint32_t client = clients_find(&w->clients, acceptor, m->conn);
@@ -283,7 +283,8 @@ static bool done_at_once(struct worker *w, uint32_t acceptor, const struct messa
     return m->kind == MSG_OPEN || m->kind == MSG_CLOSE;
 }
 
-/* One after the other, until one has to wait, or much was walked along. *done: how many are; as each is, nothing is kept of its way. */
+/* One after the other, until one has to wait, or much was walked along. *done: how many are; as each is, nothing is
+ * kept of its way. */
 static enum outcome execute_each(struct worker *w, uint32_t client, const struct message *m, uint32_t *done) {
     const struct client *c = client_at(&w->clients, client);
     const uint64_t walked = w->walked;
@@ -319,10 +320,10 @@ static bool handle_each(struct worker *w, uint32_t acceptor, uint32_t client, co
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind <= MSG_GONE && done_at_once(w, acceptor, m)) return true;
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
-    if (!client) worker_die("more connections than a worker can hold"); /* acceptors' limits make this impossible */
+    if (!client) worker_die("more connections than a worker can hold"); /* the acceptors' limits make this impossible */
     if (m->body_bytes > HELD_SMALL_BYTES && large_waits(w, client, m)) return false;
     const struct client *c = client_at(&w->clients, client);
-    /* A RETURN does not stand in line behind a waiting RESERVE either. */
+    /* A RETURN does not wait behind a waiting RESERVE either. */
     if ((c->waiting || c->unfinished || c->parked.head != c->parked.tail) && m->kind != MSG_RETURN) {
         park(w, acceptor, client, m, w->peers[acceptor].stalled_at);
         w->peers[acceptor].stalled_at = 0;
@@ -336,7 +337,7 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
     return outcome != LATER;
 }
 
-/* *is_left: there is more of it. */
+/* Carries out the first parked request. *is_left: it is not finished. */
 static enum outcome execute_parked(struct worker *w, uint32_t client, struct parked_request *request, bool *is_left) {
     const struct message *m = parked_message(request);
     *is_left = false;
@@ -348,7 +349,7 @@ static enum outcome execute_parked(struct worker *w, uint32_t client, struct par
     return outcome;
 }
 
-/* The parked requests of a client, until one has to wait. False: for a segment. */
+/* Carries out a client's parked requests until one has to wait. False: it waits for a segment. */
 static bool run_parked(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {

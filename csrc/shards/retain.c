@@ -1,9 +1,10 @@
-/* What a topic retains beside what is held: from when on, what of before that the log is to have, and what went with its segment.
+/* What a topic retains beside what is held: from when on, what of before that the log is to have, and what went with
+ * its segment.
  *
- * A topic begins to retain when somebody first asks for a position in it. What ephemeral channels alone hold by then, or share with
- * the job queue alone, the log has for nobody, or as jobs and nothing else: it is written anew, a piece a turn, so that who
- * goes back to it has it after a restart too. So are jobs that come to an ephemeral channel as the first one of a topic that retains.
- * Who asks for a position meanwhile waits for that.
+ * A topic begins to retain when somebody first asks for a position in it. What ephemeral channels alone hold by then,
+ * or share with the job queue alone, the log has for nobody, or as jobs and nothing else: it is written anew, a piece a
+ * turn, so that who goes back to it has it after a restart too. So are jobs that come to an ephemeral channel as the
+ * first one of a topic that retains. Who asks for a position meanwhile waits for that.
  */
 #include <stdlib.h>
 
@@ -11,9 +12,9 @@
 #include "shards/requests.h"
 
 enum {
-    FORGOTTEN_PAGES = 64,  /* of a topic, looked at in one turn */
-    KEPT_BYTES = 1 << 20,  /* written anew in one turn */
-    KEPT_LOOKED = 1 << 14, /* at channels, in one turn */
+    FORGOTTEN_PAGES = 64,  /* messages of a topic looked at in one turn */
+    KEPT_BYTES = 1 << 20,  /* bytes written again in one turn */
+    KEPT_LOOKED = 1 << 14, /* looks at channels in one turn */
 };
 
 uint64_t retained_oldest(const struct shard *s) {
@@ -26,10 +27,10 @@ struct keeping {
     struct keeping *next;
     uint32_t topic;
     uint64_t seq, end; /* the next to be looked at; what came from here on the log has */
-    bool no_room;      /* there was none for the next */
+    bool no_room;      /* there was no room for the next message */
 };
 
-/* Who reads the log back has it in the topic's stream. */
+/* Whether recovery would have the message in the topic's stream. */
 static bool is_logged(struct worker *w, const struct topic *t, const struct record *r) {
     bool delayed = stream_delayed(&t->stream, r->seq);
     if (stream_kept(&t->stream, r->seq)) return true;
@@ -42,7 +43,7 @@ static bool is_logged(struct worker *w, const struct topic *t, const struct reco
     return false;
 }
 
-/* False: there is more, or no room. */
+/* Writes some messages again. False: there are more, or no room. */
 static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
     struct topic *t = topic_at(&w->topics, k->topic);
     struct shard *s = shard_of_topic(w, t);
@@ -76,7 +77,7 @@ static void end(struct worker *w, struct keeping *k) {
     free(k);
 }
 
-/* What has come since there was no ephemeral channel, or none but of earlier processes, the log has. */
+/* The log has all messages that came when there was no ephemeral channel, or none of this process. */
 void topic_keep_for_all(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!t->had_ephemeral || t->ephemeral || !t->stream.live || !t->stream.retains) return;
@@ -93,7 +94,7 @@ bool keepings_go_on(struct worker *w) {
     uint64_t most = w->steps + w->piece;
     bool more = false;
     uint32_t last = 0;
-    /* One after the other, so that all have their turn. */
+    /* In rotation, so that all get their turn. */
     for (struct keeping *k; (k = w->keepings) != NULL && k->topic != last && w->steps < most;) {
         bool waits = topic_at(&w->topics, k->topic)->handover != NULL;
         if (!waits && keep_some(w, k, most)) {

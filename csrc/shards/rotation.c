@@ -1,5 +1,6 @@
-/* Whose turn it is, of the consumers that may take a message: one after the other, and where they have priorities, of those with
- * the lowest number. What that costs depends neither on how many consumers there are nor on how many priorities. */
+/* Whose turn it is, of the consumers that may take a message: one after the other, and where they have priorities, of
+ * those with the lowest number. What that costs depends neither on how many consumers there are nor on how many
+ * priorities. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -8,8 +9,8 @@
 enum { PRIORITIES = 64 };
 
 struct rotation {
-    uint64_t there;            /* a bit for each priority of which somebody may take a message */
-    uint32_t turn[PRIORITIES]; /* as a subscription's */
+    uint64_t there;            /* a bit for each priority with consumers that may take a message */
+    uint32_t turn[PRIORITIES]; /* for each priority what subscription.turn is for one */
 };
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
@@ -23,7 +24,7 @@ static uint32_t *turn_of(struct subscription *s, uint32_t priority) {
     return s->rotation ? &s->rotation->turn[priority] : &s->turn;
 }
 
-/* Somebody of that priority has come, gone, or had a turn. */
+/* Updates the subscription after a consumer of that priority has come, left or had its turn. */
 static void settle(struct subscription *s, uint32_t priority) {
     struct rotation *all = s->rotation;
     if (!all) return;
@@ -58,7 +59,7 @@ void rotation_leave(struct worker *w, uint32_t consumer) {
     settle(s, c->priority);
 }
 
-/* Behind all the others. */
+/* It comes behind all the others. */
 void rotation_join(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     struct subscription *s = at(w, c->subscription);

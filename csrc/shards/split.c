@@ -1,6 +1,6 @@
-/* What is one message with a batch in it to some consumers is many to others: one delivery of it is split then. It stays, in a
- * state of its own, and has the bits of those parts that are not finished; each of those is a delivery by itself, with an id and
- * attempts, in flight, deferred or to be delivered again.
+/* What is one message with a batch in it to some consumers is many to others: one delivery of it is split then. It
+ * stays, in a state of its own, and has the bits of those parts that are not finished; each of those is a delivery by
+ * itself, with an id and attempts, in flight, deferred or to be delivered again.
  *
  * The log knows nothing of that: it says which parts of a message are finished, and what is read back is whole.
  */
@@ -48,7 +48,7 @@ bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
     assert(!d->state && parts > 1 && parts <= PACKED_MAX_PARTS);
     if (!split_fits(w, parts)) return false;
     for (uint32_t i = 0; i < parts; i++) all[i / 64] |= (uint64_t)1 << i % 64;
-    if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of those is left */
+    if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of these parts is left */
     if (!delivery_parts_set(w, delivery, &left)) worker_die("out of memory");
     d->state = DELIVERY_SPLIT;
     for (uint32_t i = 0; i < left.words; i++)
@@ -83,7 +83,7 @@ bool split_part_over(struct worker *w, uint32_t delivery) {
     return true;
 }
 
-/* That of the lowest bit of some in a word. */
+/* The part of the lowest bit set in a word. */
 static uint32_t part_at(const struct worker *w, uint32_t split, uint32_t word, uint64_t bits) {
     const struct delivery *d = at(w, split);
     uint32_t part = word * 64 + (uint32_t)__builtin_ctzll(bits) + 1;

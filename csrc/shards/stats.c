@@ -1,4 +1,4 @@
-/* What beanstalkd's clients ask of a tube and a job by name: figures, and a pause. */
+/* What beanstalkd's clients ask about a tube or job: figures; and pausing a tube. */
 #include <string.h>
 
 #include "shards/queue.h"

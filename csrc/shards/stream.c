@@ -29,13 +29,13 @@ bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *conte
     return false;
 }
 
-/* Room for `before` pages in front of the first and `after` behind the last. */
+/* Makes room for `before` pages in front of the first and `after` behind the last. */
 static bool make_room(struct stream *s, uint64_t before, uint64_t after) {
     if (s->begin >= before && s->capacity - s->begin - s->count >= after) return true;
     uint64_t needed = before + s->count + after;
     if (needed > UINT32_MAX / 4) return false;
     uint64_t capacity = s->capacity ? s->capacity : FIRST_CAPACITY;
-    /* At most half full, so that each pointer moves once or so as pages come and go. */
+    /* At most half full, so that each pointer moves about once as pages come and go. */
     while (capacity < 2 * needed) capacity *= 2;
     uint64_t begin = before + (before ? (capacity - needed) / 2 : 0);
     struct stream_page **pages = calloc(capacity, sizeof *pages);
@@ -48,7 +48,7 @@ static bool make_room(struct stream *s, uint64_t before, uint64_t after) {
     return true;
 }
 
-/* The list of pages comes to have this one's place. */
+/* Extends the list of pages to include this one. */
 static bool reach(struct stream *s, uint64_t page) {
     if (!s->count) {
         if (!make_room(s, 0, 1)) return false;
@@ -95,7 +95,7 @@ static struct stream_page *enlarge(const struct stream_page *old, uint32_t first
     return page;
 }
 
-/* The page at `place` comes to have a place for the seq. NULL without memory. */
+/* Makes room for the seq in the page at `place`. NULL when memory is short. */
 static struct stream_page *fit(const struct stream *s, struct stream_page **place, uint64_t seq) {
     struct stream_page *page = *place, *larger;
     uint32_t at = (uint32_t)(seq % STREAM_PAGE);
@@ -118,7 +118,7 @@ static struct stream_page *fit(const struct stream *s, struct stream_page **plac
     return larger;
 }
 
-/* Nobody holds a message of the page any more. */
+/* No message of the page has references any more. */
 static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
     uint64_t *position = &page->positions[stream_index(page, seq)];
     *position &= ~STREAM_KEPT;
@@ -148,7 +148,7 @@ bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t hold
     return true;
 }
 
-/* The next that may have a place. */
+/* The next seq that the page may have room for. */
 static uint64_t next_in(const struct stream_page *page, uint64_t seq) {
     uint64_t begin = seq - seq % STREAM_PAGE;
     if (seq - begin < page->first) return begin + page->first;
@@ -208,7 +208,7 @@ void stream_keep(struct stream *s, uint64_t seq, bool kept) {
     page->positions[stream_index(page, seq)] ^= STREAM_KEPT;
 }
 
-/* Empty pages at the front leave the list. */
+/* Removes empty pages at the front of the list. */
 static void trim(struct stream *s) {
     while (s->count && !s->pages[s->begin]) {
         s->begin++;
@@ -220,7 +220,7 @@ static void trim(struct stream *s) {
 
 static void let_go_page(struct stream *s, struct stream_page *page, uint64_t number) {
     if (page->live || page->retained) return;
-    /* The page that is being filled stays, or a queue that is always nearly empty would make one for each message. */
+    /* The page being filled stays, or a queue that is always nearly empty would allocate one for each message. */
     if (number == (s->end - 1) / STREAM_PAGE && s->end % STREAM_PAGE) return;
     free(page);
     s->pages[s->begin + (number - s->first_page)] = NULL;
@@ -280,7 +280,7 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
         return false;
     }
     page->positions[stream_index(page, seq)] &= ~STREAM_RETAINED;
-    /* No cursor's: those that have it ahead do not hold it. */
+    /* Marked as delayed, so that subscriptions that have it ahead are not taken to refer to it. */
     *stream_page_holds(page, seq) = 1 | DELAYED;
     page->retained--;
     page->live++;
@@ -341,7 +341,7 @@ bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *
         struct stream_page *at = s->pages[s->begin + (*page - s->first_page)];
         if (!at || !at->retained) continue;
         if (!pages--) return true;
-        /* What comes behind it is younger. */
+        /* Later pages are younger. */
         if (at->lowest >= oldest || !forget_below(at, oldest)) return false;
         let_go_page(s, at, *page);
         if (*page < s->first_page) *page = s->first_page - 1;

@@ -117,7 +117,7 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
     worker_step(w);
-    /* Its stream is buried; or what was said of it before was damaged. */
+    /* Its stream is in a tomb; or, on recovery, an earlier record was damaged. */
     if ((w->replaying || t->ending) && !position) return;
     if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
 }
@@ -194,7 +194,7 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
     delivery_defer(w, delivery, worker_deadline(w, due_ns, delay_ns));
 }
 
-/* A message published with a delay is no cursor's: it waits for its time as a delivery. */
+/* Delayed messages are not taken by a cursor: each waits for its time as a delivery. */
 static void defer_all(struct worker *w, uint32_t subscription, uint64_t from) {
     const struct topic *t = topic_of(w, at(w, subscription));
     const struct stream *stream = &t->stream;
@@ -205,7 +205,7 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from) {
     }
 }
 
-/* In the topic's list, and nothing more. */
+/* Adds a subscription to the topic's list, and nothing more. */
 static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t name_bytes) {
     struct topic *t = topic_at(&w->topics, topic);
     struct subscriptions *all = &w->subscriptions;
@@ -248,14 +248,14 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     if (!subscription) return 0;
     struct subscription *s = at(w, subscription);
     bool first = t->subscription_count == 0;
-    uint64_t end = t->keeps ? t->stopped_seq : t->next_seq; /* what its topic keeps is to come */
+    uint64_t end = t->keeps ? t->stopped_seq : t->next_seq; /* messages that its topic keeps come later */
     s->number = number;
     t->subscription_count++;
     if (!number) t->ephemeral_count++;
     if (!number) t->had_ephemeral = true;
     if (first) {
         s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : end;
-        /* Nobody has passed anything yet: only what is there counts. */
+        /* No subscription has passed anything yet: only messages there now count. */
         t->ahead = t->waiting_messages;
         s->joined -= t->waiting_messages + t->waiting_delayed;
         if (t->waiting_delayed) defer_all(w, subscription, s->cursor);
@@ -303,7 +303,7 @@ bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, 
     uint64_t seq = stream_next(stream, subscription_held_from(s));
     for (; seq < end; seq = stream_next(stream, seq + 1)) {
         if (!most--) break;
-        /* What it does not hold it passes at once. */
+        /* It passes messages without a reference at once. */
         s->cursor = s->logged_cursor = seq + 1;
         if (stream_delayed(stream, seq)) continue;
         message_release(w, s->topic, seq);
@@ -334,7 +334,7 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     s->taken = topic_of(w, s)->ahead;
 }
 
-/* Returns how many may still go. */
+/* Drops deliveries up to a seq. Returns how many more may be dropped. */
 static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq, uint32_t most) {
     for (uint32_t n = first, next; n && most; n = next) {
         next = delivery_of(w, n)->following;
@@ -362,7 +362,7 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
     consumers_have_left(w, subscription);
-    /* What an open transaction keeps from it goes with it too. */
+    /* Messages held up by an open transaction are released too. */
     subscription_empty(w, subscription, topic_given_until(t));
     subscription_unlink(w, subscription);
     subscription_free(w, subscription);
@@ -393,7 +393,7 @@ void subscription_free(struct worker *w, uint32_t subscription) {
     arena_give(&w->subscriptions.arena, subscription);
 }
 
-/* Delivered once, as far as anybody knows. */
+/* On recovery: the message was delivered once, as far as is known. */
 static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct topic *t = topic_of(w, at(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
@@ -448,8 +448,8 @@ void delivery_forget(struct worker *w, uint32_t delivery) {
     arena_give(&all->deliveries, delivery);
 }
 
-/* Behind all the others: each has its consumer's timeout from now on, so they stand by deadline. One that has less is also in
- * the heap of those that wait for a time. */
+/* Behind all the others: each has its consumer's timeout from now on, so they stand by deadline. One that has less is
+ * also in the heap of those that wait for a time. */
 static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     d->previous = c->inflight_last;
@@ -470,7 +470,8 @@ static void unlink_flight(struct worker *w, struct consumer *c, const struct del
         c->inflight_last = d->previous;
 }
 
-/* The heap hears of a consumer's first deadline only when that comes earlier; it finds out itself when it is later. */
+/* The heap is told of a consumer's first deadline only if it is earlier than before; that it is later is found when the
+ * time comes. */
 static void expect(struct worker *w, uint32_t consumer, uint64_t deadline_ns) {
     struct heap *flights = &w->subscriptions.flights;
     uint32_t place = consumer_of(w, consumer)->flight_place;
@@ -512,7 +513,7 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
     unlink_flight(w, c, d);
     d->deadline_ns = later(w->now_ns, c->timeout_ns);
     link_flight(w, c, delivery);
-    if (d->deadline_ns <= d->limit_ns) return; /* those before it end sooner, and so the heap knows of */
+    if (d->deadline_ns <= d->limit_ns) return; /* those before it end sooner, so the heap knows of them */
     d->deadline_ns = d->limit_ns;
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
 }

@@ -1,7 +1,9 @@
-/* Tombs: the streams and jobs of topics that were deleted or emptied, which are freed piece by piece. Until then their messages
- * count as alive, so their segments stay; nobody can get them, and after a crash they are gone, as the log says.
+/* Tombs: the streams and jobs of topics that were deleted or emptied, which are freed piece by piece. Until then their
+ * messages count as alive, so their segments stay; nobody can get them, and after a crash they are gone, as the log
+ * says.
  *
- * A job knows its topic, not that it is buried: it is, if it came to the log before its topic was deleted last (job_is_gone).
+ * A job knows its topic, not that it is buried: it is, if it came to the log before its topic was deleted last
+ * (job_is_gone).
  */
 #include <stdlib.h>
 
@@ -9,15 +11,16 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-/* Places of the arena that are looked at for reserved jobs, for each message that a turn may touch. */
+/* How many items of the arena are looked at for reserved jobs, for each message that a turn may touch. */
 enum { LOOKED_AT = 16 };
 
 struct tomb {
     struct tomb *next;
     struct worker *worker;
     struct shard *shard;
-    uint32_t topic;            /* whose jobs are here; 0: none are */
-    log_position since, until; /* where in the log they came: before that they are an earlier tomb's */
+    uint32_t topic; /* the topic whose jobs these are; 0: there are none */
+    log_position since,
+        until; /* the range of the log in which they were published; earlier ones are in an earlier tomb */
     struct buried_jobs jobs;
     uint32_t scanned, scan_end; /* of the arena of reservations */
     struct stream stream;
@@ -35,7 +38,7 @@ static bool is_streamed(const struct worker *w, const struct tomb *tomb, const s
     return stream_position(&tomb->stream, seq);
 }
 
-/* What the stream has too is counted there. */
+/* Frees a job. A message that the stream has too is counted there. */
 static void let_go_job(struct tomb *tomb, uint32_t job) {
     struct worker *w = tomb->worker;
     if (job_at(w, job)->part) {
@@ -57,7 +60,7 @@ static bool is_reserved_here(const struct tomb *tomb, uint32_t number) {
     return j->position >= tomb->since && j->position < tomb->until;
 }
 
-/* True if there may be more. */
+/* Frees reserved jobs. True if there may be more. */
 static bool let_go_reserved(struct tomb *tomb, uint64_t most) {
     struct worker *w = tomb->worker;
     uint32_t looked_at = 0;
@@ -73,7 +76,7 @@ static bool let_go_reserved(struct tomb *tomb, uint64_t most) {
     return false;
 }
 
-/* True if there is more. */
+/* Frees jobs. True if there are more. */
 static bool let_go_jobs(struct tomb *tomb, uint64_t most) {
     struct worker *w = tomb->worker;
     for (; buried_jobs_left(&tomb->jobs); worker_step(w)) {
@@ -84,7 +87,7 @@ static bool let_go_jobs(struct tomb *tomb, uint64_t most) {
     return let_go_reserved(tomb, most);
 }
 
-/* The topic's number may be another's now. */
+/* From now on the topic's number may be reused. */
 static void close_tomb(struct tomb *tomb) {
     struct worker *w = tomb->worker;
     buried_jobs_free(&tomb->jobs);
@@ -133,7 +136,7 @@ static void put_stream(struct worker *w, uint32_t topic, struct tomb *tomb) {
 
 void stream_bury(struct worker *w, uint32_t topic) {
     put_stream(w, topic, dig(w, topic));
-    /* While the log is read back segments may be given up at once, and damage may have counts made anew. */
+    /* On recovery segments may be dropped at once, and after damage the counts are made again. */
     while (w->replaying && w->tombs) (void)tombs_clear(w);
 }
 

@@ -1,4 +1,4 @@
-/* The life of durable topics and their subscriptions: made, wanted by beanstalkd's clients too, emptied, deleted. */
+/* The life of durable topics and their subscriptions: made, wanted as tubes, emptied, deleted. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static bool ends_ephemeral(const struct topic *t) {
     return t->name_bytes > bytes && memcmp(t->name + t->name_bytes - bytes, EPHEMERAL, bytes) == 0;
 }
 
-/* Its record is written anew: the log has the latest. */
+/* Reserves room to write the topic's record again; the last one in the log counts. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -48,7 +48,8 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 
-/* In a topic that retains it is held for the job queue from now on, as what is published to both is. */
+/* A message no longer waits. If the topic retains, it now has a reference for the job queue, like one published to
+ * both. */
 static void waits_no_more(struct topic *t, uint64_t seq) {
     *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
     if (!t->stream.retains) stream_release(&t->stream, seq);
@@ -62,7 +63,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     if (index_find(&w->ids, &w->jobs, r->id)) return;
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
-    if (!whole) return; /* it waits on, for a subscription */
+    if (!whole) return; /* it goes on waiting for a subscription */
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
     if (t->subscription_count || stream_kept(&t->stream, seq))
         stream_hold(&t->stream, seq);
@@ -82,7 +83,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-/* Where channels are, what is put would be theirs alone after a crash: so it is a tube once the log says so. */
+/* Where there are channels, jobs would be only theirs after a crash. So the topic is a tube once the log says so. */
 static enum outcome log_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -96,7 +97,7 @@ static enum outcome log_tube(struct worker *w, uint32_t topic) {
 
 enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    /* Others have had what a turn touches. */
+    /* Other requests have used up what a turn may touch. */
     if (!w->replaying && t->durable && t->stream.live && !worker_spare(w)) return MORE;
     if (handover_takes_group(t)) return MORE;
     if (t->durable && !w->replaying) {
@@ -105,7 +106,7 @@ enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     }
     t->tube = true;
     if (!t->durable) return DONE;
-    /* Beside channels it has, as they do, what its topic keeps. */
+    /* Beside channels the tube gets, like them, the messages that its topic keeps. */
     if (t->subscription_count && !t->keeps) return DONE;
     uint64_t from = t->subscription_count ? t->stopped_seq : 0;
     if (handover_leaves(t) || (!w->replaying && t->stream.live > worker_spare(w))) {
@@ -144,11 +145,11 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq) {
 void jobs_done(struct worker *w, uint32_t job, uint64_t seq) {
     uint32_t count = queue_jobs_of(w, job);
     for (uint32_t i = 0; i < count; i++) {
-        /* What the last one leaves is gone with it. */
+        /* The last job takes the message with it. */
         uint32_t one = queue_job_of(w, job, i);
         if (!one) continue;
         bool last = !job_at(w, one)->part || job_at(w, job)->place == 1;
-        job_at(w, one)->state = 0; /* it has no place to be taken out of */
+        job_at(w, one)->state = 0; /* it is in no queue to be taken out of */
         job_done(w, one, seq);
         if (last) return;
     }
@@ -173,7 +174,7 @@ static int by_number(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Of those of a batch the batch, once. */
+/* Replaces the jobs of a batch by the batch, once. */
 static void put_together(const struct worker *w, struct numbers *all) {
     size_t kept = 0, parts = 0;
     for (size_t i = 0; i < all->count; i++) {
@@ -188,11 +189,11 @@ static void put_together(const struct worker *w, struct numbers *all) {
     all->count = kept;
 }
 
-/* Whatever their state; a batch is one. */
+/* The topic's jobs in any state; a batch counts as one. */
 static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct numbers all = {0};
-    if (w->replaying) { /* they have no places yet */
+    if (w->replaying) { /* on recovery they are in no queues yet */
         for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
             if (job_at(w, job)->state && !job_at(w, job)->part && job_at(w, job)->topic == topic) add(&all, job);
         return all;
@@ -219,7 +220,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     struct topic *t = topic_at(&w->topics, s->topic);
     const struct job *j = job_at(w, job);
     const struct record *r = job_head(w, j);
-    if (!r || (t->keeps && r->seq >= t->stopped_seq)) return; /* that the topic keeps, if it is to come to channels */
+    if (!r || (t->keeps && r->seq >= t->stopped_seq)) return; /* kept by the topic, if channels are to get it */
     struct publish_attributes a = publish_attributes_of(r);
     if (delivery_find(w, subscription, r->id)) return;
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
@@ -238,7 +239,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
 
 enum { ADOPTED_IN_RECORD = 65536, LOOKED_IN_STEP = 16 };
 
-/* More than is left of what this turn may touch. To find the jobs that are reserved, those of all clients are looked at. */
+/* Whether there are more jobs than this turn may touch. Finding reserved jobs means looking at those of all clients. */
 static bool adopts_many(const struct worker *w, const struct topic *t) {
     uint64_t looked_at = t->reserved ? (uint64_t)w->clients.arena.end + w->reservations.live : 0;
     uint64_t spare = worker_spare(w);
@@ -261,7 +262,7 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
     free(ids);
 }
 
-/* It comes to stand where it was asked to begin. */
+/* Moves a new channel to where it was asked to begin. */
 static void begin(struct worker *w, uint32_t subscription, const struct subscribe_start *start) {
     const struct subscription *s = at(w, subscription);
     subscription_seek(w, subscription, position_find(w, s->topic, start->start, start->at));
@@ -303,7 +304,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
-        /* What waited is an ephemeral one's now, and so nobody's after a restart; but not what the topic keeps. */
+        /* Messages that waited now belong to an ephemeral channel, so nobody has them after a restart; except those the
+         * topic keeps. */
         if (ephemeral && t->waiting_messages + t->waiting_delayed)
             shard_log_emptied(w, s, topic, 0, t->keeps ? t->stopped_seq : t->next_seq);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
@@ -355,7 +357,7 @@ static bool empty_some(struct worker *w, uint32_t topic, uint64_t *from, uint64_
             continue;
         }
         const struct record *r = t->subscription_count ? NULL : message_head(w, t, seq);
-        /* What the job queue has is not waiting for anybody; and who has what cannot be read nobody knows. */
+        /* A message that the job queue has does not wait; and one that cannot be read is left alone. */
         if (!r || index_find(&w->ids, &w->jobs, r->id)) continue;
         *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
         message_release(w, topic, seq);
@@ -368,13 +370,13 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
     if (t->subscription_count && !t->keeps) return true;
     uint64_t before = t->kept_messages + t->kept_delayed;
     bool all = empty_some(w, topic, from, until, most);
-    /* What the topic kept comes to no channel any more. */
+    /* No channel will get the messages that the topic kept. */
     uint64_t gone = before - t->kept_messages - t->kept_delayed;
     for (uint32_t n = t->subscriptions; n && gone; n = at(w, n)->next) at(w, n)->joined += gone;
     return all;
 }
 
-/* While the log is read back jobs have no place to be taken out of. */
+/* On recovery jobs are in no queues to be taken out of. */
 static void end_at_once(struct worker *w, uint32_t topic) {
     struct numbers jobs = jobs_of(w, topic);
     for (size_t i = 0; i < jobs.count; i++) {
@@ -409,7 +411,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     catalog_changed(w);
 }
 
-/* Written if there is room. If not: deleted is deleted for those who are there; after a crash it is there again. */
+/* Logs the end of something if there is room. If not it is gone for present clients, but there again after a crash. */
 static void log_end(struct worker *w, enum record_kind kind, uint32_t topic, struct subscription *of) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (!topic_at(&w->topics, topic)->number) return;
@@ -443,13 +445,13 @@ static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status)
     return DONE;
 }
 
-/* All but what has come since it was begun goes piece by piece. */
+/* Releases waiting messages piece by piece, but not those that came since this began. */
 static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t topic) {
     struct client *c = client_at(&w->clients, client);
     if (!c->upto) c->upto = topic_at(&w->topics, topic)->stream.end;
     if (topic_empty(w, topic, &c->done, c->upto, w->piece)) return DONE;
     release_wait(w, topic);
-    /* So that whoever comes to have the rest meanwhile has no more when the log is read back, either. */
+    /* So that a subscription that takes over the rest meanwhile has no more than that on recovery. */
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (shard_reserve(w, s, 1, 0, false) == LOG_OK) shard_log_emptied(w, s, topic, 0, c->done);
     return MORE;
@@ -475,7 +477,7 @@ static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t top
     return DONE;
 }
 
-/* What the channel has will be gone: if that takes more than this turn the log knows it from the first on. */
+/* Releases all of a channel. If that takes several turns, the first one logs that the channel has nothing any more. */
 static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what) {
     const struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -524,7 +526,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t client, uint3
     return DONE;
 }
 
-/* Its topic, which CHANGE_MAKE makes if there is none. */
+/* The topic of a CHANGE, which CHANGE_MAKE makes if there is none. */
 static uint32_t topic_named(struct worker *w, const char *name, size_t name_bytes, uint32_t shard, bool make) {
     uint32_t topic = topics_find(&w->topics, name, name_bytes);
     if (!topic && make && name_bytes && name_bytes <= TOPIC_NAME_MAX)
@@ -540,7 +542,7 @@ static enum outcome make(struct worker *w, uint32_t topic, uint32_t what, const 
                          : topic_make_durable(w, topic, status);
 }
 
-/* The channel that a CHANGE names; of none: no name. */
+/* The channel that a CHANGE names; without one the name is empty. */
 static struct channel_wish channel_named(const struct message *m) {
     const char *body = (const char *)(m + 1), *end = body + m->body_bytes;
     const char *name = memchr(body, '\n', m->body_bytes);

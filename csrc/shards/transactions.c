@@ -42,7 +42,7 @@ uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t numbe
     return n && at(w, n)->era == t->era && at(w, n)->number == number ? n : 0;
 }
 
-/* Into its topic's list; 0: first. */
+/* Puts a transaction into its topic's list behind another one; 0: first. */
 static void link_behind(struct worker *w, uint32_t transaction, uint32_t previous) {
     struct transaction *of = at(w, transaction);
     uint32_t *place = previous ? &at(w, previous)->next : &topic_at(&w->topics, of->topic)->transactions;
@@ -60,7 +60,7 @@ static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
     if (n && !map_insert(&all->by_number, key, n)) arena_give(&all->arena, n), n = 0;
     if (!n) return 0;
     *at(w, n) = (struct transaction){.topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t)};
-    uint32_t ending = 0; /* behind those that replay_end has put first */
+    uint32_t ending = 0; /* behind those that replay_end put in front */
     if (w->replaying)
         for (uint32_t e = t->transactions; e && at(w, e)->state; e = at(w, e)->next) ending = e;
     link_behind(w, n, ending);
@@ -113,13 +113,13 @@ static uint64_t first_seq(const struct transaction *of) {
     return of->staged[of->done].seq;
 }
 
-/* The first seq that is staged and not over. */
+/* Blocks the topic at the first seq that is staged. */
 static void block(const struct worker *w, struct topic *t) {
     t->blocked = t->staging_first != 0;
     if (t->blocked) t->blocked_seq = first_seq(at(w, t->staging_first));
 }
 
-/* Behind `earlier`; 0: first of all. */
+/* Puts a transaction behind `earlier` in the order of first seqs; 0: first. */
 static void put_behind(struct worker *w, uint32_t transaction, uint32_t earlier) {
     struct transaction *of = at(w, transaction);
     struct topic *t = topic_at(&w->topics, of->topic);
@@ -157,7 +157,7 @@ static void add_staged(struct worker *w, uint32_t transaction, uint64_t seq, log
     block(w, t);
 }
 
-/* The next message that it has staged is over. */
+/* The transaction's next staged message is done. */
 static void pass(struct worker *w, uint32_t transaction) {
     struct transaction *of = at(w, transaction);
     shard_count_out(of->shard, of->staged[of->done++].position);
@@ -210,7 +210,7 @@ bool transactions_clear(struct worker *w) {
 
 /* --- what is staged comes into the topic -------------------------------------------------------------------------- */
 
-/* Nobody who stands behind it gets it. What its topic keeps nobody has yet. */
+/* Subscriptions behind that seq do not get the message. No subscription has messages that the topic keeps. */
 static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (stream_kept(&t->stream, seq)) return;
@@ -222,7 +222,7 @@ static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-/* False: there is no room in the log. */
+/* Publishes the next staged message. False: the log has no room. */
 static bool publish_staged(struct worker *w, uint32_t topic, const struct staged_message *item) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -251,7 +251,7 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     return true;
 }
 
-/* As many as there is time for. False: there is no room, or no time. */
+/* Publishes or drops staged messages, as many as the turn allows. False: no room, or no time. */
 static bool go_on(struct worker *w, uint32_t transaction, bool *room) {
     const struct transaction *of = at(w, transaction);
     bool commit = of->state == TRANSACTION_COMMITTING;
@@ -327,8 +327,8 @@ void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const stru
     add_staged(w, replay_take(w, topic, a.txn), r->seq, position);
 }
 
-/* What was acknowledged counts, or comes again; what was published follows as PUBLISH records, or is over. Some may be missing:
- * whoever has decided says so again. */
+/* What was acknowledged counts, or comes again; what was published follows as PUBLISH records, or is over. Some may be
+ * missing: whoever has decided says so again. */
 void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
     uint32_t transaction = transaction_find(w, topic, r->id);
     if (!transaction) return;
@@ -342,7 +342,7 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
         free_one(w, transaction);
         return;
     }
-    link_behind(w, transaction, 0); /* those that are ending stand before the open ones: there are few */
+    link_behind(w, transaction, 0); /* the ending ones come before the open ones, and are few */
 }
 
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {

@@ -1,14 +1,15 @@
-/* What is asked of the job queue of a topic: its jobs reserved, given back, deleted, buried, kicked, looked at. */
+/* Requests to the job queue of a topic: jobs reserved, released, deleted, buried, kicked, peeked at. */
 #include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-/* A reply with a message, or a waiting reserve's, comes before the next request is looked at. */
+/* Notes whether the client wants headers. There is one such request at a time, as the reply comes before the next one
+ * is handled. */
 static void note_wish(struct worker *w, uint32_t client, const struct message *m) {
     client_at(&w->clients, client)->wants_headers = (m->flags & MSG_HEADERS) != 0;
 }
 
-/* True while some of that becomes jobs piece by piece. */
+/* Wants the tubes that a client watches. True while messages of one become jobs piece by piece. */
 static bool want_watched(struct worker *w, uint32_t client) {
     bool more = false;
     worker_walk(w, 2 * (uint64_t)client_at(&w->clients, client)->watch_count); /* and what it waits for */
@@ -98,7 +99,8 @@ void tube_give_back(struct worker *w, uint32_t client, const struct message *m) 
     queue_serve(w, topic);
 }
 
-/* One that others have reserved nobody deletes; who may not consume all, only what waits in a tube that he watches. */
+/* A job reserved by another client cannot be deleted. A client restricted to MSG_ONLY_CONSUMED can only delete jobs in
+ * tubes it watches. */
 static bool may_delete(struct worker *w, uint32_t job, uint32_t client, const struct message *m) {
     if (job_at(w, job)->state == JOB_RESERVED) return held_by(w, job, client);
     if ((m->flags & MSG_ONLY_CONSUMED) == 0) return true;
@@ -183,7 +185,7 @@ enum outcome tube_bury(struct worker *w, uint32_t client, const struct message *
 void tube_touch(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
     bool held = held_by(w, job, client);
-    /* What its time to run is cannot be read any more: it stays as it is. */
+    /* If its time to run cannot be read any more, the deadline stays. */
     if (held && job_head(w, job_at(w, job))) queue_touch(w, job);
     request_done(w, client, m, held ? STATUS_OK : STATUS_NOT_FOUND);
 }
@@ -214,7 +216,7 @@ static uint32_t kickable(const struct topic *t, uint8_t state) {
     return t->delayed.count ? heap_item(*heap_top(&t->delayed)) : 0;
 }
 
-/* Of those of one kind, as it was when the request was begun. */
+/* Most jobs kicked in a turn: buried ones, or delayed ones if there was none buried when the request began. */
 enum { KICK_IN_TURN = 1024 };
 #define KICKS_DELAYED ((uint64_t)1 << 63)
 
@@ -231,7 +233,7 @@ enum outcome tube_kick(struct worker *w, uint32_t client, uint32_t topic, const 
         uint64_t bytes = wanted * sizeof(struct state_attributes);
         if (requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted, bytes, false, &status) == LATER) return LATER;
     }
-    /* Without room the rest stay as they are; the answer says how many do not. */
+    /* Without room in the log the rest stay as they are; the answer says how many were kicked. */
     for (; wanted && status == STATUS_OK; wanted--, kicked++, c->done++) kick_one(w, kickable(t, state));
     if (t && status == STATUS_OK && kicked < m->most && kickable(t, state)) return MORE;
     c->done = 0;

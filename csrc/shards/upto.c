@@ -1,5 +1,5 @@
-/* All that a channel has passed up to a seq is finished at once: the log says so at once, and the deliveries are let go of
- * a piece a turn, whether who asked for that is still there or not.
+/* All that a channel has passed up to a seq is finished at once: the log says so at once, and the deliveries are let go
+ * of a piece a turn, whether who asked for that is still there or not.
  *
  * Meanwhile it delivers nothing, and is moved nowhere: what it has before `over_until` is over.
  */
@@ -46,7 +46,7 @@ bool finishes_go_on(struct worker *w) {
     bool any = w->subscriptions.over_first != 0;
     for (uint32_t n = w->subscriptions.over_first, next; n; n = next) {
         next = at(w, n)->next_over;
-        /* Who asked for it has seen to it in this turn. */
+        /* Its request has already released a piece in this turn. */
         if (at(w, n)->still == w->turns) continue;
         if (w->steps < most)
             (void)subscription_finish_some(w, n);

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mq_shards.shards.reader.shard import Topic
 
-# Names that are gone are remembered, so many of them; who looked longer ago is told all that there is.
+# So many deleted names are remembered; a caller that looked longer ago gets the whole list.
 MAX_GONE: Final = 65536
 
 
@@ -30,7 +30,7 @@ class Listing:
 
 class _Change(NamedTuple):
     number: int
-    topic: Topic | None  # None: it is gone
+    topic: Topic | None  # None: it was deleted
 
 
 class Changes:
@@ -43,7 +43,7 @@ class Changes:
         self._of_shard: dict[int, set[str]] = {}
         self._gone: dict[str, None] = {}  # the oldest first
         self._max_gone = max_gone
-        self._floor = 0  # what went up to this number is forgotten
+        self._floor = 0  # deletions up to this number have been forgotten
 
     def take(self, shard: int, topics: Iterable[Topic]) -> None:
         """All topics of a shard, as they are now."""
@@ -83,7 +83,7 @@ class Changes:
 
     def _note(self, name: str, topic: Topic | None) -> None:
         self._number += 1
-        self._last.pop(name, None)  # so that it is the last of them
+        self._last.pop(name, None)  # moves it to the end
         self._last[name] = _Change(self._number, topic)
         self._gone.pop(name, None)
         if topic is None:

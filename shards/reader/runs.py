@@ -16,10 +16,10 @@ import numpy as np
 from mq_shards.shards.reader.scan import SENT, Batch, Columns
 from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
-# uint32 segment, uint32 records, uint64 bytes; then so many bytes of records, each padded to 8.
+# The head of a run: uint32 segment, uint32 records, uint64 bytes; then that many bytes of records, each padded to 8.
 RUN_HEAD: Final = struct.Struct("<IIQ")
-MAX_FILES: Final = 64  # segments in one answer
-MAX_STRETCHES_OF_MANY: Final = 1024  # of a segment, in an answer to many ranges
+MAX_FILES: Final = 64  # most segments in one answer
+MAX_STRETCHES_OF_MANY: Final = 1024  # most stretches of a segment, in an answer to many ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Run:
     fd: int
     records: int = 0
     size: int = 0  # bytes of records
-    offsets: list[int] = field(default_factory=list)  # of pieces of the file that follow each other here
+    offsets: list[int] = field(default_factory=list)  # offsets in the file of the pieces that make up the run
     lengths: list[int] = field(default_factory=list)
 
     @property

@@ -154,7 +154,7 @@ class FileScan:
             self.stop = BAD
         elif needs > len(self._buffer):
             self._buffer = bytearray(needs)
-        else:  # the file was cut meanwhile
+        else:  # the file was truncated meanwhile
             self.stop = BAD
 
     def resume(self) -> None:

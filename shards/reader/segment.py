@@ -36,7 +36,7 @@ from mq_shards.shards.store import SEGMENT_HEADER
 
 HEADER_BYTES: Final = SEGMENT_HEADER.size
 MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
-ALL_OF_TOPIC: Final = (1 << 64) - 1  # in place of a transaction's number: all that the topic had
+ALL_OF_TOPIC: Final = (1 << 64) - 1  # instead of a transaction's number: all of the topic's transactions
 _PREVIOUS_END: Final = struct.Struct("<I")
 _PREVIOUS_END_AT: Final = 32
 _LOG_BEGAN: Final = struct.Struct("<Q")
@@ -63,8 +63,8 @@ class Known:
 class Segment:
     number: int
     header: bytes
-    offset: int = HEADER_BYTES  # as far as it has been read
-    sealed: bool = False  # and read to its end
+    offset: int = HEADER_BYTES  # how far it has been read
+    sealed: bool = False  # it is sealed and has been read to its end
     parts: list[Stretches] = field(default_factory=list)
     staged: list[Stretches] = field(default_factory=list)
     aborted: set[tuple[int, int]] = field(default_factory=set)  # topic number, transaction or ALL_OF_TOPIC
@@ -113,7 +113,7 @@ class _Reading:
         self._sealed = end is not None
         self._end = end or 0
         self._scan = FileScan(fd, segment.number, segment.offset, size, columns)
-        self._open: list[Batch] = []  # of a PUBLISH_MANY whose last message has not been seen
+        self._open: list[Batch] = []  # records of a PUBLISH_MANY whose last message has not been seen
 
     def run(self) -> None:
         began = self._segment.offset
@@ -144,7 +144,8 @@ class _Reading:
                 self._segment.damage.append(Damage(at, max(self._size, self._end)))
                 scan.offset = max(self._size, self._end)
             return False
-        # What is written later was seen, so the place can be judged now; when it was read first, perhaps not yet.
+        # Later records have been seen, so this place can be judged now, which at its first reading may not have been
+        # possible.
         scan.resume()
         again = scan.next()
         if again is None and scan.offset == at:
@@ -164,7 +165,7 @@ class _Reading:
         if len(messages) == 0:
             return
         if self._open and int(messages.offset[0]) != int(self._open[-1].ends[-1]):
-            self._close()  # something else came between
+            self._close()  # another record came in between
         more = (messages.kind == PUBLISH) & (messages.flags & PUBLISH_MORE != 0)
         if not more[-1]:
             self._open.append(messages)
@@ -192,7 +193,7 @@ class _Reading:
 
     def _finish(self) -> None:
         if self._open and not self._sealed and int(self._open[-1].ends[-1]) == self._scan.offset:
-            # A crash now would take these back, and give their seqs to others.
+            # A crash now would undo these, and their seqs would be given to other messages.
             self._segment.offset = int(self._open[0].offset[0])
             return
         self._close()

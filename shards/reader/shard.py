@@ -21,9 +21,9 @@ from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
 from mq_shards.shards.reader.totals import Totals, totals_of
 from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
-# Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
+# Most stretches of a topic in one segment that are looked at for one answer; the rest is left to the next answer.
 MAX_STRETCHES: Final = 16384
-UNREADABLE: Final = b"unreadable".ljust(HEADER_BYTES, b"\0")  # for a header that says nothing
+UNREADABLE: Final = b"unreadable".ljust(HEADER_BYTES, b"\0")  # stands for an unreadable header
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Found:
 class _Name:
     name: str
     next_seq: int
-    segment: int  # the last in which the number was seen
+    segment: int  # the last segment in which the number was seen
 
 
 @dataclass(slots=True)
@@ -98,9 +98,9 @@ class ShardView:
     names: dict[int, _Name] = field(default_factory=dict)
     numbers: dict[str, set[int]] = field(default_factory=dict)
     failing: set[int] = field(default_factory=set)  # segments that could not be read
-    learned: tuple[int, int, bool] = (0, 0, False)  # what names were last taken from
+    learned: tuple[int, int, bool] = (0, 0, False)  # where names were last taken from
     settled: dict[str, int] = field(default_factory=dict)  # by topic: transactions with messages below have ended
-    totals: Totals | None = None  # of the sealed segments, as long as they are the same
+    totals: Totals | None = None  # sums over the sealed segments, while these stay the same
 
     # --- the segments -----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class ShardView:
     def _see(self, number: int, header: bytes, following: bytes | None) -> None:
         segment = self.segments.get(number)
         if segment is not None and segment.header != header:
-            segment = None  # another one of that name
+            segment = None  # another segment of that name
             self.settled.clear()
         path = self.path(number)
         try:
@@ -446,7 +446,7 @@ def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int
         # Each interval between two bounds belongs to the last stretch that covers it.
         bounds = np.unique(np.concatenate([begins, ends]))
         owner = np.full(len(bounds), -1, np.int64)
-        last = np.sort(order)  # as they came: the newest segment's last
+        last = np.sort(order)  # in the order they came, so those of the newest segment are last
         lows, highs = np.searchsorted(bounds, begin[last]), np.searchsorted(bounds, end[last])
         for n, low, high in zip(last.tolist(), lows.tolist(), highs.tolist(), strict=True):
             owner[low:high] = n

@@ -25,11 +25,11 @@ class Stretches:
     topic number and seq. Seqs of a topic number do not overlap: a message is in a segment once."""
 
     number: U32
-    first: U32  # its first stretch; the next one's first, or the end, is where they end
+    first: U32  # its first stretch; they end at the next one's first, or at the end
     records: U64
     record_bytes: U64
     published_from: U64  # seq of the first that was published here and not moved; NOWHERE
-    last_ns: U64  # the latest time
+    last_ns: U64  # the latest time of its messages
 
     seq: U64
     count: U32
@@ -57,7 +57,7 @@ COLUMNS: Final = {
     "seq": "<u8", "count": "<u4", "offset": "<u4", "bytes": "<u4", "time_ns": "<u8", "since_ns": "<u8",
     "moved": "?",
 }  # fmt: skip
-OF_TOPICS: Final = 6  # so many of them are
+OF_TOPICS: Final = 6  # how many of the columns have an entry for each topic number
 assert tuple(COLUMNS) == tuple(field.name for field in fields(Stretches))
 
 

@@ -21,8 +21,8 @@ from mq_shards.shards.readers import MAX_SEQ
 
 # Between two looks at a shard retention may drop what the first one saw; not for ever.
 TRIES: Final = 10
-MAX_FILES_OF_MANY: Final = 256  # in an answer to many ranges
-MAX_STRETCHES_IN_ALL: Final = 65536  # after so many no further range is looked at
+MAX_FILES_OF_MANY: Final = 256  # most segments in an answer to many ranges
+MAX_STRETCHES_IN_ALL: Final = 65536  # after this many stretches no further range is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DataView:
         self._erased = erased.load(directory)
         self._views = [ShardView(directory, shard, shards, columns) for shard in range(shards)]
         self._changes = Changes()
-        self._listed: list[object] = [None] * shards  # the state in which the topics of each were looked at last
+        self._listed: list[object] = [None] * shards  # each shard's state when its topics were last looked at
         self._lock = threading.Lock()
 
     def shard_of(self, topic: str) -> int | None:
@@ -198,7 +198,7 @@ class DataView:
     def erase(self, name: str, by: str) -> Topic | None:
         """From now on nobody is shown what is there now: what that was, or None if there was nothing. Durable when it
         returns. Raises ErasedError, OSError."""
-        for view in self._views:  # by itself each, so that who reads need not wait for all
+        for view in self._views:  # one at a time, so that readers need not wait for all
             with self._lock:
                 view.refresh()
         found = self.topic(name)
@@ -207,7 +207,7 @@ class DataView:
         self._views[found.shard].sync()
         with self._lock:
             still = self._still()
-            # Before it is promised: what is marked and was not erased only goes when it may.
+            # Segments are marked before erasing is promised. One marked for nothing just goes when it may.
             erased.mark_segments(self._directory, found.shard, max(self._views[found.shard].segments))
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
             erased.save(self._directory, now)
