@@ -3,6 +3,8 @@ acknowledgements what workers know. Rates are those of the last one or two inter
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,6 +32,9 @@ _CONSUMER: Final[Json] = {
 _ADDED: Final = ("msgRateOut", "msgThroughputOut", "msgRateRedeliver", "messageAckRate", "bytesOutCounter")
 _LATEST: Final = ("lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp")
 KEY_SLOTS: Final = 65536
+# What one comes to that is at several partitions.
+_PUBLISHED: Final = ("msgRateIn", "msgThroughputIn", "chunkedMessageRate")
+_CONSUMED: Final = (*_ADDED, "msgOutCounter", "chunkedMessageRate", "availablePermits", "unackedMessages")
 
 
 def publisher(client: Json) -> Json:
@@ -42,6 +47,31 @@ def publisher(client: Json) -> Json:
         "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
         "metadata": client.get("metadata", {}),
     }  # fmt: skip
+
+
+def publishers_together(parts: Iterable[list[Json]]) -> list[Json]:
+    """Of partitions, as a real broker has them: the first of each are one."""
+    found = []
+    for same in _by_place(parts):
+        one = {**_PUBLISHER, **{key: sum(each[key] for each in same) for key in _PUBLISHED}, "producerId": 0}
+        one["averageMsgSize"] = one["msgThroughputIn"] / one["msgRateIn"] if one["msgRateIn"] else 0.0
+        del one["metadata"]
+        found.append(one)
+    return found
+
+
+def consumers_together(parts: Iterable[list[Json]]) -> list[Json]:
+    """Likewise."""
+    found = []
+    for same in _by_place(parts):
+        one = {**_CONSUMER, **{key: sum(each[key] for each in same) for key in _CONSUMED}}
+        del one["metadata"]
+        found.append(one | {"consumerName": same[0]["consumerName"], "avgMessagesPerEntry": 0})
+    return found
+
+
+def _by_place(parts: Iterable[list[Json]]) -> list[list[Json]]:
+    return [[each for each in same if each is not None] for same in itertools.zip_longest(*parts)]
 
 
 def of_consumers(channel: Channel, clients: list[Json]) -> Json:

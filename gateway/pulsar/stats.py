@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import metadata
 from mq_shards.gateway.pulsar.catalog import Json
-from mq_shards.gateway.pulsar.client_stats import of_consumers, publisher
+from mq_shards.gateway.pulsar.client_stats import consumers_together, of_consumers, publisher, publishers_together
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -137,12 +137,12 @@ class Stats:
         found["averageMsgSize"] = found["bytesInCounter"] / found["msgInCounter"] if found["msgInCounter"] else 0.0
         found["oldestBacklogMessageAgeSeconds"] = -1
         del found["deduplicationStatus"]
-        subscriptions: dict[str, Json] = {}
+        found["publishers"] = publishers_together(part["publishers"] for part in parts.values())
+        subscriptions: dict[str, list[Json]] = {}
         for part in parts.values():
             for sub, figures in part["subscriptions"].items():
-                before = subscriptions.get(sub)
-                subscriptions[sub] = figures if before is None else _added(before, figures)
-        found["subscriptions"] = subscriptions
+                subscriptions.setdefault(sub, []).append(figures)
+        found["subscriptions"] = {sub: _together(of_parts) for sub, of_parts in subscriptions.items()}
         topic = self._control.namespace(name.namespace).topics[str(name)]
         found["metadata"] = {"partitions": topic.partitions, "deleted": False}
         if topic.properties:
@@ -286,12 +286,14 @@ def _compacted_ledger(position: Position, figures: Figures | None) -> Json:
     }  # fmt: skip
 
 
-def _added(first: Json, second: Json) -> Json:
-    both = {**first, **{key: first[key] + second[key] for key in _ADDED_OF_SUBSCRIPTION}}
-    both["consumers"] = [*first["consumers"], *second["consumers"]]
-    if both["type"] == "None":
-        both["type"] = second["type"]
-    return both
+def _together(parts: Sequence[Json]) -> Json:
+    """A subscription of several partitions."""
+    found = {**parts[0], **{key: sum(part[key] for part in parts) for key in _ADDED_OF_SUBSCRIPTION}}
+    found.pop("activeConsumerName", None)  # each partition has its own
+    found |= {key: 0 for key in found if key.startswith("last")}
+    found["consumers"] = consumers_together(part["consumers"] for part in parts)
+    found["type"] = next((part["type"] for part in parts if part["type"] != "None"), "None")
+    return found
 
 
 def _cursor(where: Position, channel: Channel) -> Json:

@@ -76,6 +76,11 @@ def test_a_partitioned_topic_made_by_rest_is_produced_to_and_read_by_partitions(
     assert stats["subscriptions"]["s"]["msgBacklog"] == 9, "it was there before the messages"
     consumer = client.subscribe(T + topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     assert sorted(received(consumer, 9)) == [b"%d" % i for i in range(9)]
+    stats = ask(server, "GET", f"{P}/{topic}/partitioned-stats")
+    # As a real broker has it, the first producers and consumers of all partitions are one.
+    assert [one["producerId"] for one in stats["publishers"]] == [0] and "address" not in stats["publishers"][0]
+    assert [one["msgOutCounter"] for one in stats["subscriptions"]["s"]["consumers"]] == [9]
+    assert [len(part["publishers"]) for part in stats["partitions"].values()] == [1, 1, 1]
     wait_until(
         lambda: ask(server, "GET", f"{P}/{topic}/partitioned-stats")["subscriptions"]["s"]["msgBacklog"] == 0,
         "nothing is left",
