@@ -4,11 +4,14 @@ plan, the offsets of all topics and the stack that Spark puts behind them."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 # So that a message has its causes behind it: Spark's own says which task failed, and not that the disk is full.
 CAUSES: Final = ("spark.sql.pyspark.jvmStacktrace.enabled", "true")
-_BEHIND: Final = re.compile(r"\n(?:=== Streaming Query ===|\n*JVM stacktrace:|\n*Driver stacktrace:)")
+_QUERY: Final = "=== Streaming Query ==="
+_BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stacktrace:)")
+_OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
 _PYTHON: Final = "Traceback (most recent call last):"  # is in Spark's message, to its end
@@ -22,3 +25,12 @@ def told(said: str) -> str:
     if not causes or causes[-1][2] in message:
         return message
     return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"
+
+
+def without_query(lines: Iterable[str]) -> Iterator[str]:
+    """Of what is said line by line, all but the offsets and the plan of a query that has failed."""
+    within = False
+    for line in lines:
+        within = line == _QUERY or (within and _OF_A_QUERY.match(line) is not None)
+        if not within:
+            yield line

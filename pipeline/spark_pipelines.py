@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Final
 
+from mq_shards.pipeline.failure import told
 from mq_shards.pipeline.session import open_session
 from pyspark.sql import SparkSession
 
@@ -35,11 +36,12 @@ runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
 """
 # As spark-pipelines begins its own lines; others are of transformations that print.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
-_RAISED: Final = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
+# Not what the JVM raised, whose stack is behind it.
+_RAISED: Final = re.compile(r"(?<!JVM stacktrace:\n)^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
 
 
 class PipelineError(Exception):
-    """What spark-pipelines raised when it failed, without its stack; `said`: its last lines before that."""
+    """What spark-pipelines raised when it failed, and why; `said`: its last lines, and all that it raised."""
 
     def __init__(self, reason: str, said: str = "") -> None:
         super().__init__(reason)
@@ -63,7 +65,7 @@ class Application:
                 yield line[found.end() :].rstrip() if (found := _ITS_OWN.match(line)) else line.rstrip()
             if program.wait() != 0:
                 reason = _reason(errors) or f"spark-pipelines ended with {program.returncode}"
-                raise PipelineError(reason, "".join(last))
+                raise PipelineError(told(reason), "".join((*last, reason)))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mq_shards.pipeline.failure import told
+from mq_shards.pipeline.failure import told, without_query
 
 MESSAGE = "[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed. SQLSTATE: XXKST"
 PLAN = "\n=== Streaming Query ===\nCurrent Available Offsets: {...}\n\nLogical Plan:\n~WriteToMicroBatch"
@@ -29,3 +29,24 @@ PYTHON = "\n\nJVM stacktrace:\nCaused by: org.apache.spark.PythonException: Trac
 )
 def test_the_message_and_the_cause_are_told_without_plan_and_stack(said: str, expected: str) -> None:
     assert told(said) == expected
+
+
+def test_of_a_query_that_failed_neither_offsets_nor_plan_are_said() -> None:
+    plan = [
+        "=== Streaming Query ===", "Identifier: raw [id = 1]", "Current Committed Offsets: {Ours@1: {}}", "",
+        "Current State: ACTIVE", "Thread State: RUNNABLE", "", "Logical Plan:", "~Write raw", "+- ~Project [a]",
+        "   :- ~Union", "   :  +- ~Scan", "   +- ~Scan",
+    ]  # fmt: skip
+    said = ["Flow 'raw' has FAILED.", "Error: [STREAM_FAILED]", *plan, "No space left on device", "Flow 'b' SKIPPED"]
+    assert list(without_query(said)) == [line for line in said if line not in plan]
+
+
+def test_why_a_run_of_a_project_failed_is_told_in_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_pipelines = pytest.importorskip("mq_shards.pipeline.spark_pipelines")
+    raised = f"pyspark.errors.exceptions.connect.StreamingQueryException: {MESSAGE}{PLAN}{STACK}"
+    program = f"import sys; print('Flow raw has FAILED'); sys.stderr.write({raised!r}); sys.exit(1)"
+    monkeypatch.setattr(spark_pipelines, "_BEGIN", program)
+    with pytest.raises(spark_pipelines.PipelineError) as failed:
+        list(spark_pipelines.Application(None, 1).run([]))
+    assert str(failed.value) == f"{MESSAGE}\nbecause of IOException: No space left on device"
+    assert failed.value.said == f"Flow raw has FAILED\n{raised.partition(': ')[2].strip()}"
