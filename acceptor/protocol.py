@@ -79,6 +79,7 @@ class Protocol(ABC):
     has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
     hands_over: ClassVar[bool] = False  # connections, to the gateway, which serves a part of it
+    comes_by_others: ClassVar[bool] = False  # by listeners of all acceptors, where the first has its connections
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
     # Whose configuration file --NAME-config takes, if there is such an option.
@@ -161,7 +162,7 @@ class Protocol(ABC):
         """Clients come to this address."""
 
     def hand_over_by(self, handover: Handover) -> None:
-        """Connections go to the gateway and come back there."""
+        """Connections go to the gateway and come back there; or to the first acceptor, or come there from another."""
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """To this one too: they are filtered from the beginning, and what they speak first is not this protocol."""

@@ -1,4 +1,5 @@
-"""Socket pairs over which acceptors hand connections to the gateway, and get them back: one for each acceptor.
+"""Socket pairs over which acceptors hand connections to the gateway, and get them back, or to the first acceptor: one
+for each acceptor.
 
 Both ends stay open here whoever dies, so that connections on their way wait for the next process.
 """
@@ -20,14 +21,19 @@ class Handovers:
 
     def tell(self, started: Child, acceptors: Sequence[Child], addresses: Iterable[Listen]) -> None:
         """One that has started its ends; `acceptors` are all, the gateway too."""
-        protocols = {address.spoken for address in addresses if address.hands_over}
-        for protocol in sorted(protocols):
-            for acceptor in acceptors:
-                if acceptor.role == "acceptor" and started in (acceptor, acceptors[-1]):
-                    here, there = self._pair(protocol, acceptor.index)
-                    end = there if started.role == "gateway" else here
-                    message = {"do": "handover", "protocol": protocol, "acceptor": acceptor.index}
-                    started.send(message, [end.fileno()])
+        first, *others = [acceptor for acceptor in acceptors if acceptor.role == "acceptor"]
+        kept = list(addresses)
+        for protocol in sorted({address.spoken for address in kept if address.hands_over}):
+            self._tell(protocol, started, [first, *others], acceptors[-1])
+        for protocol in sorted({address.spoken for address in kept if address.comes_by_others}):
+            self._tell(protocol, started, others, first)
+
+    def _tell(self, protocol: str, started: Child, givers: Sequence[Child], taker: Child) -> None:
+        for giver in givers:
+            if started in (giver, taker):
+                here, there = self._pair(protocol, giver.index)
+                message = {"do": "handover", "protocol": protocol, "acceptor": giver.index}
+                started.send(message, [(there if started is taker else here).fileno()])
 
     def _pair(self, protocol: str, acceptor: int) -> tuple[socket.socket, socket.socket]:
         if (protocol, acceptor) not in self._pairs:

@@ -1,11 +1,13 @@
-"""Frames of a websocket whose messages are compressed (RFC 7692, without context takeover), between TLS or a socket and
-a codec. Where they are not compressed nothing of this is needed: csrc/acceptor/framing.c.
+"""Frames of a websocket between TLS or a socket and a codec, where csrc/acceptor/framing.c does not have them: messages
+are compressed (RFC 7692, without context takeover), or behind it is no codec here but another process, or it is we who
+have connected.
 
 64 KiB of input may stand for 66 MiB: they are made a piece at a time.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -21,24 +23,43 @@ FLUSHED: Final = b"\x00\x00\xff\xff"
 COMPRESS_BYTES: Final = 64
 
 FINAL: Final = 0x80
+MASKED: Final = 0x80  # of the second byte
 COMPRESSED: Final = 0x40
 BINARY: Final = 2
 CLOSE: Final = 8
 PONG: Final = 10
 
 
-def frame(first: int, payload: bytes) -> bytes:
+def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
+    """`mask`: what a client puts over its payload."""
     head = ffi.new("uint8_t[]", lib.WEBSOCKET_HEAD_BYTES)
-    return bytes(ffi.buffer(head, lib.websocket_head(head, first, len(payload)))) + payload
+    said = bytearray(ffi.buffer(head, lib.websocket_head(head, first, len(payload))))
+    if not mask:
+        return bytes(said) + payload
+    said[1] |= MASKED
+    count = len(payload)
+    over = (mask * (count // len(mask) + 1))[:count]
+    covered = int.from_bytes(payload, "little") ^ int.from_bytes(over, "little")
+    return bytes(said) + mask + covered.to_bytes(count, "little")
 
 
-class CompressedWebsocket:
-    def __init__(self, say: Callable[[bytes], None], *, unmasked: bool, frame_bytes: int) -> None:
-        """`say` is given frames that have to leave at once. A frame of ours has so many bytes of payload at most."""
+class PythonWebsocket:
+    def __init__(
+        self,
+        say: Callable[[bytes], None],
+        *,
+        unmasked: bool,
+        frame_bytes: int,
+        compresses: bool = True,
+        masks: bool = False,
+    ) -> None:
+        """`say` is given frames that have to leave at once. `unmasked`: what comes is not masked. A frame of ours that
+        is compressed has so many bytes of payload at most. `masks`: what we say is masked."""
         self._say = say
+        self._compresses, self._masks = compresses, masks
         self._websocket: Any = ffi.new("struct websocket *")
         self._websocket.unmasked = unmasked
-        self._websocket.compresses = True
+        self._websocket.compresses = compresses
         self._frame_bytes = frame_bytes
         self._made: Any = ffi.new("size_t *")
         self._room: Any = ffi.new("uint8_t[]", PIECE_BYTES)
@@ -79,11 +100,11 @@ class CompressedWebsocket:
         payload = bytes(ffi.buffer(self._room, self._made[0]))
         found = websocket.found
         if found == lib.WEBSOCKET_ENDED:
-            self.end(frame(FINAL | CLOSE, self._control()))
+            self.end(self._frame(FINAL | CLOSE, self._control()))
             self._ended = True
             return b"" if websocket.is_compressed else payload
         if found == lib.WEBSOCKET_CONTROL and websocket.opcode == lib.WEBSOCKET_PING and not self._closing_said:
-            self._say(frame(FINAL | PONG, self._control()))
+            self._say(self._frame(FINAL | PONG, self._control()))
         if not websocket.is_compressed:
             return payload
         self._is_whole = found == lib.WEBSOCKET_MESSAGE
@@ -113,9 +134,14 @@ class CompressedWebsocket:
 
     # --- to the client ----------------------------------------------------------------------------------------------
 
+    def _frame(self, first: int, payload: bytes) -> bytes:
+        return frame(first, payload, os.urandom(4) if self._masks else b"")
+
     def encode(self, data: bytes) -> bytes:
-        if len(data) <= COMPRESS_BYTES:
-            return frame(FINAL | BINARY, data) if data else b""
+        if not data:
+            return b""
+        if not self._compresses or len(data) <= COMPRESS_BYTES:
+            return self._frame(FINAL | BINARY, data)
         compressor = zlib.compressobj(BEST_SPEED, zlib.DEFLATED, RAW)
         packed = compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH)
         packed = packed.removesuffix(FLUSHED)
@@ -125,7 +151,7 @@ class CompressedWebsocket:
             first = (BINARY | COMPRESSED) if at == 0 else 0
             if at + self._frame_bytes >= len(packed):
                 first |= FINAL
-            frames.append(frame(first, part))
+            frames.append(self._frame(first, part))
         return b"".join(frames)
 
     def end(self, last: bytes) -> None:

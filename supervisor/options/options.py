@@ -134,6 +134,11 @@ class Listen(NamedTuple):
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].hands_over
 
     @property
+    def comes_by_others(self) -> bool:
+        """Other acceptors leave connections to the first."""
+        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].comes_by_others
+
+    @property
     def meshed(self) -> bool:
         """Its clients talk to those of other acceptors."""
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].meshed

@@ -213,8 +213,11 @@ def test_what_is_not_supported_of_a_remote_is_one_warning(tmp_path: Path, more: 
     assert len(found.content["leaf"]["remotes"]) == (0 if "hub" in more else 1)
 
 
-def test_websockets_to_a_hub_are_one_warning_and_no_connection(tmp_path: Path) -> None:
+def test_servers_of_a_hub_are_reached_all_by_websockets_or_none(tmp_path: Path) -> None:
     path = tmp_path / "nats.conf"
-    path.write_text('leafnodes { remotes [ { url: "wss://h" }, { url: "nats-leaf://h", disabled: true } ] }\n')
+    path.write_text('leafnodes { remotes [ { urls: ["wss://h/a", "ws://i"], ws_no_masking: true } ] }\n')
     found = read_conf(str(path))
-    assert len(found.warnings) == 1 and found.content["leaf"]["remotes"] == []
+    assert not found.warnings and found.content["leaf"]["remotes"][0]["ws_no_masking"]
+    path.write_text('leafnodes { remotes [ { urls: ["wss://h", "nats-leaf://i"] } ] }\n')
+    with pytest.raises(ValueError, match="cannot have a mix of websocket and non-websocket urls"):
+        read_conf(str(path))

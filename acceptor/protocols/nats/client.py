@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.access.rights import Login
-from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, LEAF_NODE, STANDARD, WEBSOCKET, User
+from mq_shards.acceptor.protocols.nats.who import (
+    GLOBAL_ACCOUNT,
+    LEAF_NODE,
+    LEAF_NODE_WEBSOCKET,
+    STANDARD,
+    WEBSOCKET,
+    User,
+)
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -131,13 +138,25 @@ class Client:
         self.host, self.port = address_of(header) or (self.host, self.port)
         self.host, self.is_unknown = sys.intern(self.host), False
 
+    def upgraded(self, cookies: Mapping[str, str]) -> None:
+        """It is a websocket now: what its request has said."""
+        if cookies:
+            self.options = {**self.options, "cookies": cookies}
+
+    def row(self) -> dict[str, Any]:
+        """As monitoring shows it."""
+        found = {"type": "websocket" if self.is_websocket else "nats", "ip": self.host, "port": self.port}
+        return found | {name: value for name in ("name", "lang", "version") if (value := self.options.get(name))}
+
     @property
     def remote(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def connection_type(self) -> str:
-        return LEAF_NODE if self.is_leaf else WEBSOCKET if self.is_websocket else STANDARD
+        if self.is_leaf:
+            return LEAF_NODE_WEBSOCKET if self.is_websocket else LEAF_NODE
+        return WEBSOCKET if self.is_websocket else STANDARD
 
     def take_cookies(self, settings: Mapping[str, Any]) -> None:
         """What a websocket's request has said of what CONNECT says nothing of."""

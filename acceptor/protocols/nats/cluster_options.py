@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import (
@@ -37,6 +37,7 @@ class RouteUrl(NamedTuple):
     port: int
     user: str = ""
     password: str = ""
+    path: str = ""  # of a websocket's request
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -52,8 +53,9 @@ def route_url(text: str) -> RouteUrl | None:
     return url if scheme in SCHEMES else None
 
 
-def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
-    """SCHEME://[USER:PASSWORD@]HOST[:PORT]: its scheme, and the rest; None when there is none."""
+def server_url(text: str, default_port: int, with_path: Sequence[str] = ()) -> tuple[str, RouteUrl | None]:
+    """SCHEME://[USER:PASSWORD@]HOST[:PORT]: its scheme, and the rest; None when there is none. `with_path`: the schemes
+    behind which a path may follow."""
     from urllib.parse import unquote, urlsplit
 
     try:
@@ -62,9 +64,10 @@ def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
     except ValueError:
         return "", None
     host = parts.hostname or ""
-    if not is_host(host) or not port or parts.path not in ("", "/"):
+    path = parts.path if parts.path != "/" else ""
+    if not is_host(host) or not port or (path and parts.scheme not in with_path):
         return parts.scheme, None
-    return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+    return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""), path)
 
 
 def is_address(host: str) -> bool:

@@ -12,7 +12,7 @@ from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import RTT_KEYS, compression_mode
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
-from mq_shards.acceptor.protocols.nats.remotes import MOST, WEBSOCKETS, hub_url, read
+from mq_shards.acceptor.protocols.nats.remotes import MOST, by_websocket, hub_url, read
 from mq_shards.acceptor.protocols.nats.route_compression import thresholds
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
@@ -23,7 +23,7 @@ RowTaker: TypeAlias = Callable[[dict[str, Any], Value], None]
 def _urls(row: dict[str, Any], value: Value) -> None:
     texts = value.texts() if isinstance(value.content, list) else [value.text()]
     for text in texts:
-        if text.partition(":")[0].lower() not in WEBSOCKETS and hub_url(text) is None:
+        if hub_url(text) is None:
             raise value.error(f'"{text}" is not nats-leaf://HOST:PORT')
     row["urls"] = texts
 
@@ -89,19 +89,16 @@ ROW: Final[Mapping[str, RowTaker]] = {
     "ignore_discovered_servers": _flag("ignore_discovered_servers"),
     "disabled": _flag("disabled"),
     "hub": _flag("hub"),
+    **dict.fromkeys(
+        ("ws_compress", "ws_compression", "websocket_compress", "websocket_compression"), _flag("ws_compression")
+    ),
+    **dict.fromkeys(("ws_no_masking", "websocket_no_masking"), _flag("ws_no_masking")),
     "first_info_timeout": _duration("first_info_ns"),
     "dial_timeout": _duration("dial_ns"),
     "compression": _compression,
 }
 _MIGRATION: Final = "there is no JetStream whose assets would move"
 OTHERS: Final[Mapping[str, Taker]] = {
-    **{
-        key: unsupported(f"leafnodes.remotes.{key}", "hubs are not connected to by websockets")
-        for key in (
-            "ws_compress", "ws_compression", "websocket_compress", "websocket_compression", "ws_no_masking",
-            "websocket_no_masking",
-        )
-    },
     **{
         key: unsupported(f"leafnodes.remotes.{key}", _MIGRATION)
         for key in ("jetstream_cluster_migrate", "js_cluster_migrate")
@@ -175,12 +172,8 @@ def _is_to_be(conf: Conf, row: Mapping[str, Any], value: Value) -> bool:
     if row.get("hub"):
         conf.warn(value, "leafnodes.remotes.hub is not supported: this server is the leaf node where it connects")
         return False
-    kinds = {text.partition(":")[0].lower() in WEBSOCKETS for text in row["urls"]}
-    if len(kinds) > 1:
+    if len({by_websocket(text) for text in row["urls"]}) > 1:
         raise value.error("remote leaf node configuration cannot have a mix of websocket and non-websocket urls")
-    if True in kinds:
-        conf.warn(value, "leafnodes.remotes by websockets (ws, wss) is not supported: there is no connection to these")
-        return False
     return True
 
 

@@ -32,7 +32,8 @@ from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
-from mq_shards.acceptor.protocols.nats.remotes import HubTls, Remote, RemoteError, Servers, read
+from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
+from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
@@ -79,6 +80,11 @@ class Hub:
     @property
     def remote(self) -> Remote:
         return self.servers.remote
+
+    @property
+    def urls_key(self) -> str:
+        """By which INFO says where else to go."""
+        return "leafnode_urls" if self.remote.websocket is None else "ws_connect_urls"
 
     @property
     def name(self) -> str:
@@ -263,7 +269,9 @@ class Hubs:
         wish = self._dialer.opened(conn)
         assert isinstance(wish, HubWish) and wish.servers is not None
         hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._ids) << 6 | self._acceptor)
-        hub.compression = Compression(hub.remote.compression, hub.remote.thresholds_ns)
+        # A nats-server has S2 around a websocket's frames, not in them.
+        mode = hub.remote.compression if hub.remote.websocket is None else NOT_SUPPORTED
+        hub.compression = Compression(mode, hub.remote.thresholds_ns)
         if not self._is_wanted(hub.servers):
             self._end(hub, "")
             return
@@ -271,10 +279,30 @@ class Hubs:
         # Nothing may come before CONNECT, which waits for INFO.
         self._engine.call(conn, "negotiates", 1)
         terms = self._encryptions.get(hub.remote)
-        if terms is not None and terms.is_first:
+        is_websocket = hub.remote.websocket is not None
+        if terms is not None and (terms.is_first or is_websocket):
             self._shake_hands(hub, terms)
+        elif is_websocket:
+            self._upgrades.begin(conn)
+            self._ask(hub)
         else:
             self._engine.resume(conn)
+
+    def _ask(self, hub: Hub) -> None:
+        """For a websocket: INFO comes in its frames."""
+        from mq_shards.acceptor.protocols.nats.websocket_ask import Asked
+
+        how, url, conn = hub.remote.websocket, hub.wish.url, hub.conn
+        assert how is not None and isinstance(url, HubUrl)
+
+        def say(data: bytes) -> None:
+            tls = self._upgrades.tls(conn)
+            self._engine.send(conn, data if tls is None else tls.encode(data))
+
+        asked = Asked(url.address, url.path, say, compresses=how.compresses, masks=how.masks)
+        self._upgrades.add(conn, asked)
+        say(asked.request)
+        self._engine.resume(conn)
 
     def _shake_hands(self, hub: Hub, terms: HubTls) -> None:
         from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -288,6 +316,9 @@ class Hubs:
         if not self._is_pinned(hub):
             self._end(hub, "")
             self._remark(logging.WARNING, hub, "the TLS handshake failed: certificate not pinned")
+            return
+        if hub.remote.websocket is not None:
+            self._ask(hub)
             return
         if hub.info is not None:
             try:
@@ -319,7 +350,7 @@ class Hubs:
         """Whether it goes on at once. Raises HubError."""
         if hub.info is None:
             return self._hear_first(hub, info)
-        hub.servers.learn(info.urls("leafnode_urls"))
+        hub.servers.learn(info.urls(hub.urls_key))
         if hub.is_compressing:
             hub.is_compressing, hub.until_ns, hub.info = False, 0, info
             self._say_who(hub, info)
@@ -339,7 +370,7 @@ class Hubs:
             raise HubError("cluster name cannot contain spaces")
         if info.text("cluster") == RESERVED_CLUSTER:
             raise HubError("cluster name is reserved")
-        hub.servers.learn(info.urls("leafnode_urls"))
+        hub.servers.learn(info.urls(hub.urls_key))
         terms = self._encryptions.get(hub.remote)
         if hub.conn in self._upgrades or (terms is None and not info.flag("tls_required")):
             self._say_who(hub, info)

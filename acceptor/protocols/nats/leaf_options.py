@@ -55,7 +55,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-max-connections": Number(MOST, 1, MOST, "leaf nodes"),
     "leaf-write-deadline": Duration(0, 0, YEAR, "a leaf node that takes nothing is cut off; 0: as clients are"),
     "leaf-remotes": TextList(
-        "hubs: servers that this one is a leaf node of", "nats-leaf://[USER[:PASSWORD]@]HOST[:PORT]", _is_hub_url
+        "hubs: servers that this one is a leaf node of", "nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws://, wss://",
+        _is_hub_url,
     ),
     "leaf-remote-account": Text("", "that is connected to those; empty: the global one"),
     "leaf-remote-credentials": Text("", "a file that says who this server is to them: a JWT and its seed", "a path"),

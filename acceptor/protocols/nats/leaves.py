@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.engine import FOREVER, Engine, EngineError, protocol_number
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, items, loads, text
@@ -40,7 +40,7 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
-from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, mode_of, thresholds_of
+from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import Info
 from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
@@ -98,6 +98,7 @@ class Leaves:
         self._bound = host, port
         self._server_id = server_id_of(broker.instance)
         self._leaves: dict[int, Leaf] = {}
+        self._arrivals: dict[int, str] = {}  # addresses of those that have come by websocket, and are new
         self._remarks = Remarks(log)
         self._expiries = Expiries()
         self._greetings = Greetings(engine, self._info_line, self._greeted)
@@ -106,7 +107,7 @@ class Leaves:
         self._made = 0
         nats.logins.meet_others(lambda conn: (self._greetings.tls(conn), False) if conn in self._leaves else None)
         self._set_options(settings)
-        self._told_urls = self._urls()
+        self._told_urls = self._urls(), self._websocket_urls()
         self._seen = nats.cluster
 
     def _set_options(self, settings: Settings) -> None:
@@ -193,6 +194,7 @@ class Leaves:
         self._engine.resume(conn)
 
     def closed(self, conn: int) -> None:
+        self._arrivals.pop(conn, None)
         self._greetings.closed(conn)
         self._expiries.gone(conn)
         self._nats.admission.gone(conn)
@@ -218,15 +220,28 @@ class Leaves:
 
     # --- greeting ---------------------------------------------------------------------------------------------------
 
+    def arrived(self, fd: int, remote: str) -> None:
+        """A leaf node by websocket: what is in its frames. Takes the descriptor."""
+        try:
+            conn = self._engine.adopt(fd, protocol_number("nats-leaf"))
+        except EngineError as error:
+            log.warning("%s: a leaf node cannot be kept: %s", remote, error)
+            os.close(fd)
+            return
+        self._arrivals[conn] = remote
+
     def _opened(self, conn: int) -> None:
         self._made += 1
-        remote = self._engine.remote(conn)
+        arrival = self._arrivals.pop(conn, "")
+        remote = arrival or self._engine.remote(conn)
         client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), remote)
-        client.is_leaf = True
+        client.is_leaf, client.is_websocket = True, arrival != ""
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
         settings = self._settings
-        leaf.compression = Compression(mode_of(settings, PREFIX), thresholds_of(settings, PREFIX))
+        # A nats-server has S2 around a websocket's frames, not in them. By itself that may be compressed.
+        mode = mode_of(settings, PREFIX) if arrival == "" else NOT_SUPPORTED
+        leaf.compression = Compression(mode, thresholds_of(settings, PREFIX))
         if is_negotiated(leaf.compression.wanted):
             # Nothing is said of our own accord as long as it is open how; INFO may come before CONNECT.
             self._engine.call(conn, "negotiates", 1)
@@ -239,7 +254,12 @@ class Leaves:
         strangers = [other for other in self._leaves.values() if not other.is_joined and not other.is_ended]
         if len(strangers) > MOST_STRANGERS:
             self._end(strangers[0], "maximum connections exceeded")
-        self._greetings.opened(conn)
+        if arrival == "":
+            self._greetings.opened(conn)
+            return
+        # Who it is encrypted to is the listener for websockets.
+        self._engine.reply(conn, self._info_line(conn, tls_required=False))
+        self._greeted(conn)
 
     def _greeted(self, conn: int) -> None:
         self._leaves[conn].auth_by_ns = time.monotonic_ns() + self._settings["leaf-auth-timeout"]
@@ -248,6 +268,11 @@ class Leaves:
     def _urls(self) -> list[str]:
         return list(dict.fromkeys([*self.own_urls, *self._nats.cluster.get("leaf_urls", ())]))
 
+    def _websocket_urls(self) -> list[str]:
+        """Once there was somebody else."""
+        nats = self._nats
+        return [*nats.own_websocket_urls(), *nats.cluster.get("ws_urls", ())] if nats.cluster.get("met") else []
+
     def _info(self, leaf: Leaf) -> dict[str, Any]:
         """In the order in which nats-server has it; what is not so is left out."""
         terms, identity = self._greetings.terms, self._nats.identity
@@ -255,6 +280,7 @@ class Leaves:
             "tls_required": terms is not None and terms.required, "tls_verify": terms is not None and terms.verify,
             "max_payload": self._settings["max-payload"], "ip": next(iter(self.own_urls), ""),
             "client_id": leaf.client.client_id, "cluster": self._cluster_name,
+            "ws_connect_urls": self._websocket_urls(),
         }  # fmt: skip
         return {
             "server_id": self._server_id, "server_name": identity.server_name, "version": NATS_SERVER_VERSION,
@@ -396,7 +422,7 @@ class Leaves:
     def _look_around(self) -> None:
         """Where else leaf nodes can go."""
         self._seen = self._nats.cluster
-        if (urls := self._urls()) != self._told_urls:
+        if (urls := (self._urls(), self._websocket_urls())) != self._told_urls:
             self._told_urls = urls
             self._tell_urls()
 

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
+    from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.websocket import Websockets
@@ -143,6 +144,7 @@ class Nats(Guarding):
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self.leaves: NatsLeaf | None = None  # likewise
+        self.leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
@@ -402,10 +404,7 @@ class Nats(Guarding):
         client = self._clients.get(conn)
         if client is None:
             return None
-        kind = "websocket" if client.is_websocket else "nats"
-        row: dict[str, Any] = {"type": kind, "ip": client.host, "port": client.port}
-        row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
-        row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
+        row = client.row() | tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
         auth = self.logins.shown(client)
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
 
@@ -448,7 +447,7 @@ class Nats(Guarding):
         if self._websockets is None:
             from mq_shards.acceptor.protocols.nats.websocket import Websockets
 
-            self._websockets = Websockets(self._engine, self._settings, self._upgraded)
+            self._websockets = Websockets(self._engine, self._settings, self._upgraded, self.leaf_door)
 
     def command(self, conn: int, command: bytes) -> None:
         if not command:
@@ -547,9 +546,10 @@ class Nats(Guarding):
 
     def _upgraded(self, conn: int, found: Upgraded) -> None:
         """It is a websocket now."""
-        if found.cookies:
-            self._clients[conn].options = {**self._clients[conn].options, "cookies": found.cookies}
-        if not self._is_too_many(conn):
+        self._clients[conn].upgraded(found.cookies)
+        if found.is_leaf and self._websockets is not None:
+            self._websockets.bring(conn, self._clients.pop(conn).remote)
+        elif not self._is_too_many(conn):
             self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
             self._greeted(conn)
 

@@ -7,6 +7,7 @@ What is rare about them is in leaves.py and hubs.py, which the acceptor that has
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
@@ -15,8 +16,11 @@ from mq_shards.acceptor.protocol import Protocol, Settings
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.hubs import Hubs
+    from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.leaves import Leaves
     from mq_shards.acceptor.protocols.nats.nats import Nats
+    from mq_shards.acceptor.upgrade import Upgrades
+    from mq_shards.ringbuf.handover import Handover
 
     Half: TypeAlias = Leaves | Hubs
 
@@ -31,6 +35,7 @@ class NatsLeaf(Protocol):
     example = "nc -w 1 {host} {port}"
     meshed = True
     single = True
+    comes_by_others = True
     usual = False
 
     @classmethod
@@ -49,12 +54,43 @@ class NatsLeaf(Protocol):
     _hubs: Hubs | None = None
     _nats: Nats | None = None
     _is_serving = False
+    _to_first: Handover | None = None
+    _from_others: tuple[Handover, ...] = ()
 
     def meet(self, others: Mapping[str, Protocol]) -> None:
         from mq_shards.acceptor.protocols.nats.nats import Nats
 
         found = others.get("nats")
         self._nats = found if isinstance(found, Nats) else None
+        if self._nats is not None:
+            self._nats.leaf_door = self.door
+
+    def hand_over_by(self, handover: Handover) -> None:
+        if self._broker.acceptor != THE_FIRST:
+            self._to_first = handover
+            return
+        assert self._broker.watched is not None
+        self._from_others = (*self._from_others, handover)
+        self._broker.watched.watch(handover.fileno(), partial(self._take, handover))
+
+    def _take(self, handover: Handover) -> None:
+        if (found := handover.take()) is None:
+            return
+        sock, _, remote = found
+        if self._leaves is None:
+            sock.close()
+        else:
+            self._leaves.arrived(sock.detach(), remote.decode())
+
+    def door(self, upgrades: Upgrades) -> LeafDoor | None:
+        """By which leaf nodes come here that are websockets; None where there are to be none."""
+        if self._leaves is None and self._to_first is None:
+            return None
+        from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
+
+        assert self._broker.watched is not None
+        here = self._leaves.arrived if self._leaves is not None else None
+        return LeafDoor(self._engine, self._broker.watched, upgrades, here, self._to_first)
 
     def listening(self, host: str, port: int) -> None:
         if self._leaves is not None:
@@ -110,6 +146,9 @@ class NatsLeaf(Protocol):
     def close(self) -> None:
         if self._hubs is not None:
             self._hubs.close()
+        for handover in (*self._from_others, self._to_first):
+            if handover is not None:
+                handover.close()
 
     # --- what is known of them --------------------------------------------------------------------------------------
 

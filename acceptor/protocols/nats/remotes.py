@@ -13,8 +13,8 @@ import base64
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import SECOND
@@ -57,13 +57,24 @@ class HubUrl(RouteUrl):
 
 
 def hub_url(text: str) -> HubUrl | None:
-    """nats-leaf://[USER[:PASSWORD]@]HOST[:PORT]; None when it is none.
+    """nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws:// or wss://, with a path perhaps; None when it is none.
 
     >>> hub_url("nats-leaf://u:p@hub")
-    HubUrl(host='hub', port=7422, user='u', password='p')
+    HubUrl(host='hub', port=7422, user='u', password='p', path='')
     """
-    scheme, url = server_url(text, DEFAULT_PORT)
-    return HubUrl(*url) if url is not None and scheme and scheme not in WEBSOCKETS else None
+    scheme, url = server_url(text, DEFAULT_PORT, WEBSOCKETS)
+    return HubUrl(*url) if url is not None and scheme else None
+
+
+def by_websocket(text: str) -> bool:
+    return text.partition(":")[0].lower() in WEBSOCKETS
+
+
+class HubWebsocket(NamedTuple):
+    """How a hub is reached by one."""
+
+    compresses: bool = False
+    masks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +103,7 @@ class Remote:
     dial_ns: int = SECOND
     compression: str = AUTO  # route_compression.py
     thresholds_ns: tuple[int, ...] = THRESHOLDS_NS
+    websocket: HubWebsocket | None = None
     tls: tuple[tuple[str, Any], ...] | None = None  # options without a prefix; None: only if the hub wants it
 
     def encryption(self) -> HubTls:
@@ -164,28 +176,41 @@ class Servers:
 def read(settings: Mapping[str, Any], content: Mapping[str, Any]) -> list[Remote]:
     """`content`: of the block leafnodes of a configuration file."""
     account = settings["leaf-remote-account"] or GLOBAL_ACCOUNT
-    own = (hub_url(text) for text in settings["leaf-remotes"])
     dial_ns = settings["leaf-dial-timeout"]
     how: dict[str, Any] = {"dial_ns": dial_ns}
     if settings["leaf-remotes"]:
         how |= {"compression": mode_of(settings, "leaf-"), "thresholds_ns": thresholds_of(settings, "leaf-")}
-    found = [Remote((url,), account, settings["leaf-remote-credentials"], **how) for url in own if url is not None]
+    found = []
+    for text in settings["leaf-remotes"]:
+        if (url := hub_url(text)) is not None:
+            found.append(Remote((url,), account, settings["leaf-remote-credentials"], **how, **_websocket({}, [text])))
     found += [_of_row(row, dial_ns) for row in content.get("remotes", ())]
     return list(dict.fromkeys(found))[:MOST]
+
+
+def _websocket(row: Mapping[str, Any], urls: Sequence[str]) -> dict[str, Any]:
+    """Of URLs that are all of one kind."""
+    if not by_websocket(urls[0]):
+        return {}
+    asked = HubWebsocket(bool(row.get("ws_compression")), not row.get("ws_no_masking"))
+    # Encrypted without a word of how.
+    is_encrypted = "tls" not in row and any(text.lower().startswith("wss:") for text in urls)
+    return {"websocket": asked, **({"tls": ()} if is_encrypted else {})}
 
 
 def _of_row(row: Mapping[str, Any], dial_ns: int) -> Remote:
     """As conf_remotes.py writes it."""
     tls = row.get("tls")
     urls = (hub_url(text) for text in row["urls"])
-    return Remote(
+    found = Remote(
         tuple(url for url in urls if url is not None), row.get("account") or GLOBAL_ACCOUNT,
         row.get("credentials", ""), row.get("nkey", ""), tuple(row.get("deny_imports", ())),
         tuple(row.get("deny_exports", ())), bool(row.get("no_randomize")), bool(row.get("ignore_discovered_servers")),
         row.get("first_info_ns") or FIRST_INFO_NS, row.get("dial_ns") or dial_ns,
         row.get("compression", AUTO), tuple(row.get("thresholds_ns", THRESHOLDS_NS)),
-        None if tls is None else tuple(sorted((name, _frozen(value)) for name, value in tls.items())),
+        tls=None if tls is None else tuple(sorted((name, _frozen(value)) for name, value in tls.items())),
     )  # fmt: skip
+    return replace(found, **_websocket(row, row["urls"]))
 
 
 def _frozen(value: object) -> object:

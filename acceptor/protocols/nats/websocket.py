@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mq_shards.acceptor.engine import FOREVER, Engine
-from mq_shards.acceptor.filters.websocket import CompressedWebsocket
+from mq_shards.acceptor.filters.websocket import PythonWebsocket
 from mq_shards.acceptor.protocols.nats.greeting import HANDSHAKE_BYTE
 from mq_shards.acceptor.protocols.nats.websocket_options import PREFIX, tls_settings
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import (
@@ -33,6 +33,7 @@ from mq_shards.csrc._core import lib
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
 
 FRAME_BYTES: Final = 30 << 10  # bounds.h
@@ -41,13 +42,13 @@ FRAME_BYTES: Final = 30 << 10  # bounds.h
 class Handshake:
     """A filter on top of what there is: takes a request; what comes behind it goes through what has come of that."""
 
-    def __init__(self, asked: Callable[[bytes | None], CompressedWebsocket | bool | None]) -> None:
+    def __init__(self, asked: Callable[[bytes | None], PythonWebsocket | bool | None]) -> None:
         """`asked`: the head of a request has come, or (None) more than may be one; what becomes of frames, False if
         there are none yet."""
         self._asked = asked
         self._head = b""
         self._done = False
-        self.websocket: CompressedWebsocket | None = None
+        self.websocket: PythonWebsocket | None = None
 
     @property
     def ended(self) -> bool:
@@ -68,7 +69,7 @@ class Handshake:
             self._head = rest
             found = self._asked(head if end else None)
             self._done = found is not False
-            self.websocket = found if isinstance(found, CompressedWebsocket) else None
+            self.websocket = found if isinstance(found, PythonWebsocket) else None
         return b""
 
     @property
@@ -109,12 +110,15 @@ class Websockets:
         engine: Engine,
         settings: Mapping[str, Any],
         upgraded: Callable[[int, Upgraded], None],
+        leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`upgraded`: what is said from then on is in frames, and the codec has its input when that returns."""
+        """`upgraded`: what is said from then on is in frames, and the codec has its input when that returns.
+        `leaf_door`: by which leaf nodes come; None where there are to be none."""
         self.upgrades: Final = MayEncrypt(self._decided, engine, self._shaken, self._refused, now_ns)
         self._engine = engine
-        self._upgraded = upgraded
+        self._upgraded, self._leaf_door = upgraded, leaf_door
+        self._door: LeafDoor | None = None
         self._now_ns = now_ns
         self._handshakes: dict[int, Handshake] = {}
         self._waiting: dict[int, int] = {}  # until when, for a request
@@ -132,6 +136,7 @@ class Websockets:
             self.tls = nats_tls.terms(tls_settings(settings), PREFIX)
         self._terms = Terms(
             encrypted=False,  # until it is known of one
+            takes_leaves=False,  # likewise
             same_origin=settings["websocket-same-origin"],
             allowed_origins=tuple(settings["websocket-allowed-origins"]),
             compression=settings["websocket-compression"],
@@ -169,6 +174,8 @@ class Websockets:
     def closed(self, conn: int) -> None:
         self._handshakes.pop(conn, None)
         self._waiting.pop(conn, None)
+        if self._door is not None:
+            self._door.closed(conn)
         self.upgrades.closed(conn)
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -213,11 +220,11 @@ class Websockets:
         tls = self.encryption(conn)
         self._engine.send(conn, data if tls is None else tls.encode(data))
 
-    def _asked(self, conn: int, head: bytes | None) -> CompressedWebsocket | bool | None:
+    def _asked(self, conn: int, head: bytes | None) -> PythonWebsocket | bool | None:
         try:
             if head is None:
                 raise too_large()
-            found = upgrade(head, replace(self._terms, encrypted=self.encryption(conn) is not None))
+            found = upgrade(head, self._terms_of(conn))
             if self._handshakes[conn].has_more:
                 # A client waits for the answer; what comes before it may be somebody else's words.
                 raise UpgradeError("client sent data before handshake is complete", b"", ends=True)
@@ -229,15 +236,38 @@ class Websockets:
             return None if error.ends else False
         return self._begin(conn, found)
 
-    def _begin(self, conn: int, found: Upgraded) -> CompressedWebsocket | None:
+    def _terms_of(self, conn: int) -> Terms:
+        is_encrypted = self.encryption(conn) is not None
+        return replace(self._terms, encrypted=is_encrypted, takes_leaves=self._door_for_leaves() is not None)
+
+    def _door_for_leaves(self) -> LeafDoor | None:
+        """It may not be there yet when this is made."""
+        if self._door is None:
+            self._door = self._leaf_door(self.upgrades)
+        return self._door
+
+    def bring(self, conn: int, remote: str) -> None:
+        """To where leaf nodes are: it is no client."""
+        assert self._door is not None
+        self._engine.call(conn, "of-server")
+        self._door.bring(conn, remote)
+
+    def _begin(self, conn: int, found: Upgraded) -> PythonWebsocket | None:
         del self._waiting[conn]
         self._say(conn, found.answer)
+        if found.is_leaf:
+            # What is in its frames is for another protocol, and perhaps another acceptor.
+            self._upgraded(conn, found)
+            return PythonWebsocket(
+                lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=FRAME_BYTES,
+                compresses=found.compressed,
+            )  # fmt: skip
         frame_bytes = BROWSER_FRAME_BYTES if found.browser else FRAME_BYTES
         flags = lib.WEBSOCKET_UNMASKED if found.unmasked else 0
         websocket = None
         if found.compressed:
             most = 1 << 20 if found.whole_compressed else frame_bytes
-            websocket = CompressedWebsocket(
+            websocket = PythonWebsocket(
                 lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most
             )
             flags |= lib.WEBSOCKET_BY_FILTER | lib.WEBSOCKET_BY_PYTHON

@@ -35,6 +35,7 @@ class Terms:
     """What is wanted of those who ask."""
 
     encrypted: bool = False
+    takes_leaves: bool = False
     same_origin: bool = False
     allowed_origins: Sequence[str] = ()
     compression: bool = False
@@ -50,6 +51,7 @@ class Upgraded:
     unmasked: bool
     browser: bool
     whole_compressed: bool  # a compressed message is to be in one frame
+    is_leaf: bool = False  # it is a leaf node's
     cookies: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -151,7 +153,7 @@ def upgrade(head: bytes, terms: Terms) -> Upgraded:
     if why := _origin_refusal(request, terms):
         raise _refused(request, HTTPStatus.FORBIDDEN, f"origin not allowed: {why}")
     granted = _granted(request, terms, key)
-    if request.path.endswith(LEAF_NODE):
+    if granted.is_leaf and not terms.takes_leaves:
         raise UpgradeError("not configured to accept leaf node connections", granted.answer, ends=True)
     return granted
 
@@ -187,6 +189,7 @@ def _granted(request: Request, terms: Terms, key: str) -> Upgraded:
         unmasked=unmasked,
         browser=browser,
         whole_compressed=browser and "Version/" in agent and "Safari/" in agent,
+        is_leaf=request.path.endswith(LEAF_NODE),
         cookies=_cookies(request),
     )
 

@@ -18,8 +18,9 @@ SYSTEM_ACCOUNT: Final = "$SYS"
 STANDARD: Final = "STANDARD"
 WEBSOCKET: Final = "WEBSOCKET"
 LEAF_NODE: Final = "LEAFNODE"
+LEAF_NODE_WEBSOCKET: Final = "LEAFNODE_WS"
 # Ways to connect that a user may be limited to; those of them that are not served are never met.
-CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, LEAF_NODE, "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
+CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, LEAF_NODE, LEAF_NODE_WEBSOCKET, "MQTT", "MQTT_WS", "IN_PROCESS")
 
 
 @dataclass(frozen=True, slots=True)
