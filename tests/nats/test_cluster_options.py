@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, route_url
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
@@ -30,6 +31,11 @@ cluster {
 }
 """
 LOGIN = {**CONNECT, "user": "route", "pass": "secret"}
+
+
+def test_a_route_may_have_any_scheme_and_a_path_but_needs_a_host() -> None:
+    assert route_url("foo://u:p@host/x/y") == RouteUrl("host", 6222, "u", "p")
+    assert [route_url(text) for text in ("nats-route://:6222", "host:6222", "host", "//host:6222")] == [None] * 4
 
 
 @pytest.fixture(params=mixtures((NEW_REAL,), (OURS,)), scope="module")

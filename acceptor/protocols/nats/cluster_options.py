@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import (
@@ -27,7 +27,6 @@ from mq_shards.acceptor.protocols.nats import (
 )
 
 DEFAULT_PORT: Final = 6222
-SCHEMES: Final = ("nats-route", "nats", "tls")
 
 
 class RouteUrl(NamedTuple):
@@ -48,14 +47,14 @@ class RouteUrl(NamedTuple):
 
 
 def route_url(text: str) -> RouteUrl | None:
-    """nats-route://[USER:PASSWORD@]HOST[:PORT]; None when it is none."""
+    """nats-route://[USER:PASSWORD@]HOST[:PORT], with any other scheme as well; None when it is none. What else it has
+    means nothing, as with nats-server."""
     scheme, url = server_url(text, DEFAULT_PORT)
-    return url if scheme in SCHEMES else None
+    return url._replace(path="") if url is not None and scheme else None
 
 
-def server_url(text: str, default_port: int, with_path: Sequence[str] = ()) -> tuple[str, RouteUrl | None]:
-    """SCHEME://[USER:PASSWORD@]HOST[:PORT]: its scheme, and the rest; None when there is none. `with_path`: the schemes
-    behind which a path may follow."""
+def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
+    """SCHEME://[USER:PASSWORD@]HOST[:PORT][/PATH]: its scheme, and the rest; None when there is none."""
     from urllib.parse import unquote, urlsplit
 
     try:
@@ -64,9 +63,9 @@ def server_url(text: str, default_port: int, with_path: Sequence[str] = ()) -> t
     except ValueError:
         return "", None
     host = parts.hostname or ""
-    path = parts.path if parts.path != "/" else ""
-    if not is_host(host) or not port or (path and parts.scheme not in with_path):
+    if not is_host(host) or not port:
         return parts.scheme, None
+    path = parts.path.rstrip("/")
     return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""), path)
 
 

@@ -62,7 +62,7 @@ def hub_url(text: str) -> HubUrl | None:
     >>> hub_url("nats-leaf://u:p@hub")
     HubUrl(host='hub', port=7422, user='u', password='p', path='')
     """
-    scheme, url = server_url(text, DEFAULT_PORT, WEBSOCKETS)
+    scheme, url = server_url(text, DEFAULT_PORT)
     return HubUrl(*url) if url is not None and scheme else None
 
 

@@ -29,7 +29,7 @@ class Asked:
         key = base64.b64encode(os.urandom(16))
         self._accept = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
         lines = [
-            f"GET {path.rstrip('/')}{LEAF_NODE} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
+            f"GET {path}{LEAF_NODE} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
             f"Sec-WebSocket-Key: {key.decode()}", "Sec-WebSocket-Version: 13",
             *([f"Sec-WebSocket-Extensions: {'; '.join((COMPRESSION, *CONTEXTS))}"] if compresses else []),
             *([] if masks else ["Nats-No-Masking: true"]),
