@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import brokers, compare, load
+from perf import brokers, compare, load, memory_in_use
 from perf.brokers import DISK, MEMORY, Beanstalkd, Broker
 from perf.figures import RATIO, Better, Figure, Figures, Name, Report, ratio, table
 
@@ -271,3 +271,22 @@ def test_a_report_is_read_as_it_was_written_and_shown_against_its_targets(tmp_pa
     assert Report.read(tmp_path / "report.json") == written
     (line,) = [line for line in table(written.figures).splitlines() if "rate" in line]
     assert "700" in line and "x 7" in line and "MISSED" in line
+
+
+def test_memory_is_in_use_until_it_is_free() -> None:
+    with memory_in_use.MemoryInUse(seconds=1 / 512) as memory:
+        assert memory.held_bytes == 3 << 20
+        memory.free()
+        assert memory.held_bytes == 0
+        memory.hold()
+        assert memory.held_bytes == 3 << 20
+    assert memory.held_bytes == 0
+
+
+def test_memory_that_is_held_leaves_most_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_in_use, "available_bytes", lambda: 8 << 20)
+    with memory_in_use.MemoryInUse(seconds=2) as memory:
+        assert memory.held_bytes == 2 << 20
+    monkeypatch.setattr(memory_in_use, "available_bytes", lambda: 0)
+    with memory_in_use.MemoryInUse(seconds=2) as memory:
+        assert memory.held_bytes == 0
