@@ -10,11 +10,13 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from perf import load
@@ -114,10 +116,19 @@ def _queries(plan: Plan, http: str, what: str, messages: int, rounds: int) -> It
         ended = True
     finally:
         if not ended or what == "read-on":
-            os.killpg(process.pid, 9)
+            _kill(process.pid)
         status = process.wait(LIMIT_S)
     if status != 0 and what != "read-on":
         raise BrokerError(f"Spark ended with status {status}")
+
+
+def _kill(pid: int) -> None:
+    """With its JVM, which has a session of its own."""
+    begun = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    os.killpg(pid, signal.SIGKILL)
+    for child in begun:
+        with suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
