@@ -64,6 +64,11 @@ class Topic:
     read_back_bytes: int = 0
     reserves: int = 0  # of jobs, since then
     deletes: int = 0
+    reserved: int = 0  # of jobs, now
+    delayed: int = 0
+    buried: int = 0
+    releases: int = 0  # of jobs, since the worker began
+    timeouts: int = 0
 
     @property
     def paused(self) -> bool:
@@ -120,7 +125,8 @@ class _Sheet:
         topic = Topic(
             self._text(f.name_bytes), int(f.flags), int(f.depth), int(f.messages), int(f.message_bytes), int(f.jobs),
             read_back=int(f.read_back), read_back_bytes=int(f.read_back_bytes), reserves=int(f.reserves),
-            deletes=int(f.deletes),
+            deletes=int(f.deletes), reserved=int(f.reserved), delayed=int(f.delayed), buried=int(f.buried),
+            releases=int(f.releases), timeouts=int(f.timeouts),
         )  # fmt: skip
         for _ in range(channels):
             topic.channels.append(self._one_channel())

@@ -24,10 +24,15 @@ AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
 _TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
     (lambda t: t.messages - t.read_back, True, "topic_published", "Messages that were published to the topic."),
     (lambda t: t.message_bytes - t.read_back_bytes, True, "topic_published_bytes", "Bytes of those messages."),
-    (lambda t: t.depth, False, "topic_depth", "Messages that wait for a channel, or for the end of a pause."),
+    (lambda t: t.depth, False, "topic_depth", "Messages that wait for a channel, for the end of a pause, or are jobs."),
     (lambda t: t.jobs, False, "topic_jobs", "Jobs of the topic's tube, in all states."),
     (lambda t: t.reserves, True, "topic_jobs_reserved", "Jobs of the tube that clients have been given."),
     (lambda t: t.deletes, True, "topic_jobs_deleted", "Jobs of the tube that were deleted: they are done."),
+    (lambda t: t.releases, True, "topic_jobs_released", "Jobs of the tube that clients gave back."),
+    (lambda t: t.timeouts, True, "topic_jobs_timed_out", "Jobs of the tube whose time to run was over."),
+    (lambda t: t.reserved, False, "topic_jobs_in_flight", "Jobs of the tube that clients have now."),
+    (lambda t: t.delayed, False, "topic_jobs_delayed", "Jobs of the tube that are to be given out later."),
+    (lambda t: t.buried, False, "topic_jobs_buried", "Jobs of the tube that are buried."),
     (lambda t: t.paused, False, "topic_paused", "1: nothing of the topic is handed out."),
 )
 _CHANNEL: Final[tuple[tuple[Callable[[Channel], int], bool, str, str], ...]] = (

@@ -534,10 +534,12 @@ struct topic_figures {
     uint64_t depth; /* messages that wait for a channel, or for the end of a pause */
     uint64_t messages;
     uint64_t message_bytes;
-    uint64_t jobs;              /* in its job queue */
-    uint64_t read_back;         /* of `messages`, those recovered from the log when the worker began */
-    uint64_t read_back_bytes;   /* of `message_bytes`, the same */
-    uint64_t reserves, deletes; /* of its jobs, since the worker began */
+    uint64_t jobs;                      /* in its job queue */
+    uint64_t read_back;                 /* of `messages`, those recovered from the log when the worker began */
+    uint64_t read_back_bytes;           /* of `message_bytes`, the same */
+    uint64_t reserves, deletes;         /* of its jobs, since the worker began */
+    uint64_t reserved, delayed, buried; /* of `jobs` */
+    uint64_t releases, timeouts;        /* since the worker began */
 };
 
 struct channel_figures {
@@ -569,7 +571,7 @@ struct consumer_figures {
     uint32_t unused;
 };
 _Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
-_Static_assert(sizeof(struct topic_figures) == 80 && sizeof(struct channel_figures) == 88 &&
+_Static_assert(sizeof(struct topic_figures) == 120 && sizeof(struct channel_figures) == 88 &&
                    sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,
                "read by Python too");

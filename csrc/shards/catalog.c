@@ -95,6 +95,11 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         .read_back_bytes = t->read_back_bytes,
         .reserves = t->reserves,
         .deletes = t->deletes,
+        .reserved = t->reserved,
+        .delayed = t->delayed.count,
+        .buried = t->buried,
+        .releases = t->releases,
+        .timeouts = t->timeouts,
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);

@@ -426,7 +426,7 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     if (!seen && was_seen) {
         w->count->topics--;
         end_pause(w, topic);
-        t->total = t->reserves = t->deletes = t->pauses = 0;
+        t->total = t->reserves = t->deletes = t->releases = t->timeouts = t->pauses = 0;
     }
     if (!seen || t->asleep) shard_settle_topic(w, topic);
 }
@@ -473,6 +473,7 @@ static void time_to_run_over(struct worker *w, struct reservation *reservation) 
     }
     queue_take(w, job);
     reservation->timeouts++;
+    topic_at(&w->topics, j->topic)->timeouts++;
     w->count->timeouts++;
     queue_make_ready(w, job);
     queue_serve(w, j->topic);

@@ -44,8 +44,9 @@ struct topic {
     uint32_t open; /* how many acceptors' numbers are bound to it */
     uint32_t held; /* references by clients that use or watch it, parked requests, acceptors that list it */
     uint32_t using, watching, waiting;
-    uint32_t tombs; /* tombs with jobs of it (tomb.c) */
-    uint64_t urgent, reserved, buried, total, reserves, deletes, pauses;
+    uint32_t tombs;                            /* tombs with jobs of it (tomb.c) */
+    uint32_t urgent, reserved, buried, pauses; /* a worker has fewer jobs than 2^32 */
+    uint64_t total, reserves, deletes, releases, timeouts;
 
     uint64_t pause_ns;                 /* as last asked for; 0: not paused */
     uint64_t unpause_ns;               /* when the pause ends */

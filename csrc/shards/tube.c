@@ -157,6 +157,7 @@ enum outcome tube_release(struct worker *w, uint32_t client, const struct messag
         j->pri = m->pri;
         reservation_at(w, j->reservation)->delay_ns = m->delay_ns;
         reservation_at(w, j->reservation)->releases++;
+        topic_at(&w->topics, j->topic)->releases++;
         make(w, job, JOB_READY, m->delay_ns);
     } else if (status == STATUS_FAILED) {
         status = STATUS_NO_SPACE;

@@ -96,6 +96,7 @@ struct attach {
 struct topic_figures {
     uint32_t name_bytes, flags, channels, shard;
     uint64_t depth, messages, message_bytes, jobs, read_back, read_back_bytes, reserves, deletes;
+    uint64_t reserved, delayed, buried, releases, timeouts;
 };
 struct channel_figures {
     uint32_t name_bytes, flags, consumers, consumers_listed;

@@ -14,18 +14,22 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.beanstalk.wire import Wire as Jobs
+from tests.beanstalk.wire import unique_tube
 from tests.nsq import api
 from tests.nsq.wire import Wire, unique_topic
 from tests.pipeline.broker import Broker
-from tests.servers import children, comm_of, wait_until
+from tests.servers import children, comm_of, free_port, wait_until
 
+JOBS_PORT = free_port()
 MOST_TOPICS = 5
 OF_A_PROCESS = ("_cpu_seconds", "_busy_seconds", "_long_turns", "_waits", "log_records_written")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    one = Broker(tmp_path_factory.mktemp("metrics"), f"--set=http.metrics-topics={MOST_TOPICS}")
+    listen = f"--listen=beanstalk://127.0.0.1:{JOBS_PORT}"
+    one = Broker(tmp_path_factory.mktemp("metrics"), f"--set=http.metrics-topics={MOST_TOPICS}", listen)
     one.start()
     yield one
     one.stop()
@@ -194,6 +198,28 @@ def test_how_old_what_waits_is(broker: Broker) -> None:
     text = aged(broker, topic)
     assert figure(text, "channel_delivered_total", topic=topic, channel="c") == 40, "though who had them is gone"
     assert figure(text, "channel_oldest_seconds", topic=topic, channel="c") == 0
+
+
+def test_figures_of_a_tube_are_true(broker: Broker) -> None:
+    tube = unique_tube()
+    with Jobs(JOBS_PORT) as jobs:
+        jobs.use(tube)
+        jobs.watch_only(tube)
+        for delay in (0,) * 25 + (900,) * 15:
+            jobs.put(b"hello", pri=1, delay=delay)
+        held = [jobs.reserve()[0] for _ in range(10)]
+        for command in ("delete {}", "bury {} 1", "release {} 1 0", "release {} 1 900"):
+            jobs.ask(command.format(held.pop()))
+
+        def has(**wanted: int) -> bool:
+            text = scraped(broker, "topic_jobs", topic=tube)
+            return {name: figure(text, f"topic_{name}", topic=tube) for name in wanted} == wanted
+
+        then = {"jobs": 39, "jobs_delayed": 16, "jobs_buried": 1, "jobs_deleted_total": 1, "jobs_released_total": 2}
+        assert has(**then, jobs_in_flight=6, jobs_reserved_total=10, jobs_timed_out_total=0)
+        short = jobs.put(b"hello", pri=0, ttr=1)
+        assert jobs.reserve()[0] == short
+        wait_until(lambda: has(jobs_in_flight=6, jobs_timed_out_total=1), "its time is over")
 
 
 def test_loops_rings_and_waits_are_there(broker: Broker) -> None:
