@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.keys import murmur3
 
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
@@ -56,9 +57,11 @@ def test_as_many_come_as_there_are_permits(wire: Wire, topic: str) -> None:
     assert not wire.pending("message")
 
 
-def test_permits_of_a_shared_subscription_count_messages_of_batches(wire: Wire, topic: str) -> None:
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER])
+def test_permits_count_messages_of_batches(wire: Wire, topic: str, kind: int) -> None:
+    """Whom it is given to alone a real broker gives as many batches at first."""
     publish_batches(wire, topic, 5, 10)
-    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
     wire.flow(1)
     wire.message()  # 10 of 1: 9 less than none
     wire.flow(9)
@@ -242,6 +245,25 @@ def test_an_exclusive_place_is_given_away_only_if_its_connection_is_dead(server:
         assert second.expect("error").error == 5
 
 
+def test_of_a_topic_without_partitions_a_ring_of_hashes_says_who_is_active(wire: Wire, topic: str) -> None:
+    """A hundred points of each name, and the first at or behind the topic's."""
+    ring = {murmur3(f"{name}{point}"): name for name in ("x", "y", "z") for point in range(100)}
+    names = [f"{topic}-{n}" for n in range(12)]
+    for consumer, name in enumerate(names):
+        for who in ("x", "y", "z"):
+            number = 3 * consumer + "xyz".index(who)
+            wire.subscribe(name, kind=FAILOVER, consumer=number, consumer_name=who)
+            wire.flow(10, consumer=number)
+        publish(wire, name, 1, producer=consumer)
+    came = [wire.until(lambda frame: frame.name == "message").body.consumer_id for _ in names]
+    expected = []
+    for consumer, name in enumerate(names):
+        begin = murmur3(f"persistent://public/default/{name}")
+        first = min((point for point in ring if point >= begin), default=min(ring))
+        expected.append(3 * consumer + "xyz".index(ring[first]))
+    assert sorted(came) == expected
+
+
 def test_failover_consumers_are_told_who_is_active(wire: Wire, topic: str) -> None:
     name = f"persistent://public/default/{topic}-partition-1"
     wire.subscribe(name, kind=FAILOVER, consumer=1, consumer_name="a")
@@ -348,6 +370,18 @@ def test_the_last_message_id_is_that_of_the_end(wire: Wire, topic: str) -> None:
     last = wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
     assert (last.last_message_id.entryId, last.last_message_id.batch_index) == (2, 4)
     assert last.consumer_mark_delete_position.entryId == 0
+
+
+def test_what_was_acknowledged_comes_back_after_a_seek(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 5)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(5)
+    frames = wire.messages(5)
+    wire.ack(place(frames[-1]), cumulative=True)
+    wire.ask("seek", consumer_id=1, message_id=place(frames[1]))
+    wire.subscribe(topic)
+    wire.flow(5)
+    assert entries(wire.messages(4)) == [1, 2, 3, 4]
 
 
 def test_a_seek_closes_the_consumers_and_is_answered(wire: Wire, topic: str) -> None:

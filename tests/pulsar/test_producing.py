@@ -36,6 +36,16 @@ def test_receipts_come_in_the_order_of_each_producers_messages(wire: Wire, topic
     assert all(each == [(i, i) for i in range(100)] for each in heard.values())
 
 
+def test_a_receipt_has_no_partition_and_a_message_has_its_own(wire: Wire, topic: str) -> None:
+    for name, partition in ((topic, -1), (f"{topic}-partition-7", 7)):
+        wire.producer(name, producer=partition + 1)
+        wire.subscribe(name, consumer=partition + 1)
+        wire.flow(1, consumer=partition + 1)
+        wire.send(b"m", partition + 1)
+        assert not wire.expect("send_receipt").message_id.HasField("partition")
+        assert wire.message(partition + 1).body.message_id.partition == partition
+
+
 def test_more_than_may_be_under_way_wait_and_none_is_lost(wire: Wire, topic: str) -> None:
     wire.producer(topic)
     entry = entry_of(metadata(), b"m")

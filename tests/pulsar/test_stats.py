@@ -132,3 +132,12 @@ def test_deduplication_of_one_topic_is_shown(server: PulsarServer, topic: str) -
     assert stats_of(server, topic)["deduplicationStatus"] == "Disabled"
     assert request(server.http, "", "", "POST", f"{path}/deduplicationEnabled", True)["status"] == 204
     assert stats_of(server, topic)["deduplicationStatus"] == "Enabled"
+
+
+def test_a_readers_subscription_is_there_as_long_as_it_is(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port) as wire:
+        wire.connect().producer(topic)
+        wire.subscribe(topic, "reads", durable=False)
+        assert stats_of(server, topic)["subscriptions"]["reads"]["isDurable"] is False
+        wire.ask("close_consumer", consumer_id=1)
+        assert "reads" not in stats_of(server, topic)["subscriptions"]
