@@ -28,7 +28,7 @@ class Stock:
     """What is to be done, in this order."""
 
     remove: list[int] = field(default_factory=list)  # files without any content, or that were being removed
-    aside: list[int] = field(default_factory=list)  # files that are not this shard's segments, by the number in their names
+    aside: list[int] = field(default_factory=list)  # no segments of this shard, by the number in their names
     back: dict[int, int] = field(default_factory=dict)  # misnamed files, by the number they should have
     begin: list[int] = field(default_factory=list)  # missing segments, which empty ones replace
     segments: dict[int, int] = field(default_factory=dict)  # the segments of the log after all this
