@@ -124,7 +124,8 @@ def _bind_file(listen: Listen, access: Access, passed: Sequence[Inherited]) -> L
 
 def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> list[Listener]:
     try:
-        found = socket.getaddrinfo(listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        name = listen.host_name or None
+        found = socket.getaddrinfo(name, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise ListenError(f"cannot listen on {listen}: {reason}") from None

@@ -17,8 +17,9 @@ from tests.servers import SINGLE, free_port, running, wait_until
 
 # Each of these takes milliseconds and megabytes, and nothing that happens before a broker serves needs it.
 LATE = {
-    "aiohttp", "asyncio", "cramjam", "crc32c", "ctypes", "email", "fractions", "importlib.metadata", "multiprocessing",
-    "numpy", "OpenSSL", "pyarrow", "secrets", "shutil", "ssl", "subprocess", "tempfile", "tomllib",
+    "_hashlib", "aiohttp", "asyncio", "bz2", "cramjam", "crc32c", "ctypes", "email", "encodings.idna", "fractions",
+    "hashlib", "hmac", "importlib.metadata", "multiprocessing", "numpy", "OpenSSL", "pyarrow", "secrets", "shutil",
+    "ssl", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
 IDLE_KB = 36 << 10
 
@@ -26,7 +27,15 @@ IDLE_KB = 36 << 10
 def test_nothing_is_loaded_that_serving_does_not_need() -> None:
     code = (
         "import mq_shards.supervisor.command, mq_shards.supervisor.supervisor, mq_shards.acceptor.process, "
-        "mq_shards.shards.worker, mq_shards.gateway.standby, sys; print(*sys.modules)"
+        "mq_shards.shards.worker, mq_shards.gateway.standby, sys\n"
+        "from mq_shards.acceptor.protocols.nats.client import server_id_of\n"
+        "from mq_shards.supervisor import listeners\n"
+        "from mq_shards.supervisor.options.options import parse\n"
+        "options = parse(['--memory', '--listen', 'http://127.0.0.1:0'])\n"
+        "options.check_doors(options.listen)\n"
+        "listeners.listen_on(options.listen, 1)\n"
+        "server_id_of('0123456789abcdef')\n"
+        "print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not LATE & set(loaded)

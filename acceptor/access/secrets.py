@@ -6,8 +6,6 @@ known again for a while, by a keyed digest: clients that come back at once do no
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import queue
 import re
@@ -44,7 +42,9 @@ class Secrets:
     def compare(self, secret: str, said: str, done: Done) -> bool | None:
         """Whether what was said is that secret; None if `done` will say so, from settle()."""
         if not is_hashed(secret):
-            return hmac.compare_digest(secret.encode(errors="replace"), said.encode(errors="replace"))
+            from hmac import compare_digest  # OpenSSL comes with it, which most brokers do without
+
+            return compare_digest(secret.encode(errors="replace"), said.encode(errors="replace"))
         if self.is_known(secret, said):
             return True
         if not self._threads:
@@ -88,6 +88,8 @@ class Secrets:
 
     def _digest(self, secret: str, said: str) -> bytes:
         text = f"{secret}\0{said}".encode(errors="replace")
+        import hashlib
+
         return hashlib.blake2b(text, key=self._key, digest_size=32).digest()
 
     def _work(self) -> None:

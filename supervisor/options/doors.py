@@ -116,7 +116,7 @@ def is_local(one: Listen) -> bool:
     if one.path or one.inherited is not None:
         return True
     try:
-        found = socket.getaddrinfo(one.host, None, type=socket.SOCK_STREAM) if one.host else []
+        found = socket.getaddrinfo(one.host_name, None, type=socket.SOCK_STREAM) if one.host else []
     except (OSError, UnicodeError):
         return False  # it cannot be bound, and that is said then
     return bool(found) and all(ipaddress.ip_address(str(at[4][0]).partition("%")[0]).is_loopback for at in found)

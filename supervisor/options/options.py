@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -107,6 +108,11 @@ class Listen(NamedTuple):
             return f"systemd:{self.inherited}" if self.inherited else "systemd"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    @property
+    def host_name(self) -> str | bytes:
+        """For getaddrinfo, which loads what encodes a name if it is not given as bytes."""
+        return self.host.encode() if self.host.isascii() else self.host
 
     @property
     def by_gateway(self) -> bool:
@@ -532,6 +538,19 @@ def _listens(where: str, value: object) -> tuple[Listen, ...]:
     return listens
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """One is made for each option, to check it. argparse itself would load `shutil` to ask for the terminal's width."""
+
+    def __init__(self, prog: str) -> None:
+        columns = 0
+        with contextlib.suppress(ValueError):
+            columns = int(os.environ.get("COLUMNS", ""))
+        if columns <= 0:
+            with contextlib.suppress(OSError):
+                columns = os.get_terminal_size().columns
+        super().__init__(prog, width=(columns if columns > 0 else 80) - 2)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise OptionsError(f"{message} (mq-shards --help shows what there is)")
@@ -544,7 +563,7 @@ def _parser() -> argparse.ArgumentParser:
         description="A message broker for clients of beanstalkd, NSQ, NATS and Pulsar: acceptor processes own the\n"
         "connections, worker processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
         add_help=False,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,11 +78,13 @@ class Users:
 
     def identity(self, data: bytes) -> Identity:
         """Of NAME:PASSWORD. Raises CredentialsError."""
+        from hmac import compare_digest  # see access/secrets.py
+
         name, colon, password = data.decode(errors="replace").partition(":")
         known = self.hashes.get(name)
         # Whoever does not exist takes as long as who does.
         found = _apr1(password, _salt(known or _MAGIC + "none$"))
-        if not colon or known is None or not hmac.compare_digest(found, known):
+        if not colon or known is None or not compare_digest(found, known):
             raise CredentialsError("Unknown user or invalid password")
         return Identity(name)
 
@@ -187,20 +187,22 @@ def _salt(known: str) -> str:
 
 def _apr1(password: str, salt: str) -> str:
     """MD5-crypt with Apache's magic: https://httpd.apache.org/docs/2.4/misc/password_encryptions.html"""
+    from hashlib import md5
+
     secret, salted = password.encode(), salt.encode()
-    inner = hashlib.md5(secret + salted + secret).digest()
+    inner = md5(secret + salted + secret).digest()
     start = secret + _MAGIC.encode() + salted
     start += bytes(itertools.islice(itertools.cycle(inner), len(secret)))
     bits = len(secret)
     while bits:
         start += b"\0" if bits & 1 else secret[:1]
         bits >>= 1
-    digest = hashlib.md5(start).digest()
+    digest = md5(start).digest()
     for i in range(_ROUNDS):
         text = secret if i % 2 else digest
         text += salted if i % 3 else b""
         text += secret if i % 7 else b""
-        digest = hashlib.md5(text + (digest if i % 2 else secret)).digest()
+        digest = md5(text + (digest if i % 2 else secret)).digest()
     order = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
     numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in order] + [(digest[11], 2)]
     written = "".join(_DIGITS[number >> 6 * i & 63] for number, digits in numbers for i in range(digits))

@@ -4,7 +4,6 @@ rate that becomes another one begins anew."""
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +30,8 @@ class Rate:
         """As C has it."""
         if not self.of:
             return _RATE.pack(0, 0, 0, 0)
+        import hashlib  # most brokers have no rate
+
         text = repr((self.of, self.messages, self.body_bytes, self.period_s)).encode()
         key = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1
         return _RATE.pack(key, self.messages, self.body_bytes, self.period_s * SECOND_NS)
