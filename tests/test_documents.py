@@ -211,7 +211,7 @@ def test_modules_that_are_run_take_what_is_written(
         runpy.run_module(module, run_name="__main__")
 
 
-@pytest.mark.parametrize("document", ["operations.md", "nats.md"])
+@pytest.mark.parametrize("document", ["operations.md", "listening.md", "nats.md"])
 def test_files_of_options_are_taken(document: str, etc: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = toml_of(document)
     assert found
