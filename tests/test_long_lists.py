@@ -245,6 +245,29 @@ def test_by_key_who_takes_nothing_keeps_nothing_from_the_others(bench: Channels,
     assert sorted(a.id for a in came + rest) == ids
 
 
+def test_by_key_what_is_held_back_for_others_is_not_looked_through_for_each_message(bench: Channels) -> None:
+    """One takes a message at a time; in front of its own lie those of a consumer that takes none."""
+    count = 3000
+    assert join(bench, 1, lib.POLICY_KEY, ranges=[(0, 19)], credit=10 * count) == OK
+    ids = [[keyed(bench, key) for _ in range(count)] for key in (5, 15)]
+    given: list[int] = []
+    while len(given) < 2 * count:
+        given += [a.id for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+        bench.raw(lib.MSG_SENT, 1, id=1 << 20)
+    bench.raw(GONE, 1)
+    assert join(bench, 2, lib.POLICY_KEY, ranges=[(0, 9)], credit=0) == OK
+    assert join(bench, 3, lib.POLICY_KEY, ranges=[(10, 19)], credit=1) == OK
+    came: list[int] = []
+    for _ in range(130):
+        found = [a.id for a in bench.step() if a.kind == lib.MSG_DELIVER]
+        for id in found:
+            bench.raw(lib.MSG_FINISH, 3, id=id)
+        bench.raw(lib.MSG_SENT, 3, id=1 << 20)
+        came += found
+    assert came == ids[1][: len(came)]
+    assert len(came) > 100
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_by_key_none_overtakes_however_little_is_looked_at_in_a_turn(seed: int) -> None:
     chance = random.Random(seed)

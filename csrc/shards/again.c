@@ -64,6 +64,42 @@ static uint32_t place(const struct worker *w, const struct subscription *s, uint
     return look_up(w, s, seq);
 }
 
+/* --- what has been looked at (POLICY_KEY) --------------------------------------------------------------------------- */
+
+void again_look_anew(struct subscription *s) {
+    s->look.from = s->look.began = 0;
+    s->look.round++;
+}
+
+void again_look_from(struct subscription *s, uint64_t seq) {
+    if (seq < s->look.from) s->look.from = s->look.began = seq;
+}
+
+/* One has been added to the list. Behind all others it comes before nobody's first. */
+static void again_look_at(struct subscription *s, uint64_t seq, bool is_last) {
+    if (is_last)
+        again_look_from(s, seq);
+    else
+        again_look_anew(s);
+}
+
+void again_look_for(struct subscription *s, struct consumer_rank *rank) {
+    rank->own.is_there = false;
+    again_look_from(s, rank->own.round == s->look.round ? rank->own.from : 0);
+}
+
+void again_saw(const struct subscription *s, struct consumer_rank *rank, uint64_t seq, bool sent) {
+    struct again_own *own = &rank->own;
+    if (own->round != s->look.round) *own = (struct again_own){.round = s->look.round};
+    if (seq < own->from || (!own->is_there && own->from >= s->look.began)) own->from = seq;
+    own->is_there = !sent || (own->is_there && own->from != seq);
+}
+
+uint32_t again_to_look_at(const struct worker *w, const struct subscription *s) {
+    if (s->look.from == 0) return s->again_first;
+    return next_of(w, s, look_up(w, s, s->look.from - 1));
+}
+
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
 static void link_behind(struct worker *w, struct subscription *s, uint32_t delivery, uint32_t before) {
@@ -82,7 +118,7 @@ static void put_in_order(struct worker *w, struct subscription *s, uint32_t deli
     link_behind(w, s, delivery, before);
     d->sorted = true;
     s->again_near = delivery;
-    s->again_looked = 0;
+    again_look_at(s, d->seq, d->following == 0);
 }
 
 void again_put(struct worker *w, struct subscription *s, uint32_t delivery) {
@@ -102,7 +138,6 @@ void again_take(struct worker *w, struct subscription *s, uint32_t delivery) {
         d->sorted = false;
     }
     if (s->again_unsorted == delivery) s->again_unsorted = d->following;
-    if (s->again_looked == delivery) s->again_looked = d->following;
     *(d->previous ? &delivery_of(w, d->previous)->following : &s->again_first) = d->following;
     *(d->following ? &delivery_of(w, d->following)->previous : &s->again_last) = d->previous;
     s->again--;

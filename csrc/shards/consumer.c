@@ -56,7 +56,7 @@ void consumer_settle(struct worker *w, uint32_t consumer) {
         return;
     }
     rotation_join(w, consumer);
-    at(w, c->subscription)->again_looked = 0;
+    if (c->rank) again_look_for(at(w, c->subscription), c->rank);
     subscription_due(w, c->subscription);
 }
 

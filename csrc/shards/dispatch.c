@@ -459,18 +459,19 @@ enum { LOOKED_FOR_ONE = 8 };
 struct keyed {
     uint16_t slot;
     uint32_t consumer;
-    uint32_t looked; /* looks at messages, and for each at all consumers */
-    bool full;       /* some acceptor takes no more */
+    uint32_t looked;   /* looks at messages, and for each at all consumers */
+    uint64_t full_seq; /* the first message whose acceptor takes no more; UINT64_MAX: none */
 };
 
-static bool may_go(const struct worker *w, uint32_t subscription, const struct record *r, struct keyed *k) {
+static bool may_go(const struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r,
+                   struct keyed *k) {
     k->looked += at(w, subscription)->consumers;
     k->slot = policy_slot(r);
     k->consumer = policy_owner(w, at(w, subscription), k->slot);
     const struct consumer *c = consumer_at(&w->subscriptions, k->consumer);
     if (!k->consumer || !c->next_turn || !policy_slot_free(w, subscription, k->slot, k->consumer)) return false;
     bool full = w->peers[client_at(&w->clients, c->client)->acceptor].full;
-    k->full |= full;
+    if (full && seq < k->full_seq) k->full_seq = seq;
     return !full;
 }
 
@@ -491,58 +492,90 @@ static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint3
     return outcome;
 }
 
-/* Messages held back come first, then new ones, both in order, so that none overtakes another of its key. */
-static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
+/* Notes that the message at `seq` has been seen among the redeliveries, or has just been added to them. */
+static void saw(const struct worker *w, uint32_t subscription, uint64_t seq, const struct keyed *k, bool sent) {
+    struct consumer_rank *rank = k->consumer ? consumer_at(&w->subscriptions, k->consumer)->rank : NULL;
+    if (rank) again_saw(at(w, subscription), rank, seq, sent);
+}
+
+/* Sends what has been held back, from where it has not been looked at yet. False: no more in this turn, see *outcome. */
+static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct keyed *k, int *left,
+                               enum dispatched *outcome) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    struct keyed k = {0};
-    uint64_t seq;
-    int left = DISPATCH_MOST;
-    if (s->paused || !s->turn) return NOTHING;
-    uint32_t first = s->again_looked ? s->again_looked : s->again_first;
-    s->again_looked = 0;
-    for (uint32_t n = first, next; n && left && s->turn && !s->blocked; n = next) {
-        if (k.looked >= DISPATCH_LOOKED * w->piece) {
-            /* Messages skipped because an acceptor takes no more may go as soon as it does. */
-            s->again_looked = k.full ? 0 : n;
-            return k.full ? STUCK : ONE;
-        }
+    uint32_t n = again_to_look_at(w, s), next;
+    for (; n && *left && s->turn && !s->blocked; n = next) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const uint64_t seq = s->look.from = d->seq;
+        *outcome = ONE;
+        if (k->looked >= DISPATCH_LOOKED * w->piece) return false;
         next = d->following;
-        k.looked += LOOKED_FOR_ONE;
-        const struct record *r = message_of(w, t, d->seq);
-        if (!r) delivery_drop(w, n);
-        if (r && !message_readable(w, t, r)) {
-            if (leave_out(w, subscription, d->seq, n) != ONE) return STUCK;
-            left--;
-            continue;
+        k->looked += LOOKED_FOR_ONE;
+        *outcome = STUCK;
+        const struct record *r = message_of(w, t, seq);
+        if (!r) {
+            delivery_drop(w, n);
+        } else if (!message_readable(w, t, r)) {
+            if (leave_out(w, subscription, seq, n) != ONE) return false;
+            --*left;
+        } else {
+            bool goes = may_go(w, subscription, seq, r, k);
+            saw(w, subscription, seq, k, goes);
+            if (goes && send_keyed(w, subscription, n, k) != ONE) return false;
+            *left -= goes;
+            /* The rest of a batch may have gone with it. */
+            if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
         }
-        if (!r || !may_go(w, subscription, r, &k)) continue;
-        if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
-        left--;
-        /* With a batch, the ones behind it may have gone too. */
-        if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
+        /* A consumer may take messages now that this pass has skipped. */
+        if (s->look.from < seq) next = again_to_look_at(w, s);
     }
-    /* All held-back messages have been looked at. New ones are looked at however many those were, or every turn would
-     * end here. */
-    k.looked = 0;
-    while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
-        if (k.looked >= DISPATCH_LOOKED * w->piece) return ONE;
-        k.looked += LOOKED_FOR_ONE;
+    s->look.from = n ? delivery_at(&w->subscriptions, n)->seq : UINT64_MAX;
+    return true;
+}
+
+/* Sends new messages. */
+static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscription, struct keyed *k, int *left) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint64_t seq;
+    while (*left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
+        if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
+        k->looked += LOOKED_FOR_ONE;
         const struct record *r = message_of(w, t, seq);
         if (!message_readable(w, t, r)) {
             if (leave_out(w, subscription, seq, 0) != ONE) return STUCK;
-            left--;
+            --*left;
             continue;
         }
-        bool goes = may_go(w, subscription, r, &k);
+        bool goes = may_go(w, subscription, seq, r, k);
+        const uint64_t looked_from = s->look.from;
         uint32_t delivery = pass_keyed(w, subscription, seq);
         if (!delivery) return STUCK;
         delivery_again(w, delivery);
-        if (goes && send_keyed(w, subscription, delivery, &k) != ONE) return STUCK;
-        left -= goes;
+        saw(w, subscription, seq, k, goes);
+        if (goes && send_keyed(w, subscription, delivery, k) != ONE) return STUCK;
+        if (looked_from == UINT64_MAX && s->look.from == seq) s->look.from = looked_from; /* it has been looked at */
+        *left -= goes;
     }
-    return !left ? ONE : k.full ? STUCK : NOTHING;
+    return *left ? NOTHING : ONE;
+}
+
+/* First what has been held back, then new messages; both in order, so that no message overtakes one with its key. */
+static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct keyed k = {.full_seq = UINT64_MAX};
+    enum dispatched outcome;
+    int left = DISPATCH_MOST;
+    if (s->paused || !s->turn) return NOTHING;
+    if (dispatch_held_back(w, subscription, &k, &left, &outcome)) {
+        /* However much was held back, new messages are looked at too: otherwise each turn would end here. */
+        k.looked = 0;
+        outcome = dispatch_new_keyed(w, subscription, &k, &left);
+    }
+    if (k.full_seq == UINT64_MAX) return outcome;
+    /* What was skipped because an acceptor takes no more may go as soon as it does. */
+    again_look_from(s, k.full_seq);
+    return outcome == ONE && !left ? ONE : STUCK;
 }
 
 static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {

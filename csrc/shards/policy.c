@@ -188,7 +188,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
     for (uint32_t i = 0; i < wish->range_count; i++) c->rank->ranges[i] = range_of(wish, i);
     c->rank->seed = mixed((uint64_t)c->client << 32 | c->number);
     for (size_t i = 0; i < name_bytes; i++) c->rank->seed = mixed(c->rank->seed ^ (uint8_t)wish->name[i]);
-    s->again_looked = 0;
+    again_look_anew(s);
     if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
     subscription_due(w, c->subscription);
     return true;
@@ -197,7 +197,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     if (!subscription_is_ordered(s)) return;
-    s->again_looked = 0;
+    again_look_anew(s);
     s->rechoose = true;
     if (s->active == consumer) s->active = 0;
     subscription_due(w, subscription);
@@ -248,8 +248,12 @@ uint32_t policy_slot_user(const struct worker *w, uint32_t subscription, uint16_
 }
 
 bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer) {
-    uint32_t user = policy_slot_user(w, subscription, slot);
-    return !user || user == consumer;
+    const struct subscriptions *all = &w->subscriptions;
+    uint32_t number = map_find(&all->slot_uses, use_key(subscription, slot));
+    struct slot_use *use = number ? arena_at(&all->slots, number) : NULL;
+    if (!use || use->consumer == consumer) return true;
+    use->awaited = true;
+    return false;
 }
 
 bool policy_slot_take(struct worker *w, uint32_t delivery, uint16_t slot, uint32_t consumer) {
@@ -283,7 +287,7 @@ void policy_slot_release(struct worker *w, uint32_t delivery) {
     d->keyed = false;
     assert(number && use->count);
     if (--use->count) return;
-    at(w, d->subscription)->again_looked = 0;
+    if (use->awaited) again_look_anew(at(w, d->subscription));
     map_remove(&all->slot_uses, key);
     arena_give(&all->slots, number);
     subscription_due(w, d->subscription);

@@ -271,7 +271,7 @@ static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowes
 }
 
 /* How many deliveries may be looked at for each that a turn may release. */
-enum { LOOKED_IN_STEP = 64 };
+enum { LOOKED_IN_STEP = 16 };
 
 static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
     w->steps += ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;

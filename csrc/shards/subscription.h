@@ -44,6 +44,19 @@ enum { ACK_BATCH = 256 };
 
 enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255 };
 
+/* POLICY_KEY: how far the list of redeliveries has been searched. None before `from` can be delivered now; those from `began`
+ * to there have been looked at in order since any of them may last have become deliverable. */
+struct again_look {
+    uint64_t from, began; /* seqs */
+    uint64_t round;       /* counts the times at which every struct again_own became void */
+};
+
+/* Of a consumer: none of its redeliveries comes before `from`, if `round` is that of the subscription. */
+struct again_own {
+    uint64_t from, round;
+    bool is_there; /* the one at `from` has been seen, and the consumer could not take it */
+};
+
 struct subscription {
     uint32_t arena_link;
     uint32_t topic;
@@ -75,7 +88,7 @@ struct subscription {
     uint32_t again_near;                     /* the last one put in: the next is seldom far from it */
     uint32_t again_root;                     /* the treap over those in the order of seqs ... */
     uint32_t again_unsorted;                 /* ... which end here; 0: all are in order */
-    uint32_t again_looked;                   /* POLICY_KEY: none before it can be delivered now; 0: look at all */
+    struct again_look look;                  /* POLICY_KEY */
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
@@ -130,7 +143,8 @@ struct consumer {
 
 /* What a policy other than POLICY_TURNS needs to know of a consumer. */
 struct consumer_rank {
-    uint64_t seed; /* determines its share of the slots */
+    struct again_own own; /* POLICY_KEY */
+    uint64_t seed;        /* determines its share of the slots */
     uint32_t priority, order, pick;
     uint32_t range_count;
     struct key_range ranges[KEY_MAX_RANGES];
@@ -178,6 +192,7 @@ struct parts_left {
 struct slot_use {
     uint32_t arena_link;
     uint32_t consumer, count;
+    bool awaited; /* a message of another consumer was held back because of it */
 };
 
 struct subscriptions {
@@ -355,6 +370,16 @@ void policy_slot_release(struct worker *w, uint32_t delivery);
 
 void again_put(struct worker *w, struct subscription *s, uint32_t delivery);
 void again_take(struct worker *w, struct subscription *s, uint32_t delivery);
+/* POLICY_KEY: where to go on searching for one that can be delivered; 0: there is none. */
+uint32_t again_to_look_at(const struct worker *w, const struct subscription *s);
+/* One of this consumer's redeliveries was seen, at that seq. */
+void again_saw(const struct subscription *s, struct consumer_rank *rank, uint64_t seq, bool sent);
+/* The consumer may take messages from now on. */
+void again_look_for(struct subscription *s, struct consumer_rank *rank);
+/* Any redelivery may be another consumer's by now. */
+void again_look_anew(struct subscription *s);
+/* All redeliveries from this seq on are to be looked at. */
+void again_look_from(struct subscription *s, uint64_t seq);
 /* Brings `most` more redeliveries into the order of seqs. True: all are. */
 bool again_order(struct worker *w, struct subscription *s, uint32_t most);
 
