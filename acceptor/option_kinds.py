@@ -138,6 +138,7 @@ class Text(NamedTuple):
     form: str = "a text"
     check: Check = str.isprintable
     shown_default: str = ""
+    is_printable: bool = True
 
     def typed(self, text: str) -> object:
         return text
@@ -145,7 +146,7 @@ class Text(NamedTuple):
     def parse(self, where: str, value: object, warnings: list[str]) -> str:
         if value == self.default:
             return self.default
-        return _text(where, value, self.form, self.check)
+        return _text(where, value, self.form, self.check, is_printable=self.is_printable)
 
     def limits(self) -> str:
         return f"default {self.shown_default or self.default or 'none'}; {self.form}"
@@ -243,8 +244,9 @@ def path(where: str, value: object) -> Path:
     return Path(value)
 
 
-def _text(where: str, value: object, form: str, check: Check) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable() or not check(value):
+def _text(where: str, value: object, form: str, check: Check, *, is_printable: bool = True) -> str:
+    is_text = isinstance(value, str) and len(value) <= MAX_TEXT and (value.isprintable() or not is_printable)
+    if not isinstance(value, str) or not is_text or not check(value):
         raise OptionsError(f"{where}: {shown(value)} is not {form}")
     return value
 

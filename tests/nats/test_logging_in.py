@@ -53,6 +53,14 @@ def test_a_token(kind: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_user_and_password_may_have_letters_that_are_not_printed(kind: int) -> None:
+    words = ["--user", "u\n\bu", "--pass", "p\t\rp"] if kind == 0 else ["nats.user=u\n\bu", "nats.password=p\t\rp"]
+    with running(kind, words) as server:
+        assert heard(server.port, b'CONNECT {"user":"u\\n\\bu","pass":"p\\t\\rp"}\r\nPING\r\n')[0].endswith(b"PONG\r\n")
+        assert heard(server.port, b'CONNECT {"user":"uu","pass":"pp"}\r\n')[1]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.parametrize("said", [b"", b"CONN"], ids=["nothing", "the beginning of a word"])
 def test_who_says_nothing_is_told_so_in_time(kind: int, tmp_path: Path, said: bytes) -> None:
     with serving(kind, tmp_path, "authorization { user: a, password: b, timeout: 0.3 }") as server:

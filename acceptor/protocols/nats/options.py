@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from mq_shards.acceptor.option_kinds import (
@@ -36,13 +37,16 @@ from mq_shards.acceptor.protocols.nats import (
     websocket_options as nats_websocket_options,
 )
 
+# As with nats-server, whose words need not be printable.
+_Word: Final = partial(Text, check=lambda text: True, is_printable=False)
+
 OPTIONS: Final[Mapping[str, Kind]] = {
     "server-name": Text("", "what INFO calls server_name; empty: the server's ID"),
     "server-tags": TextList("of the server, that $SYS requests choose by", "a word", bool),
     "server-metadata": TextList("what is said of the server", "NAME: VALUE", lambda text: ": " in text),
-    "user": Text("", "every client must say this user and password"),
-    "password": Text("", "see user"),
-    "token": Text("", "every client must say this token"),
+    "user": _Word("", "every client must say this user and password"),
+    "password": _Word("", "see user"),
+    "token": _Word("", "every client must say this token"),
     "auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a CONNECT to come, where one must"),
     "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
     "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
