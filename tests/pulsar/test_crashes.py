@@ -195,6 +195,30 @@ def test_a_consumers_schema_is_not_that_of_a_topic_in_use_because_its_worker_die
         assert wire.ask("getSchema", "getSchemaResponse", topic="t").error_code == TOPIC_NOT_FOUND
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_seek_is_done_though_its_worker_dies(tmp_path: Path, durable: bool) -> None:
+    with running(data_dir=tmp_path) as server, Wire(server.port) as wire:
+        wire.connect().producer("t")
+        wire.subscribe("t", durable=durable)
+        wire.flow(10)
+        for sequence in range(4):
+            wire.send(b"m", sequence=sequence)
+        places = [frame.body.message_id for frame in wire.messages(4)]
+        wire.ack({"ledgerId": places[3].ledgerId, "entryId": places[3].entryId}, cumulative=True)
+        pid = server.pid_of("mq-worker-0")
+        os.kill(pid, signal.SIGSTOP)
+        second = {"ledgerId": places[1].ledgerId, "entryId": places[1].entryId}
+        wire.say("seek", request_id=50, consumer_id=1, message_id=second)
+        wire.say("ping")
+        wire.expect("pong")  # it is on its way
+        os.kill(pid, signal.SIGKILL)
+        answers(wire, "success", [50])
+        wire.expect("close_consumer")
+        wire.subscribe("t", durable=durable, consumer=2)
+        wire.flow(10, consumer=2)
+        assert [frame.body.message_id.entryId for frame in wire.messages(3, consumer=2)] == [1, 2, 3]
+
+
 def test_who_is_opened_when_the_worker_or_the_gateway_dies_hears_of_its_next_life() -> None:
     """Each holds the question when it is killed."""
     with running() as server, Wire(server.port) as wire:

@@ -372,16 +372,22 @@ class Consumers:
             request.client.sought[key] = start
 
         def sought(answer: Answer) -> None:
-            if answer.status == engine.OK:
+            died = answer.status == engine.FAILED
+            if answer.status == engine.OK or (died and not consumer.durable):
                 request.succeed()
+            elif died and request.may_try_again():
+                ask()
             else:
                 request.client.sought.pop(key, None)
                 request.fail(METADATA_ERROR, "The subscription could not be moved")
 
-        request.ask(
-            lib.MSG_SEEK, consumer.topic, sought, topic=self._desk.engine.bind(consumer.topic.core.encode()),
-            pri=start.start, ttr_ns=start.at, flags=lib.MSG_DISMISS, body=consumer.subscription.encode(),
-        )  # fmt: skip
+        def ask() -> None:
+            request.ask(
+                lib.MSG_SEEK, consumer.topic, sought, topic=self._desk.engine.bind(consumer.topic.core.encode()),
+                pri=start.start, ttr_ns=start.at, flags=lib.MSG_DISMISS, body=consumer.subscription.encode(),
+            )  # fmt: skip
+
+        ask()
 
     def last_message_id(self, request: Request) -> None:
         consumer = request.client.consumers.get(request.body.consumer_id)
