@@ -176,6 +176,19 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_cluster_options.py::test_only_what_is_imported_is_asked_for_and_only_what_is_exported_is_given",
     ),
     "S2": ("test_cluster_compression.py::test_servers_come_to_the_mode_that_both_can",),
+    # --- leaf nodes
+    "leaf nodes, and hubs": (
+        "test_leaf_wire.py::test_a_leaf_node_is_greeted_and_told_of_its_account",
+        "test_leaves.py::test_everybody_who_listens_has_all_once_and_in_order",
+    ),
+    "leaf nodes by websocket": (
+        "test_leaf_websockets.py::test_both_sides_hear_each_other",
+        "test_leaf_websockets.py::test_what_is_said_to_it_is_what_other_leaf_nodes_are_told",
+    ),
+    "a leaf node that takes nothing, or little": (
+        "test_leaf_logins.py::test_a_leaf_node_that_takes_nothing_is_cut_off_and_others_go_on",
+        "test_leaf_logins.py::test_a_leaf_node_that_takes_little_does_not_hold_publishers_for_ever",
+    ),
     "a route that takes nothing": (
         "test_cluster_failures.py::test_a_server_that_takes_nothing_is_cut_off_in_time_and_its_publishers_go_on",
     ),
