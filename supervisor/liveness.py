@@ -2,7 +2,7 @@
 
 Each process that serves is asked over its control socket and answers in its next turn. One that has not for HUNG_S is
 named; after the limit it is killed, and what follows is what follows any death. The supervisor may have been stopped
-itself, or the whole machine: then nobody is late, and all are asked anew.
+itself, or the whole machine: that time counts for nobody.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Liveness:
 
     def look(self, children: Iterable[Child], now: float) -> bool:
         """To be called when `due_at` has come. Whether what hangs() says may have changed."""
-        late = now - self.due_at > LATE_S
+        late_s = now - self.due_at
+        missed_s = late_s if late_s > LATE_S else 0.0
         self.due_at = now + ASK_S
         before = self.hanging()
         for child in children:
@@ -56,9 +57,8 @@ class Liveness:
             elif asked is None or asked.pid != child.pid or asked.answered:
                 self._asked[child] = _Asked(child.pid, now)
                 child.send({"do": "ping"})
-            elif late:
-                asked.at = now
             else:
+                asked.at += missed_s
                 self._judge(child, asked, now)
         return self.hanging() != before
 

@@ -89,6 +89,16 @@ def test_nobody_is_late_after_the_machine_has_slept() -> None:
     assert not child.killed
 
 
+def test_who_hangs_is_found_also_where_the_supervisor_is_late_each_time() -> None:
+    """On a machine that is very busy."""
+    clock = Clock(child := Silent())
+    for _ in range(round(LIMIT_S / ASK_S)):
+        clock.look(3 * ASK_S)
+    assert clock.liveness.hanging() and not child.killed
+    clock.look(3 * ASK_S)
+    assert child.killed
+
+
 def test_with_no_limit_it_is_said_and_left() -> None:
     clock = Clock(child := Silent(), 0)
     for _ in range(1000):
