@@ -330,6 +330,10 @@ class Engine:
         count = int(lib.acceptor_ask(self._acceptor, protocol, what.encode(), value, data, len(data), room, most))
         return bytes(ffi.buffer(room, _called(what, value, count)))
 
+    def refused(self, protocol: int) -> int:
+        """How often a codec itself has refused clients what they have no right to."""
+        return int(lib.acceptor_refused(self._acceptor, protocol))
+
     def tell_published(self, topic: bytes, body: bytes) -> None:
         """What was published elsewhere in the broker, to whoever listens here and now."""
         lib.acceptor_tell_published(self._acceptor, topic, len(topic), body, len(body))

@@ -58,7 +58,7 @@ class AcceptorProcess:
         for protocol in self._protocols.values():
             protocol.meet(by_name)
         self._calls.serve("published", self._published)
-        self._access.serve(self._calls)
+        self._access.serve(self._calls, self._refused_by_codecs)
         self._tls = settings["tls"]
         self._secure_contexts: SecureContexts | None = None  # when something listens for who is encrypted
         self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
@@ -200,6 +200,9 @@ class AcceptorProcess:
             log.exception("cannot pass %d bytes of connection %#x", len(upcall.line), upcall.conn)
             self._protocols[upcall.protocol].failed(upcall.conn)
         self._timed, self._touched = False, True
+
+    def _refused_by_codecs(self) -> dict[str, int]:
+        return {protocol.name: self._engine.refused(number) for number, protocol in self._protocols.items()}
 
     def _published(self, asked: Asked) -> None:
         """Through the gateway: a topic's name, and bodies, each behind its size."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
@@ -100,15 +100,22 @@ class Access:
         self._refused_logins[protocol] += 1
         self._remarks.of_client(address, f"{protocol}: a login was refused ({who[:SAID_BYTES]})")
 
+    def count_action(self, protocol: str) -> None:
+        """Something that was refused to who has no right to it."""
+        self._refused_actions[protocol] += 1
+
     def refused(self, protocol: str, user: User | None, right: str, topic: str) -> None:
         """Counted, and said to who wants to know."""
-        self._refused_actions[protocol] += 1
+        self.count_action(protocol)
         name = "nobody" if user is None else user.name
         log.debug("%s: %s may not %s %.*s", protocol, name, right, SAID_BYTES, topic)
 
-    def serve(self, calls: Calls) -> None:
+    def serve(self, calls: Calls, by_codecs: Callable[[], Mapping[str, int]]) -> None:
+        """`by_codecs`: actions that they have refused themselves, by protocol."""
+
         def answer(asked: Asked) -> None:
-            asked.answer(orjson.dumps({"logins": self._refused_logins, "actions": self._refused_actions}))
+            actions = self._refused_actions + Counter(by_codecs())
+            asked.answer(orjson.dumps({"logins": self._refused_logins, "actions": actions}))
 
         calls.serve(REFUSED, answer)
 

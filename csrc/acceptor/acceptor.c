@@ -512,6 +512,11 @@ int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, ui
                                                : CALL_REFUSED;
 }
 
+uint64_t acceptor_refused(const struct acceptor *a, uint32_t protocol) {
+    assert(protocol >= 1 && protocol <= BOARD_PROTOCOLS);
+    return a->refused[protocol - 1];
+}
+
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out) {
     if (topic == 0 || topic >= a->bindings.capacity) return 0;
     const struct binding *binding = binding_at(&a->bindings, topic);

@@ -140,6 +140,8 @@ int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint6
  * `out`, or -1 when the question is unknown. */
 int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                      size_t bytes_count, void *out, size_t out_limit);
+/* How often clients of a protocol asked for what they have no right to, as far as its codec decides that itself. */
+uint64_t acceptor_refused(const struct acceptor *a, uint32_t protocol);
 /* Tells live subscribers here of a message that was published to a topic elsewhere in the broker: see bridge.h. */
 void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
                              size_t body_bytes);

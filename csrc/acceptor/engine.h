@@ -99,6 +99,8 @@ struct acceptor {
     struct board *board;
     struct acceptor_board *count;
     void *codec_states[BOARD_PROTOCOLS]; /* indexed by protocol - 1 */
+    uint64_t
+        refused[BOARD_PROTOCOLS]; /* the same; what clients asked for without the right to it, see acceptor_refused */
 
     struct worker_link links[BOARD_MAX_WORKERS];
     struct channel *hearing; /* the channel whose message is being handled; NULL: none */

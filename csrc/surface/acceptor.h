@@ -80,6 +80,7 @@ int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint6
                       size_t bytes_count, uint32_t *out, size_t out_limit);
 int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                      size_t bytes_count, void *out, size_t out_limit);
+uint64_t acceptor_refused(const struct acceptor *a, uint32_t protocol);
 void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
                              size_t body_bytes);
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
+from mq_shards.gateway.access import HttpAccess
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
@@ -68,7 +69,12 @@ class PulsarHttp:
         if handler is None:
             return page(405, raw)
         await self._store.opened()
-        self._access.check(Asked(request.method, route, names, who))
+        try:
+            self._access.check(Asked(request.method, route, names, who))
+        except RefusedError as error:
+            if error.error == "AuthorizationError" and isinstance(request.access, HttpAccess):
+                request.access.refused(request)
+            raise
         return await handler(Call(request, self._bodies, names, fields))
 
 

@@ -156,7 +156,11 @@ def test_what_was_refused_is_counted_by_protocol(broker: Guarded) -> None:
         wire.identify()
         wire.ask(wire_auth("wrong"))
     assert not access.beanstalk_can(broker, CLERK, "manage", "other")
-    refused = (("logins", "nsq"), ("logins", "http"), ("actions", "beanstalk"))
+    assert not access.nats_can(broker, SHOP, "publish", "mail", token=SHOP.token)
+    assert not access.pulsar_can(broker, SHOP, "publish", "mail")
+    assert not access.pulsar_http_can(broker, SHOP, "manage", "mail")
+    actions = (("actions", protocol) for protocol in ("beanstalk", "nats", "pulsar", "pulsar-http"))
+    refused = (("logins", "nsq"), ("logins", "http"), *actions)
     # Acceptors tell of theirs now and then.
     wait_until(lambda: all(refusals(broker).get(one, 0) >= 1 for one in refused), "all are counted")
 

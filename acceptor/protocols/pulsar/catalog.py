@@ -41,8 +41,10 @@ class GatewayDownError(PulsarError):
 
 
 class Catalog:
-    def __init__(self, calls: Calls | None) -> None:
+    def __init__(self, calls: Calls | None, refused: Callable[[], None]) -> None:
+        """`refused` is called when the gateway says that a client has no right to what it asks for."""
         self._calls = calls
+        self._refused = refused
         self._policies: dict[str, Fields] = {}  # by namespace, of those that something was opened in
         self._own: dict[str, Fields] = {}  # by topic, of the few that have policies of their own
         self.on_policies: list[Callable[[str], None]] = []  # called with a namespace when its policies are others now
@@ -89,6 +91,8 @@ class Catalog:
                 return
             found: Fields = orjson.loads(reply.body)
             if "error" in found:
+                if found["error"] == "AuthorizationError":
+                    self._refused()
                 heard(PulsarError(ERRORS.get(found["error"], SERVICE_NOT_READY), found["reason"]))
             else:
                 heard(found)

@@ -109,7 +109,7 @@ class Pulsar(Protocol):
         self._number = protocol_number(self.name)
         self._desk = Desk(engine)
         self._liveness = Liveness(engine, broker.acceptor, broker.calls)
-        self._catalog = Catalog(broker.calls)
+        self._catalog = Catalog(broker.calls, self._count_refused)
         self._producers = Producers(self._desk, broker, self._liveness, self._terms)
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
@@ -322,6 +322,10 @@ class Pulsar(Protocol):
 
     def _shaken(self, conn: int) -> None:
         self._engine.resume(conn)
+
+    def _count_refused(self) -> None:
+        if self._broker.access is not None:
+            self._broker.access.count_action(self.name)
 
     def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
         log.debug("%s: %s", self._engine.remote(conn), why)

@@ -63,6 +63,7 @@ void nats_say_quoted(struct acceptor *a, struct connection *c, const char *befor
 /* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
                         struct text queue) {
+    a->refused[c->protocol - 1]++;
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
     nats_say_quoted(a, c, what, subject);
     if (queue.bytes > 0) nats_say_quoted(a, c, " using queue ", queue);
