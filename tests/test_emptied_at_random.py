@@ -1,4 +1,4 @@
-"""A channel is emptied while segments are emptied too, and the process is killed at any moment: nothing of it comes again."""
+"""A channel is emptied while segments are too, and the process is killed at any moment: nothing of it comes again."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def empty_segments(bench: Channels, chance: random.Random) -> None:
     """As retention does: some of the oldest segment moves, or all, and it goes."""
     roll(bench)
     for _ in range(chance.choice([1, 3, 100])):
-        if lib.worker_first_segment(bench.worker, 0) < lib.worker_active_segment(bench.worker, 0):
-            if lib.worker_compact(bench.worker, 0, chance.choice([300, 3000, 1 << 20])):
-                lib.worker_drop_first(bench.worker, 0)
-                bench.names.pop((0, bench.segments[0][0][0]), None)
-                bench.segments[0].pop(0)
+        there = lib.worker_first_segment(bench.worker, 0) < lib.worker_active_segment(bench.worker, 0)
+        moved = there and lib.worker_compact(bench.worker, 0, chance.choice([300, 3000, 1 << 20]))
+        if moved and lib.worker_drop_first(bench.worker, 0):
+            bench.drop(0, *bench.segments[0].pop(0))
         bench.supply()
         if not chance.randrange(3):
             bench.step()
