@@ -185,3 +185,14 @@ def hear_again(members: tuple[Member, Member]) -> bool:
     except (OSError, AssertionError):
         return False
     return True
+
+
+def test_monitoring_answers_while_leaf_nodes_go() -> None:
+    port = free_port()
+    with hub_of(OURS_3, port) as hub:
+        for number in range(15):
+            with Websocket(port, request(path="/leafnode")) as leaf:
+                leaf.say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nPING\r\n' % number)
+                leaf.until(b"PONG\r\n")
+            for _ in range(4):
+                assert len(monitored(hub, "/leafz")["leafs"]) <= number + 1

@@ -35,7 +35,7 @@ from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import Info
-from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, figures_of
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
@@ -206,7 +206,7 @@ class Hubs:
             if word == b"-ERR":
                 self._complained(hub, command.decode(errors="replace"))
             if word == b"PONG":
-                hub.compression.adapt(self._engine, conn, self._figures(hub)["rtt_ns"])
+                hub.compression.adapt(self._engine, conn, figures_of(self._engine, hub.conn)["rtt_ns"])
         except (DecodeError, HubError) as error:
             self._end(hub, str(error) if isinstance(error, HubError) else "")
             return
@@ -496,17 +496,12 @@ class Hubs:
     def accounts(self) -> list[str]:
         return [hub.remote.account for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
 
-    def _figures(self, hub: Hub) -> dict[str, int]:
-        parts = self._engine.call_for_list(hub.conn, "figures")
-        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
-        return dict(zip(FIGURES, numbers, strict=False))
-
     def _row(self, hub: Hub) -> dict[str, Any]:
         client = Client.of(hub.client_id, 0, self._engine.remote(hub.conn) or hub.servers.remote.urls[0].address)
         return {
             "id": hub.client_id, "rid": hub.conn, "name": hub.name, "is_spoke": True,
             "account": hub.remote.account, "ip": client.host, "port": client.port,
-            "compression": hub.compression.mode, **self._figures(hub),
+            "compression": hub.compression.mode, **figures_of(self._engine, hub.conn),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import Info
-from mq_shards.acceptor.protocols.nats.routing import FIGURES, HEADERS
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, figures_of
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 
@@ -183,7 +183,7 @@ class Leaves:
             if word == b"INFO" and leaf.compression.is_open and not leaf.said:
                 self._compress(leaf, command[len("INFO") :].strip(b" \t"))
             if word == b"PONG":
-                leaf.compression.adapt(self._engine, conn, self._figures(leaf)["rtt_ns"])
+                leaf.compression.adapt(self._engine, conn, figures_of(self._engine, leaf.conn)["rtt_ns"])
             if word == b"-ERR":
                 self._remark(logging.WARNING, leaf, f"said {command.decode(errors='replace')}")
                 if b"Loop detected" in command:
@@ -463,16 +463,11 @@ class Leaves:
         """As /leafz shows them."""
         return [self._row(leaf) for leaf in self._there()]
 
-    def _figures(self, leaf: Leaf) -> dict[str, int]:
-        parts = self._engine.call_for_list(leaf.conn, "figures")
-        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
-        return dict(zip(FIGURES, numbers, strict=False))
-
     def _row(self, leaf: Leaf) -> dict[str, Any]:
         return {
             "id": leaf.client.client_id, "rid": leaf.conn, "name": leaf.name, "is_spoke": False,
             "account": leaf.client.account, "ip": leaf.client.host, "port": leaf.client.port,
-            "compression": leaf.compression.mode, **self._figures(leaf),
+            "compression": leaf.compression.mode, **figures_of(self._engine, leaf.conn),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

@@ -519,7 +519,7 @@ class Routing:
         """An answer has come, after a time that says how much it is worth to compress."""
         if not route.compressed or self._own.compression != AUTO:
             return
-        mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
+        mode = by_rtt(figures_of(self._engine, route.conn)["rtt_ns"], thresholds_of(self._settings))
         if mode != route.compression:
             self._remark(logging.INFO, route, mode)
             self._set_mode(route, mode)
@@ -656,7 +656,8 @@ class Routing:
 
     def routes(self) -> list[dict[str, Any]]:
         """As /routez shows them."""
-        return [{**route.shown(), **self._figures(route)} for route in self._routes.values() if route.registered]
+        there = [route for route in self._routes.values() if route.registered]
+        return [{**route.shown(), **figures_of(self._engine, route.conn)} for route in there]
 
     def shown(self) -> dict[str, Any]:
         """Of the cluster, as /varz shows it."""
@@ -673,10 +674,12 @@ class Routing:
             **{name: value for name, value in optional.items() if value},
         }  # fmt: skip
 
-    def _figures(self, route: Route) -> dict[str, int]:
-        parts = self._engine.call_for_list(route.conn, "figures")
-        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
-        return dict(zip(FIGURES, numbers, strict=False))
+
+def figures_of(engine: Engine, conn: int) -> dict[str, int]:
+    """Of a route's or a leaf node's connection; of one that has just been closed, and is not known to be, nothing."""
+    parts = engine.call_for_list(conn, "figures")
+    numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+    return dict.fromkeys(FIGURES, 0) | dict(zip(FIGURES, numbers, strict=False))
 
 
 def _same(given: str, wanted: str) -> bool:
