@@ -172,7 +172,7 @@ static void hear(struct remote *c) {
 
 /* ---- beanstalk: 20 put, 20 reserve and delete ---- */
 
-static void answer_reserved(struct remote *c, unsigned depth) {
+static void answer_reserved(struct remote *c, unsigned depth, size_t body_bytes) {
     char out[64 << 10], *to = out;
     const char *at = c->got, *end = c->got + c->got_bytes;
     while (at < end) {
@@ -184,23 +184,22 @@ static void answer_reserved(struct remote *c, unsigned depth) {
             at = line_end + 1;
             continue;
         }
-        if (end - line_end < BODY_BYTES + 3) break;
+        if ((size_t)(end - line_end) < body_bytes + 3) break;
         done++; /* its delete may have to wait behind a reserve that waits */
         to += sprintf(to, "delete %llu\r\n%s", strtoull(at + 9, NULL, 10), depth == 1 ? "" : "reserve\r\n");
-        at = line_end + 1 + BODY_BYTES + 2;
+        at = line_end + 1 + body_bytes + 2;
     }
     c->got_bytes = (size_t)(end - at);
     memmove(c->got, at, c->got_bytes);
     say(c, out, (size_t)(to - out));
 }
 
-static void beanstalk(unsigned rounds, unsigned depth) {
-    char put[64 + BODY_BYTES], *puts = allocate(depth, sizeof put);
-    int head = sprintf(put, "put 1024 0 60 %d\r\n", BODY_BYTES);
-    memset(put + head, 'x', BODY_BYTES);
-    memcpy(put + head + BODY_BYTES, "\r\n", 2);
-    size_t put_bytes = (size_t)head + BODY_BYTES + 2;
-    for (unsigned i = 0; i < depth; i++) memcpy(puts + i * put_bytes, put, put_bytes);
+static void beanstalk(unsigned rounds, unsigned depth, size_t body_bytes) {
+    char *puts = allocate(depth, 64 + body_bytes);
+    size_t head = (size_t)sprintf(puts, "put 1024 0 60 %zu\r\n", body_bytes), put_bytes = head + body_bytes + 2;
+    memset(puts + head, 'x', body_bytes);
+    memcpy(puts + head + body_bytes, "\r\n", 2);
+    for (unsigned i = 1; i < depth; i++) memcpy(puts + i * put_bytes, puts, put_bytes);
     for (unsigned i = 0; i < 40; i++) connect_as(&remotes[i], acceptor_protocol("beanstalk"));
     for (unsigned i = 20; i < 40; i++)
         for (unsigned n = 0; n < depth; n++) say(&remotes[i], "reserve\r\n", 9);
@@ -212,7 +211,7 @@ static void beanstalk(unsigned rounds, unsigned depth) {
             turns();
             for (unsigned i = 0; i < 40; i++) hear(&remotes[i]);
             for (unsigned i = 0; i < 20; i++) remotes[i].got_bytes = 0;
-            for (unsigned i = 20; i < 40; i++) answer_reserved(&remotes[i], depth);
+            for (unsigned i = 20; i < 40; i++) answer_reserved(&remotes[i], depth, body_bytes);
         }
     }
 }
@@ -363,9 +362,13 @@ int main(int argc, char **argv) {
     nats_protocol = acceptor_protocol("nats");
     pulsar_protocol = acceptor_protocol("pulsar");
     if (strcmp(argv[1], "pipelined") == 0)
-        beanstalk(rounds, 64);
+        beanstalk(rounds, 64, BODY_BYTES);
     else if (strcmp(argv[1], "unpipelined") == 0)
-        beanstalk(rounds, 1);
+        beanstalk(rounds, 1, BODY_BYTES);
+    else if (strcmp(argv[1], "bodies-16k") == 0)
+        beanstalk(rounds, 4, 16 << 10);
+    else if (strcmp(argv[1], "bodies-64k") == 0)
+        beanstalk(rounds, 2, 60000);
     else if (strcmp(argv[1], "nsq-pub") == 0)
         nsq(rounds, 1, 64, 0);
     else if (strcmp(argv[1], "nsq-mpub") == 0)

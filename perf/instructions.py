@@ -27,7 +27,8 @@ SOURCES: Final = ("instructions", "measure", "pulsar_block", "pulsar_frames")
 COUNTED: Final = ("acceptor_counted", "worker_counted")
 # By load: rounds, enough for the start not to count.
 LOADS: Final = {
-    "pipelined": 10, "unpipelined": 300, "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,
+    "pipelined": 10, "unpipelined": 300, "bodies-16k": 5, "bodies-64k": 5,
+    "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,
     "nats-unwanted": 50, "nats-one": 50, "nats-fan-out": 10, "nats-queue": 50, "nats-subjects": 50,
     "pulsar-publish": 60, "pulsar-batch": 60,
 }  # fmt: skip

@@ -16,7 +16,6 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log_state.h"
-#include "log/pages.h"
 #include "log/reads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
@@ -26,8 +25,6 @@ _Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESER
 
 #define ALLOCATE_MIN ((uint64_t)256 << 10)
 #define ALLOCATE_MAX ((uint64_t)4 << 20)
-#define STAGING_CALM ((size_t)256 << 10) /* what a log that has become quiet keeps of its staging buffer */
-#define CALM_FLUSHES 4096u
 
 static struct segment *waiting(const struct log *log) {
     return log->active + 1 < log->count && log->large.at == 0 ? &log->segments[log->active + 1] : NULL;
@@ -41,12 +38,13 @@ struct log *log_new(uint32_t shard, uint32_t shards) {
     log->shard = shard;
     log->shards = shards;
     log->prefixes = calloc(1, sizeof *log->prefixes);
+    log->lent = calloc(1, sizeof *log->lent);
     /* Address space only: pages come as they are used. */
     log->staging_bytes = LOG_STAGING_BYTES;
     void *staging =
         mmap(NULL, log->staging_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (staging != MAP_FAILED) log->staging = staging;
-    if (log->prefixes == NULL || log->staging == NULL) {
+    if (log->prefixes == NULL || log->lent == NULL || log->staging == NULL) {
         log_free(log);
         return NULL;
     }
@@ -65,6 +63,7 @@ void log_free(struct log *log) {
     free(log->segments);
     if (log->prefixes != NULL) prefixes_forget(log->prefixes);
     free(log->prefixes);
+    free(log->lent);
     if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
     free(log);
 }
@@ -283,57 +282,7 @@ void log_drop_first(struct log *log) {
     log->current = &log->segments[log->active];
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
-
-/* Gives memory back when a burst is over, and the excess of a large reservation at once. */
-static void trim_staging(struct log *log, size_t flushed) {
-    if (log->staging_bytes > LOG_STAGING_BYTES && log->reserved <= LOG_STAGING_BYTES) {
-        /* Shrinking in place does not fail; if it did, the buffer would only stay large. */
-        if (mremap(log->staging, log->staging_bytes, LOG_STAGING_BYTES, 0) != MAP_FAILED)
-            log->staging_bytes = LOG_STAGING_BYTES;
-    }
-    if (flushed > log->touched) log->touched = flushed;
-    log->calm = flushed <= STAGING_CALM ? log->calm + 1 : 0;
-    if (log->calm < CALM_FLUSHES) return;
-    log->calm = 0;
-    if (log->touched > STAGING_CALM && log->reserved <= STAGING_CALM)
-        (void)madvise(log->staging + STAGING_CALM, log->staging_bytes - STAGING_CALM, MADV_DONTNEED);
-    log->touched = 0;
-}
-
-ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset) {
-    if (!s->copied || offset + bytes > s->allocated) return pwrite(s->fd, data, bytes, (off_t)offset);
-    memcpy(s->map + offset, data, bytes);
-    return (ssize_t)bytes;
-}
-
-enum log_result log_flush(struct log *log) {
-    if (log->from == log->to) return LOG_OK;
-    struct segment *s = log->current;
-    if (log->prepares) pages_prepare(s, log->to - log->from);
-    while (log->from < log->to) {
-        ssize_t n = log_write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            log->error = n < 0 ? errno : ENOSPC;
-            return LOG_FAILING;
-        }
-        log->from += (size_t)n;
-        log->flushed += (uint64_t)n;
-        s->end = log->base + log->from;
-        s->mark = log->flushed;
-    }
-    copies_flush(&s->copies);
-    if (s->copies.written) s->copies.mark = log->flushed;
-    s->copies.written = false;
-    log->error = 0;
-    size_t flushed = log->to;
-    log->base += flushed;
-    log->from = 0;
-    log->to = 0;
-    trim_staging(log, flushed);
-    return LOG_OK;
-}
+/* --- room ------------------------------------------------------------------------------------------------------ */
 
 bool log_allocate_ahead(int fd, uint64_t bytes) {
     struct statvfs fs;
@@ -429,22 +378,6 @@ bool log_roll(struct log *log, uint64_t now_wall_ns) {
     return false;
 }
 
-static enum log_result stage_room(struct log *log, uint64_t need) {
-    if (log->to + need <= log->staging_bytes) return LOG_OK;
-    enum log_result result = log_flush(log);
-    if (result != LOG_OK) return result;
-    if (need <= log->staging_bytes) return LOG_OK;
-    size_t bytes = (size_t)(need + 4095) & ~(size_t)4095;
-    void *staging = mremap(log->staging, log->staging_bytes, bytes, MREMAP_MAYMOVE);
-    if (staging == MAP_FAILED) {
-        log->error = errno;
-        return LOG_NO_SPACE;
-    }
-    log->staging = staging;
-    log->staging_bytes = bytes;
-    return LOG_OK;
-}
-
 static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t keep, uint64_t now_wall_ns) {
     if (log->current == NULL) {
         log->wanted = LOG_HEADER_BYTES + need + keep;
@@ -468,7 +401,7 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     uint64_t whole = LOG_HEADER_BYTES + need + keep;
     if (fits && result == LOG_NO_SPACE && waiting(log) != NULL && whole <= waiting(log)->allocated)
         result = log_switch_segment(log, true, now_wall_ns);
-    if (result == LOG_OK) result = stage_room(log, need);
+    if (result == LOG_OK) result = log_stage_room(log, need);
     return result;
 }
 
@@ -491,45 +424,13 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
     return LOG_OK;
 }
 
-/* In words of eight bytes, put together in registers: a processor waits for what was stored in parts and is then read as a whole, as
- * the checksum reads it. */
-static inline void put_head(uint8_t *p, const struct record *head, size_t bytes, uint32_t crc) {
-    const uint64_t what = head->kind | (uint64_t)head->attribute_bytes << 8 | (uint64_t)head->flags << 16;
-    const uint64_t words[] = {(uint64_t)crc << 32 | (uint32_t)bytes, (uint64_t)head->topic << 32 | what, head->seq,
-                              head->time_ns, head->id};
-    _Static_assert(sizeof words == sizeof *head && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as struct record lies");
-    memcpy(p, words, sizeof words);
-}
-
-log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
-                        size_t body_bytes) {
-    size_t bytes = sizeof *head + head->attribute_bytes + body_bytes;
-    size_t stride = (bytes + 7) & ~(size_t)7;
-    assert(head->kind != 0);
-    assert(log->reserved >= LOG_RECORD_OVERHEAD + head->attribute_bytes + body_bytes);
-    assert(log->to + stride <= log->staging_bytes && tail_of(log) + stride <= log->current->allocated);
-
-    uint8_t *p = log->staging + log->to;
-    memset(p + stride - 8, 0, 8); /* the padding; what is not padding is written over */
-    put_head(p, head, bytes, log->current->number);
-    if (head->attribute_bytes == sizeof(uint64_t)) /* of a publish, as a rule: one store */
-        memcpy(p + sizeof *head, attributes, sizeof(uint64_t));
-    else if (head->attribute_bytes > 0)
-        memcpy(p + sizeof *head, attributes, head->attribute_bytes);
-    if (body_bytes > 0) memcpy(p + sizeof *head + head->attribute_bytes, body, body_bytes);
-    uint32_t crc = crc32c_extend(0, p, bytes);
-    memcpy(p + offsetof(struct record, crc), &crc, sizeof crc);
-
-    log_position position = (uint64_t)log->current->number << 32 | tail_of(log);
-    log->to += stride;
-    log->reserved -= LOG_RECORD_OVERHEAD + head->attribute_bytes + body_bytes;
-    log->records++;
-    return position;
-}
-
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-const struct record *log_read(const struct log *log, log_position position) {
+static inline bool is_staged(const struct log *log, const struct record *r) {
+    return (uintptr_t)r - (uintptr_t)log->staging < log->staging_bytes;
+}
+
+const struct record *log_find(const struct log *log, log_position position) {
     uint64_t offset = (uint32_t)position;
     uint32_t i = (uint32_t)(position >> 32) - log->first;
     if (i == log->active && offset >= log->base) {
@@ -538,6 +439,12 @@ const struct record *log_read(const struct log *log, log_position position) {
     }
     if (i >= log->count || offset >= log->segments[i].end) return NULL;
     return (const struct record *)(const void *)(log->segments[i].map + offset);
+}
+
+const struct record *log_read(const struct log *log, log_position position) {
+    const struct record *r = log_find(log, position);
+    if (log->lent->count > 0 && r != NULL && is_staged(log, r)) log_fill(log, r);
+    return r;
 }
 
 void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes) {
@@ -559,7 +466,7 @@ __attribute__((cold, noinline)) static bool cannot_read(const struct log *log, c
 
 bool log_readable(const struct log *log, const struct record *r) {
     const uint8_t *failed;
-    if ((uintptr_t)r - (uintptr_t)log->staging < log->staging_bytes) return true;
+    if (is_staged(log, r)) return true;
     if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed);
     /* A file that was cut short beneath us and written to again has zeros. */
     if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return false;
@@ -569,7 +476,7 @@ bool log_readable(const struct log *log, const struct record *r) {
 const struct record *log_read_head(const struct log *log, log_position position) {
     const struct record *r = log_read(log, position);
     const uint8_t *failed;
-    if (r == NULL || (uintptr_t)r - (uintptr_t)log->staging < log->staging_bytes) return r;
+    if (r == NULL || is_staged(log, r)) return r;
     if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed) ? r : NULL;
     size_t bytes = sizeof *r + r->attribute_bytes + LOG_PEEK_BYTES;
     if (r->bytes < sizeof *r + r->attribute_bytes) return NULL;

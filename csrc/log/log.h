@@ -140,6 +140,11 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
                         size_t body_bytes);
 
+/* As log_append, for a body that stays where it is until log_flush has been called next, whatever that says: it is not copied, but
+ * written from there. */
+log_position log_append_lent(struct log *log, const struct record *head, const void *attributes, const void *body,
+                             size_t body_bytes);
+
 /* --- large.c: one record whose body is written in pieces, while others are appended --- */
 
 /* Room for it in the segment that waits, which is then not to be had for anything else. `before`: the most that records before it
@@ -193,6 +198,9 @@ enum log_result log_flush(struct log *log);
  * flush. NULL if the position is outside of what the log holds; it must otherwise be one that log_append or log_scan
  * told. */
 const struct record *log_read(const struct log *log, log_position position);
+/* As log_read, but for a body that was lent: that is to be looked for with log_body, or not looked at. */
+const struct record *log_find(const struct log *log, log_position position);
+const void *log_body(const struct log *log, const struct record *r);
 /* Whether that record can be read, all of it: if its medium fails, whoever reads it nevertheless is ended by SIGBUS. Of what log_read
  * has just told; may be asked again, as media come back. */
 bool log_readable(const struct log *log, const struct record *r);

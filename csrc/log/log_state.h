@@ -1,4 +1,4 @@
-/* What log.c, large.c and log_scan.c share: the state of a log. */
+/* What log.c, staging.c, large.c and log_scan.c share: the state of a log. */
 #ifndef MQ_LOG_STATE_H
 #define MQ_LOG_STATE_H
 
@@ -45,6 +45,16 @@ struct large {
     uint64_t record_at; /* where the head of one is to be written, behind its body */
 };
 
+/* Where bodies are that have a gap in the staging buffer, in the order of the gaps. */
+enum { LOG_LENT_MOST = 32, LOG_LENT_PARTS = 2 * LOG_LENT_MOST + 1 };
+struct lent_bodies {
+    uint32_t count;
+    struct lent_body {
+        size_t at, count; /* the gap */
+        const uint8_t *bytes;
+    } items[LOG_LENT_MOST];
+};
+
 /* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
 struct prefixes {
     uint32_t segment;
@@ -82,6 +92,7 @@ struct log {
     bool leaves_uncut, prepares;
     struct large large;
     struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
+    struct lent_bodies *lent;  /* apart, as a record that is read is filled */
     uint32_t shard;
     uint32_t shards;
     uint64_t began_ns; /* with its first segment: tells this log from one that was there before, or comes later */
@@ -119,8 +130,15 @@ enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto);
 struct segment *log_waiting_for(struct log *log, uint64_t upto);
 /* Seals the current segment and goes on in the one that waits. `may_leave`: it need not be cut to its length here. */
 enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns);
-ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset);
 bool log_cut(int fd, uint64_t offset);
+
+/* --- staging.c --- */
+
+ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset);
+/* Room in memory for a reservation. */
+enum log_result log_stage_room(struct log *log, uint64_t need);
+/* A record in the staging buffer has its body there too. */
+void log_fill(const struct log *log, const struct record *staged);
 
 /* --- log_scan.c --- */
 

@@ -9,78 +9,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ringbuf/behind.h"
-#include "ringbuf/ring.h"
+#include "ringbuf/channel_state.h"
 
-/* A record's flags: where in its message it lies. A message that fits into one record is both. */
-#define FRAGMENT_FIRST 1u
-#define FRAGMENT_LAST  2u
-#define FRAGMENT_WHOLE (FRAGMENT_FIRST | FRAGMENT_LAST)
-
-/* Of a message without a body what it has at its end travels only if it is not zero. */
-enum { SHORTEST_MESSAGE = 24 };
-
-/* An overflow chunk's usual size, so that many small messages share one, and the largest assembly buffer that is kept
- * for the next message in fragments. */
-#define CHUNK_BYTES         ((size_t)64 << 10)
-#define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)
-
-/* How much of messages in fragments is put together by one channel_receive(), and how much of the overflow is moved into the
- * ring at once: while one side does that the other makes room for more, so that there would be no end to it. */
-#define TURN_BYTES ((size_t)4 << 20)
+/* An overflow chunk's usual size, so that many small messages share one. */
+#define CHUNK_BYTES ((size_t)64 << 10)
 
 /* What is lent is moved so much at once; and so much of what comes behind it is kept before the channel counts as backlogged. */
 #define LANE_BYTES ((size_t)1 << 20)
 
 /* What one that is lent counts as of that: a process has so many mappings and no more. */
 #define LENT_BYTES ((size_t)4 << 10)
-
-/* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
- * stream of sent bytes is the ring's own count, wherever the bytes are now. */
-struct chunk {
-    struct chunk *next;
-    struct lending
-        *lending; /* it has no bytes of its own, but those of a message that are yet to be copied; NULL: it has */
-    size_t capacity;
-    size_t begin; /* moved into the ring before it */
-    size_t end;
-    uint64_t bytes[]; /* 8-byte aligned as in the ring */
-};
-
-/* One message whose body is elsewhere. */
-struct lending {
-    struct lent lent;
-    struct message header;
-    const uint8_t *body;
-    size_t moved; /* of both */
-};
-
-struct queue {
-    struct chunk *first, *last; /* NULL: it is empty */
-};
-
-struct channel {
-    struct ring_producer out;
-    struct ring_consumer in;
-    int wake_fd;
-    bool broken;
-    bool holds; /* see channel_hold */
-
-    uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
-    struct queue overflow;
-    struct queue lane; /* what was lent, and what must not overtake it; */
-    struct behind behind;
-    size_t lane_bytes; /* of it, those of memory of its own; and LENT_BYTES for each that was lent */
-    struct channel_counters counters;
-
-    size_t max_message_bytes;
-    struct message whole;   /* the one received last, if it was sent without its end; ... */
-    struct message unheard; /* ... and of those that channel_unreleased tells */
-    uint8_t *assembly;
-    size_t assembly_capacity;
-    size_t assembly_wanted; /* bytes of the message being put together; 0: none is */
-    size_t assembly_bytes;
-};
 
 /* A message's two parts, to be cut into fragments regardless of where one ends and the other begins. */
 struct parts {
@@ -97,24 +35,6 @@ static size_t said_bytes(const struct message *header, size_t body_bytes) {
 _Static_assert(offsetof(struct message, pri) == SHORTEST_MESSAGE && offsetof(struct message, body_bytes) == 28 &&
                    offsetof(struct message, delay_ns) == 32 && offsetof(struct message, ttr_ns) == 40,
                "a head ends at a multiple of 8 bytes");
-
-/* SHORTEST_MESSAGE bytes, and as many words of eight as there are behind. */
-static inline void copy_head(void *to, const void *from, size_t bytes) {
-    uint8_t *at = to;
-    const uint8_t *source = from;
-    memcpy(at, source, SHORTEST_MESSAGE);
-    if (bytes > SHORTEST_MESSAGE) memcpy(at + SHORTEST_MESSAGE, source + SHORTEST_MESSAGE, 8);
-    if (bytes > SHORTEST_MESSAGE + 8) memcpy(at + SHORTEST_MESSAGE + 8, source + SHORTEST_MESSAGE + 8, 8);
-    if (bytes > SHORTEST_MESSAGE + 16) memcpy(at + SHORTEST_MESSAGE + 16, source + SHORTEST_MESSAGE + 16, 8);
-}
-
-/* A message that was sent without its end. NULL: it is not to be believed. */
-static const struct message *restored(struct message *to, const void *payload, size_t payload_bytes) {
-    if (payload_bytes < SHORTEST_MESSAGE || payload_bytes % 8 != 0) return NULL;
-    *to = (struct message){0};
-    copy_head(to, payload, payload_bytes);
-    return to->body_bytes == 0 ? to : NULL;
-}
 
 static void copy_part(uint8_t *to, const struct parts *parts, size_t offset, size_t bytes) {
     if (offset < sizeof(struct message)) {
@@ -150,18 +70,6 @@ static void free_queues(struct channel *channel) {
     channel->counters.overflow_bytes = channel->lane_bytes = 0;
 }
 
-static void free_assembly(struct channel *channel) {
-    free(channel->assembly);
-    channel->assembly = NULL;
-    channel->assembly_capacity = 0;
-    channel->assembly_wanted = 0;
-}
-
-/* Called when no message of it is in use any more. */
-static void free_large_assembly(struct channel *channel) {
-    if (channel->assembly_capacity > ASSEMBLY_KEEP_BYTES && channel->assembly_wanted == 0) free_assembly(channel);
-}
-
 /* Neither the overflow nor the assembly is freed here: a caller may still read a message in the latter. */
 void channel_break(struct channel *channel) {
     channel->broken = true;
@@ -194,7 +102,7 @@ void channel_close(struct channel *channel) {
     ring_consumer_close(&channel->in);
     if (channel->wake_fd >= 0) close(channel->wake_fd);
     free_queues(channel);
-    free_assembly(channel);
+    channel_free_assembly(channel);
     free(channel->behind.messages);
     free(channel);
 }
@@ -322,7 +230,7 @@ void channel_send(struct channel *channel, const struct message *header, const v
         send_in_pieces(channel, header, body, total);
         return;
     }
-    copy_head(place, header, head_bytes);
+    channel_copy_head(place, header, head_bytes);
     if (body_bytes > 0) memcpy(place + sizeof *header, body, body_bytes);
     ring_commit(&channel->out, FRAGMENT_WHOLE);
 }
@@ -443,7 +351,7 @@ static size_t move_next(struct channel *channel, struct chunk *chunk) {
 
 static void drain_overflow(struct channel *channel) {
     struct queue *overflow = &channel->overflow;
-    for (size_t moved = 0; overflow->first != NULL && moved < TURN_BYTES;) {
+    for (size_t moved = 0; overflow->first != NULL && moved < FRAGMENTS_PER_TURN_BYTES;) {
         size_t bytes = move_next(channel, overflow->first);
         if (bytes == 0) return;
         moved += bytes;
@@ -532,109 +440,6 @@ bool channel_publish_to(struct channel *channel, uint64_t tail) {
     return published;
 }
 
-/* --- Receiving ---------------------------------------------------------------------------------------------------- */
-
-/* Begins a message in fragments with its first one. False if it is not to be believed or there is no memory. */
-static bool assembly_begin(struct channel *channel, const uint8_t *payload, size_t payload_bytes) {
-    struct message header;
-    if (channel->assembly_wanted != 0 || payload_bytes < sizeof header) return false;
-    memcpy(&header, payload, sizeof header);
-    if (header.body_bytes > channel->max_message_bytes) return false;
-    size_t wanted = sizeof header + header.body_bytes;
-    if (payload_bytes >= wanted) return false;
-    if (channel->assembly_capacity < wanted) {
-        free_assembly(channel);
-        channel->assembly = malloc(wanted);
-        if (channel->assembly == NULL) return false;
-        channel->assembly_capacity = wanted;
-    }
-    channel->assembly_wanted = wanted;
-    channel->assembly_bytes = 0;
-    return true;
-}
-
-static bool assembly_add(struct channel *channel, const uint8_t *payload, size_t payload_bytes, uint32_t flags) {
-    if ((flags & FRAGMENT_FIRST) != 0 && !assembly_begin(channel, payload, payload_bytes)) return false;
-    if (channel->assembly_wanted == 0 || payload_bytes == 0) return false;
-    size_t missing = channel->assembly_wanted - channel->assembly_bytes;
-    bool last = (flags & FRAGMENT_LAST) != 0;
-    if (last ? payload_bytes != missing : payload_bytes >= missing) return false;
-    memcpy(channel->assembly + channel->assembly_bytes, payload, payload_bytes);
-    channel->assembly_bytes += payload_bytes;
-    return true;
-}
-
-/* A message that lies in the ring in one record, if it is to be believed. What is checked is also what the caller will
- * read: a peer that writes to what it has published is not defended against. */
-static const struct message *whole_message(struct channel *channel, const void *payload, size_t payload_bytes) {
-    const struct message *message = payload;
-    if (payload_bytes < sizeof *message) return restored(&channel->whole, payload, payload_bytes);
-    if (message->body_bytes != payload_bytes - sizeof *message) return NULL;
-    return message->body_bytes <= channel->max_message_bytes ? message : NULL;
-}
-
-/* Its bytes stay where they are until ring_release. */
-static inline const struct message *take_whole(struct channel *channel, const void *payload, size_t bytes) {
-    ring_consume(&channel->in);
-    const struct message *message = whole_message(channel, payload, bytes);
-    if (message == NULL) channel_break(channel);
-    return message;
-}
-
-__attribute__((noinline)) static const struct message *receive_in_pieces(struct channel *channel) {
-    uint32_t bytes, flags;
-    const void *payload;
-    size_t assembled = 0;
-    while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
-        if (flags == FRAGMENT_WHOLE) return take_whole(channel, payload, bytes);
-        if (channel->holds && channel->in.head != channel->in.released) return NULL;
-        if (assembled >= TURN_BYTES) return NULL;
-        ring_consume(&channel->in);
-        if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
-            channel_break(channel);
-            return NULL;
-        }
-        /* At once, not at the end of the turn: the rest of a large message may be waiting for just this room. */
-        ring_release(&channel->in);
-        assembled += bytes;
-        if ((flags & FRAGMENT_LAST) != 0) {
-            channel->assembly_wanted = 0;
-            return (const struct message *)(const void *)channel->assembly;
-        }
-    }
-    if (channel->in.broken) channel_break(channel);
-    return NULL;
-}
-
-const struct message *channel_receive(struct channel *channel) {
-    uint32_t bytes, flags;
-    const void *payload = ring_peek(&channel->in, &bytes, &flags);
-    bool is_whole = payload != NULL && flags == FRAGMENT_WHOLE;
-    return is_whole ? take_whole(channel, payload, bytes) : receive_in_pieces(channel);
-}
-
-bool channel_take(struct channel *channel, const struct message *message) {
-    if (channel->assembly == NULL || (const void *)message != channel->assembly) return false;
-    assert(channel->assembly_wanted == 0);
-    channel->assembly = NULL;
-    channel->assembly_capacity = 0;
-    return true;
-}
-
-bool channel_drained(const struct channel *channel) {
-    return channel->in.head == channel->in.tail;
-}
-
-bool channel_look(struct channel *channel) {
-    return !channel_broken(channel) && ring_consumer_look(&channel->in);
-}
-
-void channel_release(struct channel *channel) {
-    if (channel_broken(channel)) return;
-    free_large_assembly(channel);
-    ring_release(&channel->in);
-}
-
 /* A record in a queue. */
 static const struct ring_record *next_in(const struct queue *queue, struct channel_place *place) {
     const struct chunk *chunk = place->chunk;
@@ -663,7 +468,7 @@ static const struct ring_record *next_waiting(const struct channel *channel, str
 }
 
 static const struct message *unheard(struct channel *channel, const void *payload, size_t bytes) {
-    return bytes < sizeof(struct message) ? restored(&channel->unheard, payload, bytes) : payload;
+    return bytes < sizeof(struct message) ? channel_restored(&channel->unheard, payload, bytes) : payload;
 }
 
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place) {

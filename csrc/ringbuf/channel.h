@@ -102,6 +102,8 @@ bool channel_lends(const struct channel *channel);
 const struct message *channel_receive(struct channel *channel);
 /* The message that was received last becomes the caller's, to be given to free(), if it came in fragments; false: it did not. */
 bool channel_take(struct channel *channel, const struct message *message);
+/* Whether this, which was received, stays where it is until channel_release(): it lies in the ring, and the channel holds. */
+bool channel_keeps(const struct channel *channel, const void *bytes);
 /* Whether what was published when it was last looked has all been received: the next channel_receive() looks anew. */
 bool channel_drained(const struct channel *channel);
 /* Looks for what has been published since. True if there is something to receive. */

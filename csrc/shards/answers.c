@@ -102,7 +102,9 @@ static void send_packed(struct worker *w, uint32_t client, struct message *m, co
 
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job) {
     const struct job *j = job_at(w, job);
+    const struct log *log = shard_of_job(w, j)->log;
     const struct record *r = job_record(w, j);
+    if (r->flags & MESSAGE_HEADERS) r = log_read(log, j->position);
     struct message m = answer_of(w, client, slot, kind, STATUS_OK);
     size_t headers_bytes = message_headers_bytes(r); /* as a rule there are none */
     bool wants_headers = client_at(&w->clients, client)->wants_headers;
@@ -114,7 +116,7 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
         return;
     }
     if (headers_bytes > skipped) m.flags |= MSG_HEADERS;
-    request_send_logged(w, client, shard_of_job(w, j), &m, (const uint8_t *)record_body(r) + skipped,
+    request_send_logged(w, client, shard_of_job(w, j), &m, (const uint8_t *)log_body(log, r) + skipped,
                         record_body_bytes(r) - skipped);
 }
 

@@ -356,7 +356,9 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
     while (done < WORKER_TURN_MESSAGES && w->walked < walk && !channel_backlogged(p->channel)) {
         const struct message *m = p->stalled ? p->stalled : receive(w, p->channel);
         if (!m) break;
+        w->taking = p->channel;
         bool handled = request_handle(w, acceptor, m);
+        w->taking = NULL;
         p->stalled = handled ? NULL : m;
         if (!handled) {
             w->count->stalls++;

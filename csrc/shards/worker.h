@@ -161,8 +161,9 @@ struct worker {
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
-    struct shard *wanting; /* a shard whose log wants a segment */
-    bool failing;          /* a log cannot be written: nothing is taken in or let out */
+    struct shard *wanting;        /* a shard whose log wants a segment */
+    const struct channel *taking; /* from which the request that is handled has just come; NULL: it has waited */
+    bool failing;                 /* a log cannot be written: nothing is taken in or let out */
     bool no_space;
     bool unsynced; /* something was written since the last round of syncs began */
     bool sync_refused;
@@ -291,8 +292,9 @@ static inline struct shard *shard_of_topic(const struct worker *w, const struct 
 static inline struct shard *shard_of_job(const struct worker *w, const struct job *j) {
     return w->own[topic_at(&w->topics, j->topic)->shard];
 }
+/* Without its body, for which there are log_body and log_read. */
 static inline const struct record *job_record(const struct worker *w, const struct job *j) {
-    return log_read(shard_of_job(w, j)->log, j->position);
+    return log_find(shard_of_job(w, j)->log, j->position);
 }
 /* There are, or will be. */
 static inline uint64_t worker_jobs(const struct worker *w) {

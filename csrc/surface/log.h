@@ -44,8 +44,12 @@ void log_prepare_pages(struct log *log);
 enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
                         size_t body_bytes);
+log_position log_append_lent(struct log *log, const struct record *head, const void *attributes, const void *body,
+                             size_t body_bytes);
 enum log_result log_flush(struct log *log);
 const struct record *log_read(const struct log *log, log_position position);
+const struct record *log_find(const struct log *log, log_position position);
+const void *log_body(const struct log *log, const struct record *r);
 const void *record_attributes(const struct record *r);
 const void *record_body(const struct record *r);
 size_t record_body_bytes(const struct record *r);

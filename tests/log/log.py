@@ -6,7 +6,10 @@ The contracts are in csrc/log/log.h, csrc/base/crc32c.h and csrc/log/sync.h.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +45,12 @@ class Entry:
 
 def entry_of(record: Any) -> Entry:  # noqa: ANN401
     return Entry(
-        record.kind, record.flags, record.topic, record.seq, record.time_ns, record.id,
+        record.kind,
+        record.flags,
+        record.topic,
+        record.seq,
+        record.time_ns,
+        record.id,
         bytes(ffi.buffer(lib.record_attributes(record), record.attribute_bytes)),
         bytes(ffi.buffer(lib.record_body(record), lib.record_body_bytes(record))),
     )
@@ -76,11 +84,14 @@ class Log:
         payload = sum(len(e.attributes) + len(e.body) for e in entries)
         return int(lib.log_reserve(self.c, len(entries), payload, keep, NOW))
 
-    def append(self, e: Entry) -> int:
+    def append(self, e: Entry, lent: Any = None) -> int:  # noqa: ANN401
+        """`lent`: memory of C's that its body is to be written from."""
         head = ffi.new("struct record *")
         head.kind, head.flags, head.topic, head.seq = e.kind, e.flags, e.topic, e.seq
         head.time_ns, head.id, head.attribute_bytes = e.time_ns, e.id, len(e.attributes)
-        return int(lib.log_append(self.c, head, e.attributes, e.body, len(e.body)))
+        if lent is None:
+            return int(lib.log_append(self.c, head, e.attributes, e.body, len(e.body)))
+        return int(lib.log_append_lent(self.c, head, e.attributes, lent, len(e.body)))
 
     def put(self, e: Entry, keep: int = 0) -> int:
         """The position, or 0 if there is no room."""
@@ -128,6 +139,17 @@ def on_disk(directory: Path) -> int:
     if kind.strip() == "tmpfs":
         pytest.skip("the directory for temporary files is in memory")
     return fd
+
+
+def in_subprocess(test: Callable[..., None], *arguments: str) -> None:
+    """Runs a function where it may spoil its process's limits."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import {test.__module__} as t; t.{test.__name__}(*{arguments!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def limit_file_size(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def content_of(fd: int) -> bytes:

@@ -8,14 +8,13 @@ import os
 import random
 import resource
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.log.log import HEADER, NOW, Entry, Log, memfd, on_disk
+from tests.log.log import HEADER, NOW, Entry, Log, in_subprocess, limit_file_size, memfd, on_disk
 
 
 def test_more_than_the_staging_buffer_is_flushed_early_and_reads_back(log: Log) -> None:
@@ -70,17 +69,6 @@ def test_a_full_staging_buffer_that_cannot_be_written_refuses(log: Log, tmp_path
     assert len(log.scan(1).entries) == sum(map(bool, results)) + 1
     os.close(good)
     os.close(bad)
-
-
-def in_subprocess(test: Callable[..., None], *arguments: str) -> None:
-    """Runs a function of this file where it may spoil its process's limits."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as t; t.{test.__name__}(*{arguments!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def limit_file_size(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def short_write(directory: str) -> None:
