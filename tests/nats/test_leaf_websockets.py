@@ -190,9 +190,9 @@ def hear_again(members: tuple[Member, Member]) -> bool:
 def test_monitoring_answers_while_leaf_nodes_go() -> None:
     port = free_port()
     with hub_of(OURS_3, port) as hub:
-        for number in range(15):
+        for number in range(30):
             with Websocket(port, request(path="/leafnode")) as leaf:
-                leaf.say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nPING\r\n' % number)
+                leaf.say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nLS+ news\r\nPING\r\n' % number)
                 leaf.until(b"PONG\r\n")
-            for _ in range(4):
+            for _ in range(6):
                 assert len(monitored(hub, "/leafz")["leafs"]) <= number + 1
