@@ -1,6 +1,6 @@
-"""Until when certificates hold, in files that options name: one that is over locks out every client at once.
+"""When the certificates in files that options name expire: an expired one locks out all clients at once.
 
-Reads no more of a certificate than that, and without the ssl library, which takes time to load.
+Reads only the expiry date of a certificate, and without the ssl library, which takes time to load.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 from mq_shards.acceptor.named_files import Files
 
 SOON_S: Final = 14 * 86400
-# Of a chain the first is the server's own, and of an authority's file there is one that matters mostly.
+# Only the first certificate of a file counts: the server's own in a chain, mostly the only one of an authority.
 FIRST: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
-VALIDITY: Final = 4  # in a certificate's first part, behind version, serial number, algorithm and issuer
+VALIDITY: Final = 4  # this field follows version, serial number, algorithm and issuer in the signed part
 
 
 def ends_s(pem: bytes) -> float | None:
-    """Of the first certificate: seconds of Unix; None: there is none that can be read."""
+    """When the first certificate expires, in seconds of Unix time; None when no certificate can be read."""
     found = FIRST.search(pem)
     try:
         return _ends(binascii.a2b_base64(found[1])) if found is not None else None
@@ -30,7 +30,7 @@ def ends_s(pem: bytes) -> float | None:
 
 
 def all_ends(files: Files) -> Iterator[tuple[str, float]]:
-    """By path."""
+    """Yields the path of each certificate file, and when its certificate expires."""
     for path, content in files.items():
         end_s = ends_s(content)
         if end_s is not None:
@@ -38,7 +38,7 @@ def all_ends(files: Files) -> Iterator[tuple[str, float]]:
 
 
 def remarks(files: Files, now_s: float) -> list[str]:
-    """A line for each that is over, or soon will be."""
+    """A line for each certificate that has expired or soon will."""
     return [
         f"{path}: this certificate {'is over since' if end_s <= now_s else 'is over on'} "
         f"{datetime.datetime.fromtimestamp(end_s, datetime.UTC):%Y-%m-%d %H:%M} UTC"
@@ -50,7 +50,7 @@ def remarks(files: Files, now_s: float) -> list[str]:
 
 
 def content(der: bytes, at: int) -> tuple[int, int]:
-    """Where what begins at `at` has its content, and how much that is."""
+    """Returns where the content of the element at `at` begins, and its length."""
     length, at = der[at + 1], at + 2
     if length < 0x80:
         return at, length
@@ -64,7 +64,7 @@ def end(der: bytes, at: int) -> int:
 
 
 def part(der: bytes, number: int) -> int:
-    """Where a part of what is signed begins (RFC 5280, 4.1): 0 is the version, which may be missing."""
+    """Returns where a field of the signed part begins (RFC 5280, 4.1); 0 is the version, which may be missing."""
     at, _ = content(der, 0)
     at, _ = content(der, at)
     if der[at] == 0xA0:
@@ -76,7 +76,7 @@ def part(der: bytes, number: int) -> int:
 
 def _ends(der: bytes) -> float:
     begin, _ = content(der, part(der, VALIDITY))
-    at = end(der, begin)  # behind the time from which it holds
+    at = end(der, begin)  # behind notBefore is notAfter
     begin, length = content(der, at)
     text = der[begin : begin + length].decode("ascii").removesuffix("Z")
     if der[at] == UTC_TIME:

@@ -1,4 +1,4 @@
-"""The Python surface of csrc/acceptor/acceptor.h, where what each call does is described.
+"""The Python interface to csrc/acceptor/acceptor.h, which describes each call.
 
 engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
 engine.peer(0, requests, replies, worker_wake)
@@ -20,7 +20,7 @@ from mq_shards.csrc._core import ffi, lib
 # The protocol of a connection that has no client: see Engine.local.
 LOCAL: Final = 0
 FOREVER: Final = -1
-TAKEN_BYTES: Final = 64 << 10  # of input, at once
+TAKEN_BYTES: Final = 64 << 10  # of input in one call
 
 COMMAND: Final[int] = lib.UPCALL_COMMAND
 ANSWER: Final[int] = lib.UPCALL_ANSWER
@@ -52,11 +52,11 @@ WAITS: Final[dict[str, int]] = {
 
 
 class EngineError(OSError):
-    """What the system refused an engine."""
+    """A system call of the engine has failed."""
 
 
 class Answer(NamedTuple):
-    """A worker's reply to a request of Python's."""
+    """A worker's reply to a request that Python made."""
 
     kind: int
     status: int
@@ -64,14 +64,14 @@ class Answer(NamedTuple):
     id: int
     body: bytes
     seq: int = 0
-    incarnation: int = 0  # or the time of what was read, as the kind has it
+    incarnation: int = 0  # or time_ns, depending on the kind: see struct message
     flags: int = 0
-    pri: int = 0  # or whatever the kind has there
+    pri: int = 0  # or another member of that union, depending on the kind
 
 
 class Upcall(NamedTuple):
-    """`line` belongs to a COMMAND (in the form that its codec gives it), an INPUT (what came from the socket) and an
-    OUTPUT (what the codec wrote); `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
+    """`line` is set in a COMMAND (in a form that its codec defines), an INPUT (bytes from the socket) and an OUTPUT
+    (bytes that the codec wrote); `answer` in an ANSWER. In a BROKEN `conn` is the worker's number."""
 
     kind: int
     conn: int
@@ -81,7 +81,7 @@ class Upcall(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The board's figures, summed over all processes; what protocols count is in Engine.counters."""
+    """The board's figures, summed over all processes; the protocols' counters are in Engine.counters."""
 
     total_connections: int
     connections: int
@@ -103,8 +103,8 @@ class Totals(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """Of a worker, since it was started: how often something took longer than the bucket before says, and not
-    longer than this one; the last has no end."""
+    """A histogram of what a worker has measured since it was started: each count is of durations up to the bucket's end
+    and above the end of the bucket before. The last bucket has no end."""
 
     ends_s: tuple[float, ...]
     counts: tuple[int, ...]
@@ -116,11 +116,11 @@ class Loop(NamedTuple):
 
     busy_s: float
     long_turns: int
-    waits: dict[str, int]  # by what was waited for
+    waits: dict[str, int]  # how often something had to wait, by what it waited for
 
 
 class Engine:
-    """An acceptor's C half. Not for use by several threads."""
+    """The C half of an acceptor. To be used by one thread only."""
 
     def __init__(self, index: int, workers: int, shards: int, board_fd: int, wake_fd: int) -> None:
         """`board_fd` may be closed afterwards, `wake_fd` must stay open. Raises EngineError."""
@@ -161,23 +161,23 @@ class Engine:
         lib.acceptor_mesh_gone(self._acceptor, other)
 
     def listen(self, fd: int, protocol: int, *, filtered: bool = False) -> int:
-        """Takes `fd` over. The listener's number."""
+        """Owns `fd` from then on. Returns the listener's number."""
         listener = int(lib.acceptor_listen(self._acceptor, fd, protocol, filtered))
         if listener < 0:
             raise _error("cannot listen")
         return listener
 
     def listener(self, conn: int) -> int:
-        """By which it came; 0 for one that came by none."""
+        """The listener that accepted the connection; 0 if none did."""
         return int(lib.acceptor_listener(self._acceptor, conn))
 
     def stop_listening(self, protocol: int = 0) -> None:
-        """For clients of that protocol; 0: for any."""
+        """Stops listening for that protocol; 0: for all."""
         lib.acceptor_stop_listening(self._acceptor, protocol)
 
     def adopt(self, fd: int, protocol: int, received: bytes = b"", listener: int = 0) -> int:
-        """Takes a connected socket over, from which so much has come already and which came by that listener; the
-        number of the connection."""
+        """Serves a connected socket and owns it from then on. `received` was already read from it, and `listener`
+        accepted it. Returns the connection's number."""
         conn = int(lib.acceptor_adopt(self._acceptor, fd, protocol))
         if conn == 0:
             raise _error("cannot adopt a socket")
@@ -185,18 +185,18 @@ class Engine:
         return conn
 
     def socket_of(self, conn: int) -> tuple[int, bytes] | None:
-        """Of a connection whose command Python has: its descriptor, and what has come and was not taken. None when it
-        is closed, or something is still to be sent."""
+        """The socket's descriptor and the unused input of a connection whose command Python has. None when it is closed
+        or has unsent output."""
         data, count = ffi.new("uint8_t **"), ffi.new("size_t *")
         fd = int(lib.acceptor_socket(self._acceptor, conn, data, count))
         return None if fd < 0 else (fd, bytes(ffi.buffer(data[0], count[0])) if count[0] else b"")
 
     def forget(self, conn: int) -> None:
-        """Another process has its socket: it is closed here without being ended."""
+        """Another process has taken over the socket: closes it here without shutting it down."""
         lib.acceptor_forget(self._acceptor, conn)
 
     def take_input(self, conn: int) -> bytes:
-        """What has come of a connection whose command Python has, and was not taken."""
+        """Removes and returns the unused input of a connection whose command Python has."""
         parts = []
         room = ffi.new("uint8_t[]", TAKEN_BYTES)
         while count := int(lib.acceptor_take(self._acceptor, conn, room, TAKEN_BYTES)):
@@ -204,7 +204,7 @@ class Engine:
         return b"".join(parts)
 
     def give_input(self, conn: int, received: bytes) -> None:
-        """Before anything else of it."""
+        """Puts input ahead of all other input of the connection."""
         lib.acceptor_receive(self._acceptor, conn, self.listener(conn), received, len(received))
 
     def control(self, fd: int) -> None:
@@ -220,7 +220,7 @@ class Engine:
     # --- turns ------------------------------------------------------------------------------------------------------
 
     def turn(self, now_ns: int = 0) -> int:
-        """A turn at `now_ns` on the monotonic clock; 0: at the time of the last."""
+        """Runs a turn at `now_ns` on the monotonic clock; 0: at the time of the last turn."""
         if now_ns:
             lib.acceptor_set_now(self._acceptor, now_ns)
         return int(lib.acceptor_turn(self._acceptor))
@@ -229,14 +229,14 @@ class Engine:
         return int(lib.acceptor_run(self._acceptor, max_wait_ns))
 
     def fileno(self) -> int:
-        """Readable when `poll` is due: for a process that waits in a loop of its own instead of in `run`."""
+        """A descriptor that is readable when `poll` is due, for a process with its own event loop instead of `run`."""
         return int(lib.acceptor_fd(self._acceptor))
 
     def poll(self) -> int:
         return int(lib.acceptor_poll(self._acceptor))
 
     def poke(self) -> None:
-        """Makes `run` come back with a POKED. The one call that another thread may make."""
+        """Makes `run` return with a POKED. The only method that another thread may call."""
         lib.acceptor_poke(self._acceptor)
 
     def upcalls(self) -> Iterator[Upcall]:
@@ -270,8 +270,8 @@ class Engine:
         flags: int = 0,
         body: bytes = b"",
     ) -> int:
-        """Asks a worker. The slot that its ANSWER will bear, or -1 if none will come: the connection is closed, or has
-        too many requests under way."""
+        """Sends a request to a worker. Returns the slot that the ANSWER will have, or -1 if none will come because the
+        connection is closed or has too many requests under way."""
         request = self._request
         request.kind = kind
         request.topic = topic
@@ -286,14 +286,14 @@ class Engine:
         lib.acceptor_reply(self._acceptor, conn, data, len(data))
 
     def share(self, data: bytes) -> object:
-        """What several are replied with, held once; until unshare()."""
+        """Stores bytes once that are sent to several connections. Kept until unshare()."""
         shared = lib.acceptor_share(self._acceptor, data, len(data))
         if shared == ffi.NULL:
             raise MemoryError
         return shared
 
     def reply_shared(self, conn: int, shared: Sequence[object]) -> None:
-        """`shared`: an array of `struct shared_bytes *`."""
+        """Replies with shared bytes; `shared` is an array of `struct shared_bytes *`."""
         lib.acceptor_reply_shared(self._acceptor, conn, shared, len(shared))
 
     def unshare(self, shared: object) -> None:
@@ -306,36 +306,37 @@ class Engine:
         lib.acceptor_close(self._acceptor, conn)
 
     def call(self, conn: int, what: str, value: int = 0, data: bytes = b"") -> int:
-        """Says something to the connection's codec, or asks it; what there is to say is in csrc/acceptor/protocols/.
-        0 when the connection is closed. ValueError when there is no such thing or a number is out of range."""
+        """Calls the connection's codec with a setting or a question: see each codec's `call` in
+        csrc/acceptor/protocols/. 0 when the connection is closed. ValueError when the call is unknown or a number is
+        out of range."""
         result = lib.acceptor_call(self._acceptor, conn, what.encode(), value, data, len(data), ffi.NULL, 0)
         return _called(what, value, int(result))
 
     def configure(self, protocol: int, what: str, value: int = 0, data: bytes = b"") -> int:
-        """Says something to a protocol's codec that is of no connection. ValueError when there is no such thing."""
+        """Gives a protocol's codec a setting that is not about one connection. ValueError when it is unknown."""
         result = lib.acceptor_configure(self._acceptor, protocol, what.encode(), value, data, len(data))
         return _called(what, value, int(result))
 
     def call_for_list(self, conn: int, what: str, value: int = 0) -> list[int]:
-        """As call(), of what is answered with a list."""
+        """Does the same as call(), for a question whose answer is a list."""
         count = self.call(conn, what, value)
         numbers = ffi.new("uint32_t[]", max(count, 1))
         lib.acceptor_call(self._acceptor, conn, what.encode(), value, b"", 0, numbers, count)
         return [int(numbers[i]) for i in range(count)]
 
     def ask(self, protocol: int, what: str, value: int = 0, data: bytes = b"", *, most: int = 64 << 10) -> bytes:
-        """Asks a codec something of all its connections; at most so many bytes of answer. ValueError when there is no
-        such thing."""
+        """Asks a protocol's codec about all its connections; the answer has at most `most` bytes. ValueError when the
+        question is unknown."""
         room = ffi.new("uint8_t[]", most)
         count = int(lib.acceptor_ask(self._acceptor, protocol, what.encode(), value, data, len(data), room, most))
         return bytes(ffi.buffer(room, _called(what, value, count)))
 
     def refused(self, protocol: int) -> int:
-        """How often a codec itself has refused clients what they have no right to."""
+        """How often clients asked for what they have no right to, as far as the codec decides that itself."""
         return int(lib.acceptor_refused(self._acceptor, protocol))
 
     def tell_published(self, topic: bytes, body: bytes) -> None:
-        """What was published elsewhere in the broker, to whoever listens here and now."""
+        """Tells live subscribers here of a message that was published to a topic elsewhere in the broker."""
         lib.acceptor_tell_published(self._acceptor, topic, len(topic), body, len(body))
 
     def topic_name(self, topic: int) -> bytes:
@@ -355,71 +356,73 @@ class Engine:
         return id % self.shards % self.workers
 
     def bind(self, topic: bytes) -> int:
-        """The topic's number, for good; 0 when there can be no more."""
+        """Binds a topic for good and returns its number; 0 when the limit is reached."""
         return int(lib.acceptor_bind(self._acceptor, topic, len(topic)))
 
     # --- filters ----------------------------------------------------------------------------------------------------
 
     def filter(self, conn: int) -> None:
-        """From now on bytes from the socket come as INPUT, and bytes for it as OUTPUT."""
+        """From now on bytes from the socket come as INPUT, and the codec's output as OUTPUT."""
         lib.acceptor_filter(self._acceptor, conn)
 
     def feed(self, conn: int, data: bytes, *, more: bool = False) -> None:
-        """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT. If there is
-        `more`, the next INPUT is empty, and comes when the codec has done with this, and others have had their turn."""
+        """Answers an INPUT with what it became, perhaps b"". There is no other INPUT until this is called. With `more`
+        the next INPUT is empty, and comes when the codec has used this one and other connections have had their
+        turn."""
         lib.acceptor_feed(self._acceptor, conn, data, len(data), more)
 
     def hear_out(self, conn: int) -> None:
-        """What it asks of Python is answered from now on also when it has hung up: an INPUT of nothing tells of it."""
+        """From now on commands that Python has are answered even after the client has hung up, which an empty INPUT
+        tells."""
         lib.acceptor_hear_out(self._acceptor, conn)
 
     def end_input(self, conn: int) -> None:
-        """Nothing follows what it was fed."""
+        """The client sends nothing after what feed() was given: this counts as hanging up."""
         lib.acceptor_end_input(self._acceptor, conn)
 
     def is_filtered(self, conn: int) -> bool:
         return bool(lib.acceptor_is_filtered(self._acceptor, conn))
 
     def websocket(self, conn: int, frame_bytes: int, flags: int) -> bool:
-        """Of a filtered connection: what follows is in frames. See enum websocket_flag; False when it cannot be."""
+        """Makes a filtered connection a websocket; `flags` is of enum websocket_flag. False when that cannot be."""
         return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
     def compress(self, conn: int, level: int) -> bool:
-        """What is said from now on is compressed so (enum s2_level), and what comes is compressed; later: at another
-        level. False when it cannot be, or the connection is gone."""
+        """From now on output is compressed at that level (enum s2_level), and input is taken as compressed. A later
+        call changes the level. False when that cannot be, or the connection is closed."""
         return bool(lib.acceptor_compress(self._acceptor, conn, level))
 
     def send(self, conn: int, data: bytes) -> None:
-        """To the socket of a filtered connection, as it is."""
+        """Sends bytes to the socket of a filtered connection as they are."""
         lib.acceptor_send(self._acceptor, conn, data, len(data))
 
     def remote(self, conn: int) -> str:
-        """The client's address, as 127.0.0.1:40960 or [::1]:40960; empty when it is closed."""
+        """The client's address, as 127.0.0.1:40960 or [::1]:40960; empty when the connection is closed."""
         count = lib.acceptor_remote(self._acceptor, conn, self._name, lib.TOPIC_NAME_BYTES)
         return bytes(ffi.buffer(self._name, count)).decode()
 
-    # --- requests of no client's ------------------------------------------------------------------------------------
+    # --- requests without a client -----------------------------------------------------------------------------------
 
     def local(self) -> int:
-        """A connection without a socket, to make requests on. EngineError when there can be no more."""
+        """Makes a connection without a socket, on which Python can make requests. EngineError at the limit."""
         conn = int(lib.acceptor_local(self._acceptor))
         if conn == 0:
             raise _error("cannot make a local connection")
         return conn
 
     def take_ids(self, topic: int, count: int) -> int:
-        """The first of `count` ids for messages of a topic; each next is `shards` higher."""
+        """Takes `count` ids for messages of a topic. Returns the first; each next one is `shards` higher."""
         return int(lib.acceptor_take_ids(self._acceptor, topic, count))
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def count(self, protocol: int, counter: str) -> None:
-        """One more of what a protocol counts."""
+        """Adds one to a counter of a protocol. ValueError when it has no such counter."""
         if not lib.acceptor_count(self._acceptor, protocol, counter.encode()):
             raise ValueError(f"{counter}: protocol {protocol} counts no such thing")
 
     def counters(self, protocol: int) -> dict[str, int]:
-        """All that a protocol counts, summed over all processes, in its own order."""
+        """A protocol's counters, each summed over all acceptors, in the codec's order."""
         found: dict[str, int] = {}
         total = ffi.new("uint64_t *")
         while name := lib.acceptor_counter(self._acceptor, protocol, len(found), total):
@@ -433,7 +436,7 @@ class Engine:
         return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
     def worker_totals(self, worker: int) -> Totals:
-        """The same of one worker; what it counts begins with 0 when it is started anew."""
+        """The totals of a single worker; its counters restart from 0 with the worker."""
         totals = ffi.new("struct broker_totals *")
         lib.acceptor_worker_totals(self._acceptor, worker, totals)
         names = set(Totals._fields) - {"draining"}
@@ -446,42 +449,43 @@ class Engine:
         return Loop(int(figures.busy_ns) / 1e9, int(figures.long_turns), waits)
 
     def durations(self, worker: int, what: str) -> Durations:
-        """Of "turn"s, "publish"es or "sync"s: see csrc/ringbuf/board.h."""
+        """The durations of one kind, "turn", "publish" or "sync": see csrc/ringbuf/board.h."""
         counts, sum_ns = ffi.new("uint64_t[]", lib.HISTOGRAM_BUCKETS), ffi.new("uint64_t *")
         lib.acceptor_durations(self._acceptor, worker, getattr(lib, f"DURATION_{what.upper()}"), counts, sum_ns)
         ends_s = tuple((1 << lib.HISTOGRAM_FIRST_SHIFT + bucket) / 1e9 for bucket in range(len(counts) - 1))
         return Durations(ends_s, tuple(map(int, counts)), int(sum_ns[0]) / 1e9)
 
     def trim(self) -> None:
-        """Gives back to the system what the whole process keeps for nobody."""
+        """Returns to the system the memory that the whole process has allocated and does not use."""
         lib.acceptor_trim(self._acceptor)
 
     def login_attempts(self) -> Any:  # noqa: ANN401
-        """The struct login_attempts of all processes; not to be used after close()."""
+        """The struct login_attempts that all processes share; must not be used after close()."""
         return lib.acceptor_logins(self._acceptor)
 
     def records_written(self) -> int:
-        """By all workers to their logs; one that starts anew counts anew."""
+        """Records that all workers have written to their logs; each count restarts with its worker."""
         lib.acceptor_totals(self._acceptor, self._totals)
         return int(self._totals.records_written)
 
     def draining(self) -> bool:
-        """No new messages are to be taken."""
+        """Whether the broker drains: it takes no new messages."""
         lib.acceptor_totals(self._acceptor, self._totals)
         return bool(self._totals.draining)
 
     def buffered_bytes(self) -> int:
-        """What the connections hold of commands that are not complete, and of replies."""
+        """Bytes that all connections hold in incomplete commands and unsent replies."""
         return int(lib.acceptor_buffered_bytes(self._acceptor))
 
     def catalog_versions(self) -> tuple[int, ...]:
-        """By worker: rises when a topic or a subscription is made or deleted there; a new process counts anew."""
+        """For each worker a number that rises when a topic or a subscription is made or deleted there. It restarts with
+        the worker."""
         versions = ffi.new("uint64_t[]", self.workers)
         lib.acceptor_catalog_versions(self._acceptor, versions)
         return tuple(int(version) for version in versions)
 
     def topics_pass(self) -> bool:
-        """Whether there is a topic that comes and goes with its jobs: of those catalog_versions does not tell."""
+        """Whether some topics come and go with their jobs, which catalog_versions() does not show."""
         return bool(lib.acceptor_topics_pass(self._acceptor))
 
 
@@ -496,7 +500,7 @@ def _called(what: str, value: int, result: int) -> int:
 
 
 def protocol_number(name: str) -> int:
-    """The number of a wire protocol, by the name that listeners have. ValueError when there is none."""
+    """The number of a wire protocol by its name. ValueError when there is no such protocol."""
     number = int(lib.acceptor_protocol(name.encode()))
     if number == 0:
         raise ValueError(f"{name}: there is no codec of that name")
@@ -504,5 +508,5 @@ def protocol_number(name: str) -> int:
 
 
 def is_name(protocol: int, name: bytes) -> bool:
-    """Whether a protocol takes this for the name of a topic."""
+    """Whether this is a valid topic name in that protocol."""
     return bool(lib.acceptor_is_name(protocol, name, len(name)))

@@ -1,9 +1,9 @@
 """Files that options name: certificates, keys, users, configurations. They are read at a start, and again on SIGHUP.
 
-A FIFO or a device would keep him waiting for ever, or never end: it is refused before it is opened by who would wait.
+A FIFO or a device is refused, since a reader would wait for ever or never reach its end.
 
-The supervisor reads the files of certificates, keys and the like once, looks whether that can be used, and gives the
-same bytes to all processes, also to one that starts when the file is damaged or gone: see keep().
+The supervisor reads certificates, keys and similar files once, checks that they can be used, and gives the same bytes
+to all processes, also to one that starts when the file has been damaged or removed: see keep().
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ MAX_BYTES: Final = 64 << 20
 
 Files = Mapping[str, bytes]  # by path
 
-# Of this process, which has one supervisor: what stands for these files, whatever is on the disk.
+# What read() returns for these paths, whatever is on the disk. A module variable, since a process has one supervisor.
 _kept: dict[str, bytes] = {}
 
 
 class NamedFileError(OSError):
-    """Not one that can be read; `strerror` says why."""
+    """A file that cannot be used; `strerror` says why."""
 
 
 def check(path: str | Path) -> None:
-    """Raises OSError, as opening it would."""
+    """Raises OSError if the file cannot be opened for reading."""
     if str(path) not in _kept:
         os.close(_open(path))
 
 
 def read(path: str | Path) -> bytes:
-    """All of it. Raises OSError."""
+    """Returns the whole content. Raises OSError."""
     if str(path) in _kept:
         return _kept[str(path)]
     with os.fdopen(_open(path), "rb") as file:
@@ -49,7 +49,7 @@ def read(path: str | Path) -> bytes:
 
 @contextlib.contextmanager
 def opened(path: str | Path) -> Iterator[str]:
-    """A path where its content is found by who takes nothing but a path, as ssl does. Raises OSError."""
+    """Yields a path with the file's content, for libraries such as ssl that accept only a path. Raises OSError."""
     content = _kept.get(str(path))
     if content is None:
         check(path)
@@ -59,23 +59,23 @@ def opened(path: str | Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}"
 
 
-# --- what is kept of them ---------------------------------------------------------------------------------------------
+# --- kept contents ----------------------------------------------------------------------------------------------------
 
 
 def keep(files: Files) -> None:
-    """From now on these are what is found at their paths, and nothing that was kept before."""
+    """From now on reads of these paths return these contents. Replaces everything that was kept before."""
     _kept.clear()
     _kept.update(files)
 
 
 def all_kept() -> Files:
-    """By path. They are the same until others are kept."""
+    """The kept files by path. They change only with keep()."""
     return _kept
 
 
 @contextlib.contextmanager
 def kept(files: Files) -> Iterator[None]:
-    """The same, for a while."""
+    """Does the same as keep() until the block ends, then restores what was kept before."""
     before = dict(_kept)
     keep(files)
     try:
@@ -86,7 +86,7 @@ def kept(files: Files) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_memory(content: bytes) -> Iterator[int]:
-    """A descriptor of a file that is on no disk, at its beginning."""
+    """Yields a descriptor of a file in memory with that content, positioned at its beginning."""
     fd = os.memfd_create("configuration", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:
@@ -98,7 +98,7 @@ def in_memory(content: bytes) -> Iterator[int]:
 
 
 def encode(files: Files) -> bytes:
-    """Paths and sizes in a line, then the contents."""
+    """Returns one line with all paths and sizes, then the contents."""
     index = [(os.fsencode(path).decode("latin-1"), len(content)) for path, content in files.items()]
     return orjson.dumps(index) + b"\n" + b"".join(files.values())
 
@@ -113,8 +113,8 @@ def decode(content: bytes) -> Files:
 
 
 def keep_what_came(fds: Sequence[int]) -> None:
-    """From the supervisor: a descriptor of what encode() made, or none where there is nothing to be kept. It stays
-    the caller's."""
+    """Keeps the files that the supervisor sent: `fds` has a descriptor of what encode() made, or is empty when there is
+    nothing to keep. The caller closes it."""
     content = b"[]\n"
     for fd in fds:
         with open(fd, "rb", closefd=False) as file:
@@ -126,7 +126,7 @@ def keep_what_came(fds: Sequence[int]) -> None:
 
 
 def _open(path: str | Path) -> int:
-    # It opens a FIFO without waiting for who writes into it, and changes nothing for a file.
+    # O_NONBLOCK opens a FIFO without waiting for a writer, and makes no difference for a regular file.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode) or os.path.samestat(os.fstat(file), Path(os.devnull).stat()):

@@ -1,7 +1,7 @@
-"""Something that changes and that all acceptors are to know: of many changes in a row only the newest is told.
+"""Tells all acceptors a value that changes: of many changes in a row only the newest is sent.
 
-Strangers may be the cause of a change, a server that comes and goes for instance, while the supervisor passes on what
-one acceptor tells all of them one message at a time: so one is on its way at most.
+Strangers can cause changes, for instance a server that connects and leaves again and again, but the supervisor passes
+on one message at a time of an acceptor to all others. So at most one message is under way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Content = Mapping[str, Any]
 
 class Newest:
     def __init__(self, share: Callable[[Content], None]) -> None:
-        """`share` tells all acceptors, this one last: Broker.share."""
+        """`share` tells all acceptors, this one last: see Broker.share."""
         self._share: Final = share
         self._is_on_its_way = False
         self._told: Content | None = None
@@ -28,7 +28,7 @@ class Newest:
             self._share(content)
 
     def heard(self) -> None:
-        """What was told has come back: all know it."""
+        """The message sent last has come back: all acceptors know it."""
         waiting, self._waiting, self._is_on_its_way = self._waiting, None, False
         if waiting is not None:
             self.tell(waiting)

@@ -1,7 +1,7 @@
-"""The kinds of option there are: what each takes, within what limits, and how it is shown.
+"""The kinds of options: which values each accepts, within which limits, and how values are shown.
 
-A kind reads a value as TOML has it; `typed` makes such a value of the text after --set. Whatever a kind refuses is an
-OptionsError of one line. Durations are written as nsqd's are ("1m30s") and kept as nanoseconds.
+`parse` checks a value as TOML has read it; `typed` makes such a value of the text after --set. A refused value raises
+OptionsError with one line. Durations are written as in nsqd ("1m30s") and kept as nanoseconds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mq_shards.acceptor import named_files
 Setting: TypeAlias = int | str | bool | list[str]
 Check: TypeAlias = Callable[[str], bool]
 
-MAX_TEXT: Final = 1024  # characters, in one text of an option
-MAX_TEXTS: Final = 64  # in one list
+MAX_TEXT: Final = 1024  # characters in one text of an option
+MAX_TEXTS: Final = 64  # texts in one list
 
 US: Final = 1_000
 MS: Final = 1_000_000
@@ -26,11 +26,11 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 YEAR: Final = 8760 * HOUR
-# What one body may have at most, in every protocol: MAX_BODY_BYTES in csrc/ringbuf/limits.h.
+# The bytes of the largest message body in any protocol: MAX_BODY_BYTES in csrc/ringbuf/limits.h.
 MAX_BODY: Final = 1 << 30
 UNITS: Final[Mapping[str, int]] = {"h": HOUR, "m": MINUTE, "s": SECOND, "ms": MS, "us": US, "µs": US, "μs": US, "ns": 1}
 
-# Go's time.ParseDuration: numbers with a unit each, one behind the other.
+# As Go's time.ParseDuration: one or more numbers, each followed by its unit.
 _PART: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
 _DURATION: Final = rf"([-+]?)((?:{_PART})+)"
 
@@ -47,7 +47,7 @@ class Number(NamedTuple):
     maximum: int
     meaning: str
     power_of_two: bool = False
-    clamped: bool = False  # too large is warned about and lowered, not refused
+    clamped: bool = False  # a value that is too large is lowered with a warning, not refused
     shown_default: str = ""
 
     def typed(self, text: str) -> object:
@@ -69,7 +69,7 @@ class Number(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """Nanoseconds, written as Go writes them. A bare number is refused: it does not say of what."""
+    """Nanoseconds, written as Go writes them. A number without a unit is refused."""
 
     default: int
     minimum: int
@@ -98,7 +98,7 @@ class Flag(NamedTuple):
     meaning: str
 
     def typed(self, text: str) -> object:
-        # As Go's flags are written.
+        # As Go writes flags.
         return {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}.get(text.lower(), text)
 
     def parse(self, where: str, value: object, warnings: list[str]) -> bool:
@@ -109,7 +109,7 @@ class Flag(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of some words, in any case. `same` are other ways to write them; TOML's true and false are words too."""
+    """One of several words, in any case. `same` maps synonyms to them; TOML's true and false count as words."""
 
     default: str
     choices: Sequence[str]
@@ -131,7 +131,7 @@ class Choice(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text that `check` holds for, or as it is by default; `form` says in short what it must be like."""
+    """A text that passes `check`, or the default; `form` says briefly which texts are accepted."""
 
     default: str
     meaning: str
@@ -153,7 +153,7 @@ class Text(NamedTuple):
 
 
 class TextList(NamedTuple):
-    """Texts that `check` holds for. --set adds one."""
+    """A list of texts that each pass `check`. --set adds one text."""
 
     meaning: str
     form: str
@@ -178,7 +178,7 @@ class TextList(NamedTuple):
 
 
 class File(NamedTuple):
-    """The path of a file that can be read, or none."""
+    """The path of a readable file, or empty."""
 
     meaning: str
 
@@ -210,7 +210,7 @@ Kind: TypeAlias = Number | Duration | Flag | Choice | Text | TextList | File
 
 
 def number_or_text(text: str) -> int | str:
-    """What TOML would have made of it: the command line has only text."""
+    """The value that TOML would have read, since the command line has only text."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,100}", text) else text
 
 
@@ -252,7 +252,7 @@ def _text(where: str, value: object, form: str, check: Check, *, is_printable: b
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds, or None if it is not written as Go writes a duration.
+    """Nanoseconds, or None if the text is not a duration as Go writes it.
 
     >>> parse_duration("1m30.5s")
     90500000000
@@ -262,7 +262,7 @@ def parse_duration(text: str) -> int | None:
     match = re.fullmatch(_DURATION, text) if len(text) <= MAX_TEXT else None
     if match is None:
         return None
-    from fractions import Fraction  # few options are given at all, and it takes long to load
+    from fractions import Fraction  # slow to load, and most starts give no duration
 
     # Exact: 0.1 s must not become 99999999 ns.
     total = sum(Fraction(number) * UNITS[unit] for number, unit in re.findall(_PART, match[2]))
@@ -270,7 +270,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def duration_text(ns: int) -> str:
-    """As short as parse_duration reads it back.
+    """The shortest text that parse_duration reads back as `ns`.
 
     >>> duration_text(90_000_000_000)
     '1m30s'
@@ -282,16 +282,16 @@ def duration_text(ns: int) -> str:
     return "".join(parts) or "0s"
 
 
-# --- what a text must be like -----------------------------------------------------------------------------------------
+# --- checks of texts --------------------------------------------------------------------------------------------------
 
 
 def is_host(text: str) -> bool:
-    """A name or an address; IPv6 without brackets."""
+    """Whether this is a host name or an address; IPv6 without brackets."""
     return re.fullmatch(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", text) is not None
 
 
 def is_mode(text: str) -> bool:
-    """As chmod takes it, of rights alone."""
+    """Whether this is an octal mode as for chmod, with permission bits only."""
     return re.fullmatch(r"0?[0-7]{3}", text) is not None
 
 
@@ -300,13 +300,13 @@ def is_owner(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """HOST:PORT, IPv6 in brackets."""
+    """Whether this is HOST:PORT; IPv6 in brackets."""
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+)):([0-9]{1,5})", text)
     return match is not None and is_host(match[1] or match[2]) and 1 <= int(match[3]) <= 65535
 
 
 def is_url_or_address(text: str) -> bool:
-    """HOST:PORT, or an http or https URL."""
+    """Whether this is HOST:PORT, or an http or https URL."""
     if "://" not in text:
         return is_address(text)
     match = re.fullmatch(r"https?://(\[[^\[\]]+\]|[^:/?#\[\]@\s]+)(:[0-9]{1,5})?([/?][^\s#]*)?", text)
@@ -317,11 +317,11 @@ def is_url_or_address(text: str) -> bool:
 
 
 _PASSWORD: Final = re.compile(r'(//[^/@:"\s]*:)[^"\s]*@')
-_SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # of a key pair, as base32
+_SEED: Final = re.compile(r"\bS[ACNOUX][A-Z2-7]{56}\b")  # the secret seed of an nkey, as base32
 
 
 def without_secrets(text: str) -> str:
-    """What is said of a wrong value is read by more people than the file it is in.
+    """Hides passwords and seeds: more people read an error message than the file with the value.
 
     >>> without_secrets('"http://me:pa:ss@host:x" is no URL'), without_secrets("http://host:80/a")
     ('"http://me:xxxxx@host:x" is no URL', 'http://host:80/a')
@@ -330,7 +330,7 @@ def without_secrets(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """On one line, whatever it is."""
+    """The value as a message shows it: on one line, without secrets."""
     if isinstance(value, str):
         value = without_secrets(value)
         return f'"{value if value.isprintable() else value.encode("unicode_escape").decode()}"'

@@ -20,14 +20,14 @@ from mq_shards.ringbuf.calls import Asked, Calls
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.ringbuf.handover import Handover
 
-# At a stop: how long replies may take to get out, and how often it is looked whether they have.
+# At a stop: how long to wait until all replies have been sent, and how often to check.
 FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
-# What Python does between two runs of the engine, which moves the messages: then those get their turn.
+# How long Python may handle upcalls before the engine, which moves the messages, runs again.
 TURN_NS: Final = 1_000_000
-# At most so often it is said that no connection can be accepted.
+# How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
-# Of what could not be handled.
+# How much of a command that could not be handled is logged.
 LOGGED_BYTES: Final = 200
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class AcceptorProcess:
         self._calls.serve("published", self._published)
         self._access.serve(self._calls, self._refused_by_codecs)
         self._tls = settings["tls"]
-        self._secure_contexts: SecureContexts | None = None  # when something listens for who is encrypted
-        self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
+        self._secure_contexts: SecureContexts | None = None  # None until a listener is encrypted
+        self._secure: dict[int, SecureConnections] = {}  # by protocol: connections encrypted from the first byte
         self._serving = False
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
-        self._more = False  # upcalls are left
-        self._due_ns = FOREVER  # when the first timer of all is, if they are `timed`
+        self._more = False  # upcalls may be left
+        self._due_ns = FOREVER  # when the first timer expires; valid if `timed`
         self._timed = False
-        self._touched = True  # something was done that may have to be followed up when the engine has run
+        self._touched = True  # upcalls were handled that _expire() may have to follow up after the next run
 
     def run(self) -> None:
         """Serves until told to stop. EOFError when the supervisor is gone."""
@@ -97,7 +97,7 @@ class AcceptorProcess:
         self._control.send({"did": "stopped"})
 
     def _turns(self, max_wait_ns: int) -> None:
-        """A run of the engine, and of what it leaves to Python so much that others do not wait long for theirs."""
+        """Runs the engine, and handles its upcalls for TURN_NS at most, so that other connections do not wait long."""
         if not self._timed:
             wait_ns, self._timed = self._timers_wait_ns(), True
             self._due_ns = FOREVER if wait_ns == FOREVER else time.monotonic_ns() + wait_ns
@@ -115,7 +115,7 @@ class AcceptorProcess:
                 break
 
     def _timers_wait_ns(self) -> int:
-        """Until _expire() has something to do."""
+        """How long the engine may run before _expire() has something to do."""
         wait_ns = sooner(self._calls.wait_ns(), self._access.wait_ns())
         for protocol in self._protocols.values():
             wait_ns = sooner(wait_ns, protocol.wait_ns())
@@ -138,7 +138,7 @@ class AcceptorProcess:
             return
         self._timed, self._touched = False, True
         if upcall.kind == engine.BROKEN:
-            # What came over the ring cannot have been written by a worker of ours. New rings come with a new process.
+            # Our workers write no such ring, so it is damaged. A new process gets new rings.
             raise RuntimeError(f"the ring from worker {upcall.conn} is broken")
         if upcall.kind == engine.CONTROL:
             self._watched.run()
@@ -157,7 +157,7 @@ class AcceptorProcess:
             self._do(*arrived)
 
     def _say_full(self, why: int) -> None:
-        """Clients wait in the kernel's queue: one line a minute says so."""
+        """Logs, at most once a minute, that new clients wait in the kernel's queue."""
         now = time.monotonic()
         if now >= self._full_said_at + FULL_SAID_S:
             self._full_said_at = now
@@ -165,7 +165,7 @@ class AcceptorProcess:
             log.warning("new connections wait: %s", reason)
 
     def _serve(self, upcall: Upcall) -> None:
-        """A defect that one client's command brings to light must not cost the others their connections."""
+        """Handles an upcall. An exception fails only its connection, so that a defect costs no other client its own."""
         protocol = self._protocols[upcall.protocol]
         try:
             if upcall.answer is not None:
@@ -190,8 +190,8 @@ class AcceptorProcess:
             protocol.failed(upcall.conn)
 
     def _pass(self, upcall: Upcall, secure: SecureConnections) -> None:
-        """Of a connection that was encrypted from the first byte. While its bytes pass, and no more, no timer of
-        anything changes: to look at all of them would take longer than to encrypt."""
+        """Handles bytes of a connection that is encrypted from the first byte. As long as they only pass through, no
+        timer changes, so the timers are not checked: that would take longer than the encryption."""
         try:
             passes = secure.input if upcall.kind == engine.INPUT else secure.upgrades.output
             if passes(upcall.conn, upcall.line):
@@ -205,7 +205,8 @@ class AcceptorProcess:
         return {protocol.name: self._engine.refused(number) for number, protocol in self._protocols.items()}
 
     def _published(self, asked: Asked) -> None:
-        """Through the gateway: a topic's name, and bodies, each behind its size."""
+        """Messages were published through the gateway. The body has the topic's name and the messages, each behind its
+        size (4 bytes, big-endian)."""
         parts = []
         at = 0
         while at < len(asked.body):
@@ -248,8 +249,8 @@ class AcceptorProcess:
         self._secure[number].listening(listener, message["cert"], message["key"])
 
     def _reload(self, settings: Mapping[str, Any]) -> None:
-        """The supervisor has found that all of it can be used. A file may have changed since: that costs nobody his
-        connection."""
+        """Applies settings that the supervisor has checked. If a file has changed since then and is refused, the
+        protocol goes on as before, and no connection is lost."""
         for protocol in self._protocols.values():
             try:
                 protocol.reload(protocol.settings_of(settings))
@@ -314,7 +315,7 @@ class AcceptorProcess:
 
 
 def guarded(protocol: Protocol, turn: Callable[[], None]) -> None:
-    """A defect of one protocol must not cost the others their connections."""
+    """Calls `turn` and logs an exception, so that a defect of one protocol costs the others no connections."""
     try:
         turn()
     except Exception:
@@ -322,7 +323,7 @@ def guarded(protocol: Protocol, turn: Callable[[], None]) -> None:
 
 
 def sooner(first_ns: int, second_ns: int) -> int:
-    """Of two waits, each of which may be FOREVER."""
+    """The shorter of two waits, each of which may be FOREVER."""
     if FOREVER in (first_ns, second_ns):
         return max(first_ns, second_ns)
     return min(first_ns, second_ns)

@@ -1,10 +1,10 @@
-"""What a wire protocol is to Python: the half that csrc/acceptor/protocols/ leaves to it. docs/protocols.md says how to
-make one.
+"""The Python half of a wire protocol; the other half is its codec in csrc/acceptor/protocols/. docs/protocols.md says
+how to add a protocol.
 
-A class tells the supervisor what it must know of the protocol (name, port, options); an object of it does, in an
-acceptor process, what is rare: commands that the codec hands over, handshakes, filters. The engine's upcalls become
-calls of its methods, one at a time. A module that has one is imported by the supervisor too: it imports what is heavy
-and seldom used (TLS, compression) when it is used.
+The class tells the supervisor what it must know of the protocol: name, port, options. Its object in an acceptor process
+does what is rare: commands that the codec hands over, handshakes, filters. The process turns the engine's upcalls into
+calls of its methods, one at a time. The supervisor imports a protocol's module too, so the module must import what is
+heavy and seldom used (TLS, compression) only when it is needed.
 """
 
 from __future__ import annotations
@@ -28,190 +28,195 @@ Section = TypeVar("Section")
 
 
 class Broker(NamedTuple):
-    """What a protocol may tell of the broker as a whole."""
+    """What a protocol needs to know of the broker as a whole."""
 
     instance: str  # 16 hex digits
     started_wall_ns: int
-    acceptor: int = 0  # which of its acceptors this is
+    acceptor: int = 0  # this acceptor's number, from 0
     acceptors: int = 1
-    calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
-    say: Callable[[dict[str, Any]], None] = lambda message: None  # to the supervisor
-    watched: Watched | None = None  # descriptors beside the engine's
-    access: Access | None = None  # who may do what; None where no acceptor's process is around it
+    calls: Calls | None = None  # to and from the gateway; None outside of an acceptor process
+    say: Callable[[dict[str, Any]], None] = lambda message: None  # sends a message to the supervisor
+    watched: Watched | None = None  # descriptors besides the engine's
+    access: Access | None = None  # who may do what; None outside of an acceptor process
 
     def share(self, protocol: str, what: str, message: Mapping[str, Any]) -> None:
-        """With all acceptors, also those that start later: the last that was said of `what` holds. This one hears it
-        when all others obey it."""
+        """Sends a message to all acceptors, also to those that start later; a new message about `what` replaces the
+        last. This acceptor receives it as the last one, when all others have acted on it: see Protocol.shared()."""
         self.say({"did": "share", "protocol": protocol, "what": what, "message": message})
 
 
 class OwnTls(NamedTuple):
-    """The options of a protocol that is encrypted in a way of its own."""
+    """The names of a protocol's own options for TLS, where TLS does not begin with the first byte."""
 
     cert: str = "tls-cert-file"
     key: str = "tls-key-file"
-    optional: str = ""  # the flag that says that nobody has to be encrypted; none: it is so anyway
-    demands: Sequence[str] = ()  # those by which everybody has to be, if one is set
-    only_demanded: bool = False  # nobody is encrypted unless one is set
+    optional: str = ""  # the flag that makes TLS optional; empty: it always is
+    demands: Sequence[str] = ()  # options that each make TLS mandatory when set
+    only_demanded: bool = False  # there is no TLS unless one of `demands` is set
 
 
 class OwnConfig(NamedTuple):
-    """What a configuration file asks for that is written as the server reads it whose place is taken."""
+    """What a configuration file asks for that is written for another server, the one that this broker replaces."""
 
-    options: Mapping[str, tuple[str, object]]  # of the protocol's section: where each was set, and what TOML would have
-    listen: Sequence[str]  # as --listen has them
-    content: bytes  # for the acceptors: see configure
+    options: Mapping[str, tuple[str, object]]  # of the protocol's section: where each is set, and its value as in TOML
+    listen: Sequence[str]  # in the form of --listen
+    content: bytes  # for the acceptors: see Protocol.configure()
     warnings: Sequence[str]
 
 
 class Protocol(ABC):
-    name: ClassVar[str]  # as the codec has it: the scheme of --listen, and the section of the options
-    port: ClassVar[int]  # the usual one
+    name: ClassVar[str]  # the codec's name, the scheme of --listen, and the section of the options
+    port: ClassVar[int]  # the default port
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
     options: ClassVar[Mapping[str, Kind]] = {}
-    section: ClassVar[str] = ""  # of whose options it takes its own; empty: those of its name
-    usual: ClassVar[bool] = True  # clients come where nothing else is said
-    single: ClassVar[bool] = False  # one acceptor, the first, has all its connections
-    meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
+    section: ClassVar[str] = ""  # the section that has its options; empty: the one of its name
+    usual: ClassVar[bool] = True  # it is served by default
+    single: ClassVar[bool] = False  # the first acceptor has all its connections
+    meshed: ClassVar[bool] = False  # its clients talk to clients of other acceptors, which needs a mesh between these
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
-    secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
-    own_tls: ClassVar[Sequence[OwnTls]] = ()  # show the certificate of the section tls, unless they are told of another
+    secrets: ClassVar[frozenset[str]] = frozenset()  # options whose values must not be shown
+    own_tls: ClassVar[Sequence[OwnTls]] = ()  # by default they get the certificate of the section tls
     has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
-    hands_over: ClassVar[bool] = False  # connections, to the gateway, which serves a part of it
-    comes_by_others: ClassVar[bool] = False  # by listeners of all acceptors, where the first has its connections
-    # Options of the server that it takes the place of which make no sense here, and what to do instead.
+    hands_over: ClassVar[bool] = False  # connections to the gateway, which serves a part of the protocol
+    comes_by_others: ClassVar[bool] = False  # `single`, but all acceptors listen and pass connections on to the first
+    # Options of the original server that make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
-    # Whose configuration file --NAME-config takes, if there is such an option.
+    # The server whose configuration files --NAME-config reads; empty: there is no such option.
     config_of: ClassVar[str] = ""
 
     @classmethod
     def settings_of(cls, settings: Mapping[str, Section]) -> Section:
-        """Its own section of all settings."""
+        """The protocol's own section of all settings."""
         return settings[cls.section or cls.name]
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
-        """Of options that belong together, before anything starts: may complete them. Raises ValueError of one line."""
+        """Checks options against each other before anything starts, and may complete them. Raises ValueError of one
+        line."""
 
     @classmethod
     def read_config(cls, path: str) -> OwnConfig:
-        """Raises ValueError of one line."""
+        """Reads a configuration file of the original server. Raises ValueError of one line."""
         raise NotImplementedError
 
     @classmethod
     def asks_gateway(cls, content: bytes) -> bool:
-        """Whether what is asked of it is answered by a gateway; `content` is what read_config() made of a file."""
+        """Whether it needs a gateway to answer some requests; `content` is what read_config() made of a file."""
         return False
 
     @classmethod
     def is_guarded(cls, settings: Settings, content: bytes) -> bool:
-        """Whether these options, and what read_config() made of a file, let in only who they know."""
+        """Whether these options, with what read_config() made of a file, let in only known clients."""
         return False
 
     @classmethod
     def leads_to_topics(cls, settings: Settings) -> bool:
-        """Whether its clients come to topics that other protocols have too."""
+        """Whether its clients can reach topics that other protocols use too."""
         return True
 
     @classmethod
     def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
-        """Called in the supervisor, when all listen, on addresses by scheme: the paths of files that say so, which are
-        removed at the end."""
+        """Writes files that say where the broker listens. Called in the supervisor when all listeners are bound;
+        `listening` has pairs of scheme and address. Returns the files' paths, which are removed at the end."""
         return ()
 
     @classmethod
     def shards(cls, settings: Settings) -> int | None:
-        """How many there must be for what these options ask; None: any number."""
+        """The number of shards that these options require; None: any number."""
         return None
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
-        """`settings`: those of its own section. To be extended by what the codec is to know of them."""
+        """`settings`: the protocol's own section. A subclass passes on to the codec what that must know of them."""
         self._engine = engine
         self._settings = settings
         self._broker = broker
         self._number = protocol_number(self.name)
-        self.secured: SecureConnections | None = None  # those that were encrypted from the first byte
+        self.secured: SecureConnections | None = None  # connections encrypted from the first byte; None: none
 
     @property
     def access(self) -> Access | None:
-        """If there are users."""
+        """Who may do what; None when no users are configured."""
         access = self._broker.access
         return access if access is not None and access.on else None
 
     def certificate_names(self, conn: int) -> tuple[str, ...]:
-        """Of its client's certificate, if somebody has verified that."""
+        """The names in the client's certificate; empty when none was verified."""
         return () if self.secured is None else self.secured.certificate_names(conn)
 
     def users_changed(self) -> None:
-        """There are some, before anything listens; or they, or what they may, have changed."""
+        """Called when users are known, which is before anything listens, and whenever users or their rights change."""
 
     def meet(self, others: Mapping[str, Protocol]) -> None:
-        """The protocols of this acceptor, by name; before anything comes."""
+        """Gets to know the other protocols of this acceptor, by name. Called before anything arrives."""
 
     def stopping(self) -> None:
-        """No more input is taken: what is said now still leaves, if it is taken soon."""
+        """The process stops and takes no more input. What is written now is still sent, if clients read it soon."""
 
     def close(self) -> None:
-        """Before the engine is."""
+        """Called at the end, before the engine is closed."""
 
     def configure(self, content: bytes) -> None:
-        """What read_config() made of a file: before anything listens, and before reload() when it was read anew."""
+        """Takes what read_config() made of a file: before anything listens, and before reload() if it was read
+        again."""
 
     def listening(self, host: str, port: int) -> None:
-        """Clients come to this address."""
+        """Clients of this protocol can connect to this address."""
 
     def hand_over_by(self, handover: Handover) -> None:
-        """Connections go to the gateway and come back there; or to the first acceptor, or come there from another."""
+        """Gives the protocol its end of a socket pair over which connections are handed to the gateway and back, or
+        from other acceptors to the first."""
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
-        """To this one too: they are filtered from the beginning, and what they speak first is not this protocol."""
+        """Clients can connect to this address by another scheme: their connections are filtered from the beginning,
+        since they first speak another protocol, such as HTTP for a websocket."""
 
     def serving(self) -> None:
-        """All that others have shared before is known; clients come from now on."""
+        """Called when everything that other acceptors have shared is known, and clients are accepted from now on."""
 
-    # --- what the supervisor says -----------------------------------------------------------------------------------
+    # --- messages of the supervisor ---------------------------------------------------------------------------------
 
     def reload(self, settings: Settings) -> None:
-        """Of its own section: of its options those that are `reloadable` may have changed, and files that they name."""
+        """Applies the protocol's own section again: `reloadable` options, and files that options name, may have
+        changed."""
 
     def lame_duck(self) -> None:
-        """Nobody is accepted any more; clients are to be sent away. Broker.say({"did": "lame-duck-over"}) ends it."""
+        """Sends clients to another server; none is accepted any more. Broker.say({"did": "lame-duck-over"}) ends it."""
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
-        """What an acceptor has said to all, itself included: see Broker.share."""
+        """A message that an acceptor has sent to all acceptors, itself included: see Broker.share()."""
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def command(self, conn: int, command: bytes) -> None:
-        """What the codec handed over; to be ended with Engine.resume() or close_connection(), now or later."""
+        """Handles a command from the codec; must end it with Engine.resume() or close_connection(), now or later."""
 
     def answer(self, conn: int, answer: Answer) -> None:
-        """A worker's, to a request made for `conn`."""
+        """A worker's reply to a request that was made for `conn`."""
 
     def input(self, conn: int, data: bytes) -> None:
-        """Of a filtered connection, from its socket; to be answered with Engine.feed()."""
+        """Takes bytes from the socket of a filtered connection; must answer with Engine.feed()."""
 
     def output(self, conn: int, data: bytes) -> None:
-        """Of a filtered connection, for its socket: Engine.send() takes what becomes of it."""
+        """Takes the codec's output on a filtered connection, and passes it transformed to Engine.send()."""
 
     def closing(self, conn: int, frame: bytes) -> None:
-        """Of a websocket whose frames it has: its last, to be sent behind its output."""
+        """Sends the last frame of a websocket whose frames Python makes, behind all its earlier output."""
 
     def last_words(self, conn: int, words: bytes) -> None:
-        """Of a connection that has ended, what its codec knew; closed() is next."""
+        """What the codec tells of a connection that has ended; closed() is called next."""
 
     def closed(self, conn: int) -> None:
-        """Nothing more will be heard of it."""
+        """The connection is closed: no more calls follow for it."""
 
     def failed(self, conn: int) -> None:
-        """Something about it could not be handled, for a reason that is ours."""
+        """Something on the connection could not be handled because of a defect of ours."""
         self.closed(conn)
         self._engine.close_connection(conn)
 
     def poked(self) -> None:
-        """Some thread has called Engine.poke()."""
+        """A thread has called Engine.poke()."""
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -220,5 +225,5 @@ class Protocol(ABC):
         return FOREVER
 
     def expire(self) -> None:
-        """When that is over; and after a run of the engine before which anything but bytes of encrypted connections
-        was handled. Before the upcalls of that run are."""
+        """Called when that time has passed, and after a run of the engine if any upcall but bytes of encrypted
+        connections was handled since the run before. The upcalls of that run come afterwards."""

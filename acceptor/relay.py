@@ -1,11 +1,11 @@
-"""Encrypted connections that another process serves for a while: what is said there passes through here, in the clear
-over a socket pair, since the state of TLS cannot go with a socket.
+"""Encrypted connections that another process serves for a while. Their TLS stays here, since its state cannot be handed
+over with the socket: the decrypted bytes pass between the client and the other process through a socket pair.
 
-    relays.begin(conn)             the other process's end of the pair, its name, and what has come
-    relays.end(name, far, ...)     it gives that end back: the codec goes on
+    relays.begin(conn)             returns the far end for the other process, the relay's name, and the unused input
+    relays.end(name, far, ...)     the other process has returned the far end: the codec goes on
 
-Owns the near ends. Nothing piles up: the client is asked for more when the pair has taken what it said, and the pair is
-read while little waits for the client.
+Owns the near ends of the pairs. Nothing piles up: more input is read from the client only when the pair has taken the
+last, and the pair is read only while little output waits for the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.acceptor.watched import Watched
 
 READ_BYTES: Final = 64 << 10
-AHEAD_BYTES: Final = 128 << 10  # that are read, and have not passed the filter
+AHEAD_BYTES: Final = 128 << 10  # bytes read from the pair that have not passed the filter yet
 
 
 class Relays:
@@ -33,7 +33,7 @@ class Relays:
         self._names: dict[int, str] = {}
 
     def begin(self, conn: int) -> tuple[socket.socket, str, bytes]:
-        """Of one whose command Python has. OSError when there is no room for it now."""
+        """Starts to relay a connection whose command Python has. OSError when there are no descriptors left."""
         near, far = socket.socketpair()
         near.setblocking(False)
         name = secrets.token_hex(8)
@@ -44,15 +44,15 @@ class Relays:
         return far, name, self._engine.take_input(conn)
 
     def undo(self, name: str, received: bytes) -> None:
-        """It could not be given away."""
+        """Ends a relay whose far end could not be handed over; `received` goes back to the codec's input."""
         relay = self._relays.pop(name)
         del self._names[relay.conn]
         relay.undo(received)
         self._upgrades.relay(relay.conn, None)
 
     def end(self, name: str, far: socket.socket, received: bytes) -> int | None:
-        """`received` has come out of `far`, and is the codec's. The connection, whose command is done; None when it is
-        gone. Closes `far`."""
+        """Ends a relay; `received` was read from `far` and is input for the codec. Returns the connection (its command
+        is done), or None when it has closed. Closes `far`."""
         with far:
             relay = self._relays.pop(name, None)
             if relay is None:
@@ -76,20 +76,20 @@ class Relays:
 
 
 class Relay:
-    """One of them."""
+    """A single relayed connection."""
 
     def __init__(
         self, engine: Engine, watched: Watched, conn: int, near: socket.socket, over: Callable[[], None]
     ) -> None:
         self.conn: Final = conn
-        self.has_ended = False  # the client's side
+        self.has_ended = False  # the client has hung up
         self._engine = engine
         self._watched = watched
         self._near = near
         self._over = over
-        self._waiting = memoryview(b"")  # for room in the pair
-        self._owes_input = False  # the engine waits to be told that what has come is taken,
-        self._more = False  # of which there is more
+        self._waiting = memoryview(b"")  # client input that did not fit into the pair yet
+        self._owes_input = False  # the engine has not been told yet that its last input was used,
+        self._more = False  # and the filter can make more of that input
         self._ahead = 0
         self._watches = (False, False)
         self._listen()
@@ -102,12 +102,12 @@ class Relay:
         self._pass_on()
 
     def left(self, count: int) -> None:
-        """Through the filter, towards the client."""
+        """`count` bytes of output have passed the filter on their way to the client."""
         self._ahead -= count
         self._listen()
 
     def end_input(self) -> None:
-        """All that the client has said is in the pair."""
+        """All input of the client is in the pair: shuts down this direction."""
         self.has_ended = True
         with contextlib.suppress(OSError):
             self._near.shutdown(socket.SHUT_WR)
@@ -120,7 +120,7 @@ class Relay:
             self._listen()
             return
         except OSError:
-            self._waiting = memoryview(b"")  # nobody takes it; what was answered before is still to be read
+            self._waiting = memoryview(b"")  # the far end is closed; what it wrote before can still be read
         if self.has_ended:
             self.end_input()
         self._owes_input = False
@@ -151,7 +151,7 @@ class Relay:
         self._listen()
 
     def _listen(self) -> None:
-        """For what there is something to do with: a pair is readable for ever when the other end is gone."""
+        """Watches only for events that can be handled now: once the far end is closed, the pair is always readable."""
         watches = (self._ahead < AHEAD_BYTES, bool(self._waiting))
         if watches == self._watches:
             return
@@ -161,10 +161,10 @@ class Relay:
         else:
             self._watched.forget(self._near.fileno())
 
-    # --- the end of it ----------------------------------------------------------------------------------------------
+    # --- ending -----------------------------------------------------------------------------------------------------
 
     def give_back(self, far: socket.socket, received: bytes) -> None:
-        """What is still in the pair goes where it was to go."""
+        """Moves what is left in the pair on: output to the client, input to the codec."""
         self._engine.reply(self.conn, _drain(self._near))
         self.undo(received + _drain(far) + bytes(self._waiting))
 
@@ -181,7 +181,7 @@ class Relay:
 
 
 def _drain(sock: socket.socket) -> bytes:
-    """What is there now: no more than the kernel holds for a pair."""
+    """Reads what the socket holds now, which is at most the kernel's buffer of a pair."""
     parts = []
     with contextlib.suppress(OSError):
         while part := sock.recv(READ_BYTES, socket.MSG_DONTWAIT):

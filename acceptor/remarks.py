@@ -1,11 +1,12 @@
-"""What the journal is told of others, however often it is so: who is refused comes again at once, and strangers need
-not be who they say.
+"""Log lines about clients and other servers, limited in number: a refused client tries again at once, and strangers
+can claim any name.
 
-    remarks.say(logging.ERROR, "b", "...")                 of whom it is
-    remarks.of_client("127.0.0.1:40960", "...")            a client, by its host
+    remarks.say(logging.ERROR, "b", "...")                 about the party "b"
+    remarks.of_client("127.0.0.1:40960", "...")            about a client, which is known by its host
 
-Of one there are SAME lines of a level a minute, and of OTHERS others; what is more than that is counted, and the last
-line of each is said when the minute is over. A line is one, and short, whatever a name consists of.
+Each party gets SAME lines per level and minute, for up to OTHERS parties; all further parties share one such allowance.
+Lines beyond that are counted, and the last one is logged with their number when the minute is over. A remark is always
+a single short line, whatever characters a name contains.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Listeners whose connections are encrypted from their first byte, for a protocol that knows nothing of it.
+"""Listeners whose connections are encrypted from their first byte, for a protocol that need not know of it.
 
-The supervisor asks secure_context() before it starts anything: neither the C core nor a connection is needed for that.
+The supervisor calls secure_context() to check the options before it starts anything, so that must not need the C core.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -> ssl.SSLContext:
-    """Of the section tls, with a certificate and a key of a listener's own if there are. Raises ValueError: one line
-    that names the option and says what is wrong."""
+    """Makes a context of the options in the section tls, with the listener's own certificate and key if it has them.
+    Raises ValueError with one line that names the option and says what is wrong."""
     own = bool(cert)
     cert, key = (cert, key) if own else (settings["cert"], settings["key"])
     for option, path in (("cert", cert), ("key", key)):
@@ -51,27 +51,27 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
 def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     """Raises OSError, ssl.SSLError or ValueError."""
     with named_files.opened(cert) as cert_place, named_files.opened(key) as key_place:
-        # No password: an empty one fails, where none would be asked for on the terminal.
+        # With an empty password an encrypted key fails; without one OpenSSL would ask for it on the terminal.
         context.load_cert_chain(cert_place, key_place, password="")
 
 
 class SecureContexts:
-    """Of the listeners of a process, by their certificate and key."""
+    """The TLS contexts of a process's listeners, by certificate and key."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Those of the section tls."""
+        """`settings`: the section tls."""
         self._settings = settings
         self._of: dict[tuple[str, str], ssl.SSLContext] = {}
 
     def of(self, cert: str, key: str) -> ssl.SSLContext:
-        """For a connection that comes now. Raises ValueError as secure_context() does."""
+        """The context for a new connection. Raises ValueError as secure_context() does."""
         if (cert, key) not in self._of:
             self._of[cert, key] = secure_context(self._settings, cert, key)
         return self._of[cert, key]
 
     def reload(self, settings: Mapping[str, Any]) -> None:
-        """All files are read anew, for connections that come. What cannot be used is said, and stays as it was: a file
-        may have changed since the supervisor looked at it."""
+        """Reads all files again, for new connections. When a file cannot be used (it may have changed since the
+        supervisor checked it), this is logged and the old certificate stays in use."""
         self._settings = settings
         for cert, key in self._of:
             try:
@@ -87,14 +87,14 @@ def _said(error: Exception) -> str:
 
 
 class SecureConnections:
-    """Those of one protocol, in an acceptor: each begins with its handshake. Takes their upcalls."""
+    """One protocol's encrypted connections in an acceptor; each begins with a handshake. Takes their upcalls."""
 
     def __init__(self, engine: Engine, contexts: SecureContexts) -> None:
         from mq_shards.acceptor.upgrade import Upgrades  # which needs the core
 
         self._engine = engine
         self._contexts = contexts
-        self._shown: dict[int, tuple[str, str]] = {}  # by listener: certificate and key
+        self._shown: dict[int, tuple[str, str]] = {}  # certificate and key by listener
         self.upgrades: Final[Upgrades] = Upgrades(engine, lambda conn: None, self._refused, hears_out=True)
 
     def listening(self, listener: int, cert: str, key: str) -> None:
@@ -110,7 +110,7 @@ class SecureConnections:
         return self.upgrades.input(conn, data)
 
     def certificate_names(self, conn: int) -> tuple[str, ...]:
-        """Of a client's certificate; none where none was wanted."""
+        """The names in the client's certificate; empty where no certificate was asked for."""
         tls = self.upgrades.tls(conn)
         return tls.certificate_names if isinstance(tls, VerifyingTls) else ()
 

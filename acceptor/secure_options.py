@@ -1,4 +1,4 @@
-"""The section tls: what listeners show whose connections are encrypted from their first byte."""
+"""The section tls: the certificate of listeners whose connections are encrypted from their first byte."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Connections that are upgraded: TLS, compression, or one in the other, between their sockets and the codec.
+"""Connections with TLS, compression, or compression inside TLS, between their sockets and the codec.
 
-    upgrades.begin(conn)              from now on its bytes pass through here
-    upgrades.shake_hands(conn, tls)   TLS next to the socket; calls `shaken` or `refused` later, or at once
-    upgrades.add(conn, filter)        on top of what there is
+    upgrades.begin(conn)              from now on the connection's bytes pass through here
+    upgrades.shake_hands(conn, tls)   adds TLS next to the socket; calls `shaken` or `refused` later, or at once
+    upgrades.add(conn, filter)        adds a filter on top of the others, next to the codec
 
-Owns the chains of filters and the handshakes under way, which have a limit in time. Knows no protocol: what is said to
-a client is the protocol's.
+Owns the chains of filters, and the handshakes under way, whose time is limited. Knows no wire protocol: the protocol
+decides what a client is told.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Upgrade:
-    """What is kept of a connection. Without a chain nothing passes: a handshake is under way, or it is to be closed."""
+    """A connection's state. Without a chain nothing passes: a handshake is under way, or the connection is closing."""
 
     chain: Chain | None = field(default_factory=Chain)
     tls: Tls | None = None
     until_ns: int = 0
-    relay: Relay | None = None  # another process serves it
+    relay: Relay | None = None  # to the process that serves the connection for a while
     hung_up: bool = False
 
 
@@ -54,8 +54,9 @@ class Upgrades:
         *,
         hears_out: bool = False,
     ) -> None:
-        """`shaken`: a handshake is done. `refused`: it failed; given what is to be sent first (an alert) and why, it
-        has to close the connection. `hears_out`: who hangs up behind a handshake has what he asked for answered."""
+        """`shaken` is called when a handshake is done. `refused` is called when it failed, with an alert to be sent and
+        the reason; it must close the connection. `hears_out`: a client that hangs up after the handshake still gets the
+        answers to what it has sent."""
         self._engine = engine
         self._shaken = shaken
         self._refused = refused
@@ -64,26 +65,27 @@ class Upgrades:
         self._remarks = Remarks(log, now_ns)
         self._upgrades: dict[int, Upgrade] = {}
         self._handshakes: dict[int, Upgrade] = {}
-        # Of handshakes, soonest first: until when, and whose. What is over stays until it is the first.
+        # A heap of (deadline, connection) of handshakes. The entry of one that is done stays until it is the first.
         self._deadlines: list[tuple[int, int]] = []
-        self._ending: list[int] = []  # connections whose clients have said, in their filter's way, that it is all
+        self._ending: list[int] = []  # connections whose filter has reached the end of its stream
 
     def __contains__(self, conn: int) -> bool:
         return conn in self._upgrades
 
     def begin(self, conn: int) -> None:
-        """What is in the output already leaves as it is; so does what Engine.send() is given."""
+        """Makes the connection filtered. Output that already waits, and what Engine.send() is given, leaves as it
+        is."""
         self._upgrades[conn] = Upgrade()
         self._engine.filter(conn)
 
     def adopt(self, conn: int) -> None:
-        """One that was filtered from the beginning."""
+        """Takes on a connection that was filtered from the beginning."""
         self._upgrades[conn] = Upgrade()
 
     def shake_hands(
         self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS, *, speaks_first: bool = False
     ) -> None:
-        """`speaks_first`: it is we who have connected."""
+        """`speaks_first`: this side has connected, so it sends the first bytes."""
         upgrade = self._upgrades[conn]
         upgrade.chain, upgrade.tls = None, tls
         upgrade.until_ns = self._now_ns() + timeout_ns
@@ -99,32 +101,32 @@ class Upgrades:
         chain.add(filter)
 
     def relay(self, conn: int, relay: Relay | None) -> bool:
-        """What comes is the relay's, not the codec's; None: the codec goes on. Whether the client has hung up."""
+        """Sends input to the relay instead of the codec; None: to the codec again. Whether the client has hung up."""
         upgrade = self._upgrades[conn]
         upgrade.relay = relay
         return upgrade.hung_up
 
     def end(self, conn: int) -> None:
-        """Nothing follows what the codec was fed."""
+        """The client sends nothing after what the codec was fed."""
         self._ending.append(conn)
 
     def say(self, conn: int, data: bytes) -> None:
-        """To the client, through its filters, before anything else that is in the output."""
+        """Sends bytes to the client through its filters, ahead of all output that is waiting."""
         self.output(conn, data)
 
     def tls(self, conn: int) -> Tls | None:
-        """Of a connection that is encrypted."""
+        """The TLS of an encrypted connection after its handshake; None when there is none."""
         upgrade = self._upgrades.get(conn)
         return upgrade.tls if upgrade is not None and conn not in self._handshakes else None
 
     def remark(self, conn: int, text: str, level: int = logging.INFO) -> None:
-        """To the journal, of its client, who can come as often as he likes."""
+        """Logs a line about the connection's client; limited in number, as a client can return as often as it likes."""
         self._remarks.of_client(self._engine.remote(conn), text, level)
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     def input(self, conn: int, data: bytes) -> bool:
-        """Whether bytes have passed to the codec and that was all: nothing is to be done later."""
+        """Returns True when bytes were passed to the codec and nothing else happened that must be followed up."""
         upgrade = self._upgrades.get(conn)
         if upgrade is None:
             return False
@@ -137,9 +139,9 @@ class Upgrades:
         return False
 
     def output(self, conn: int, data: bytes) -> bool:
-        """Likewise, to the socket."""
+        """Passes output to the socket; returns True as input() does."""
         upgrade = self._upgrades.get(conn)
-        # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
+        # Without a chain it is closing: in a handshake Python has the command, and the codec writes nothing then.
         if upgrade is not None and upgrade.chain is not None:
             self._engine.send(conn, upgrade.chain.encode(data))
             if upgrade.relay is None:
@@ -166,9 +168,9 @@ class Upgrades:
         return wait_ns if remarks_ns == FOREVER else min(wait_ns, remarks_ns)
 
     def expire(self) -> None:
-        """After each run of the engine, before its upcalls are looked at."""
+        """To be called after a run of the engine, before its upcalls are handled."""
         self._remarks.expire()
-        # The engine has taken what it was fed.
+        # By now the engine has used what it was fed.
         end = self._engine.end_input if self._hears_out else self._engine.close_connection
         for conn in self._ending:
             end(conn)
@@ -197,7 +199,7 @@ class Upgrades:
         if self._hears_out:
             self._engine.hear_out(conn)
         self._shaken(conn)
-        # What came behind the handshake.
+        # Passes on what came after the handshake.
         self._pass_input(conn, upgrade, upgrade.chain)
 
     def _fail(self, conn: int, alert: bytes, why: str) -> None:
@@ -206,13 +208,13 @@ class Upgrades:
         self._refused(conn, alert, why)
 
     def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes = b"") -> bool:
-        """As input() says."""
+        """Decodes input and feeds it to the codec or the relay. Returns what input() returns."""
         try:
             plain = chain.decode(data)
         except FilterError as error:
             self.remark(conn, str(error))
             plain = None
-        # An alert, or what TLS has to say of its own accord.
+        # An alert, or something else that TLS itself has to send.
         if upgrade.tls is not None and (alert := upgrade.tls.outgoing()):
             self._engine.send(conn, alert)
         if plain is None:

@@ -1,6 +1,6 @@
-"""Descriptors that an acceptor's Python watches beside its engine: the control socket, the one to the gateway.
+"""The descriptors that an acceptor's Python half watches besides the engine's, such as the control socket.
 
-They are one descriptor to the engine, which comes back when any of them is ready.
+The engine sees them as one descriptor, and returns to Python when any of them is ready.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Watched:
         self._ready: dict[int, Callable[[], None]] = {}
 
     def fileno(self) -> int:
-        """For Engine.control()."""
+        """The descriptor for Engine.control()."""
         return self._epoll.fileno()
 
     def watch(self, fd: int, ready: Callable[[], None], writing: bool = False, *, reading: bool = True) -> None:
-        """`ready` is called, as long as that is so, when it can be read, or, if so wanted, written."""
+        """Calls `ready` in each run() in which `fd` is readable, or with `writing` writable."""
         events = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
         if fd in self._ready:
             self._epoll.modify(fd, events)
@@ -29,14 +29,14 @@ class Watched:
         self._ready[fd] = ready
 
     def forget(self, fd: int) -> None:
-        """Before it is closed."""
+        """Stops watching `fd`. To be called before it is closed."""
         del self._ready[fd]
         self._epoll.unregister(fd)
 
     def run(self) -> None:
-        """What is ready now."""
+        """Calls `ready` of each descriptor that is ready now."""
         for fd, _ in self._epoll.poll(0):
-            if (ready := self._ready.get(fd)) is not None:  # else one before it has let it go
+            if (ready := self._ready.get(fd)) is not None:  # else an earlier callback has just forgotten it
                 ready()
 
     def close(self) -> None:
