@@ -445,8 +445,8 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     return CALL_DONE;
 }
 
-/* What the server itself answers to a subject, which a blank ends, in the connection's account; a value: to clients of this
- * acceptor alone. */
+/* What the server itself answers to a subject, which a blank ends, in the connection's account; a value: to clients of
+ * this acceptor alone. */
 static int64_t answer_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
     uint8_t digits[DECIMAL_MAX_BYTES];

@@ -1,5 +1,5 @@
-/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and what goes to a client. CONNECT, INFO and whatever is said of
- * accounts and users are Python's (acceptor/protocols/nats/nats.py).
+/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and what goes to a client. CONNECT, INFO and whatever is
+ * said of accounts and users are Python's (acceptor/protocols/nats/nats.py).
  *
  *   nats.c                 lines to commands, and what is said to them
  *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
@@ -54,7 +54,7 @@ enum {
 
 enum { NATS_GLOBAL_ACCOUNT = 1 };
 
-/* What it counts on the board. */
+/* Its counters on the board. */
 enum nats_counter {
     NATS_SLOW_CONSUMERS,
     NATS_STALE_CONNECTIONS,
@@ -68,7 +68,7 @@ enum nats_counter {
     NATS_COUNTERS
 };
 
-/* Why a connection has ended, by nats-server's numbers; Python has others of them. */
+/* Why a connection has ended, by nats-server's numbers. Python uses more of them. */
 enum nats_reason {
     NATS_AUTHENTICATION_TIMEOUT = 2,
     NATS_AUTHENTICATION_VIOLATION = 3,
@@ -81,8 +81,8 @@ enum nats_reason {
 };
 
 /* Who else may want something: acceptors by their numbers, then routes, each a connection to another server, then leaf
- * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster. Behind them
- * are hubs, whose leaf node this server is: their connections are like those of leaf nodes. */
+ * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster.
+ * Behind them are hubs, whose leaf node this server is: their connections are like those of leaf nodes. */
 enum {
     NATS_ROUTES = 192,
     NATS_LEAVES = 1024,
@@ -97,7 +97,7 @@ static inline bool nats_is_route(uint32_t other) {
     return other >= BOARD_MAX_ACCEPTORS;
 }
 
-/* A leaf node, or a hub. */
+/* Whether it is a leaf node or a hub. */
 static inline bool nats_is_leaf(uint32_t other) {
     return other >= NATS_FIRST_LEAF;
 }
@@ -106,7 +106,7 @@ static inline bool nats_is_hub(uint32_t other) {
     return other >= NATS_FIRST_HUB;
 }
 
-/* Kinds of them, as bits. */
+/* Kinds of others, as bits. */
 enum nats_kind {
     NATS_ACCEPTORS = 1,
     NATS_SERVERS = 2,
@@ -117,49 +117,50 @@ enum nats_kind {
     NATS_ANY_KIND = 31,
 };
 
-/* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers say of
- * it on others is not true any more. */
+/* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers
+ * say of it on others is not true any more. */
 enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
 
-/* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to others
- * its name is said. */
+/* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to
+ * others its name is said. */
 struct nats_account {
-    struct nats_shares *shares;        /* NULL: nothing */
-    struct nats_subscription *answers; /* from it to others come here; NULL: others ask nothing of it */
-    struct subjects *subjects;         /* of our clients */
-    struct subjects *remote;           /* of others: struct nats_remote; NULL as long as none wants anything */
-    char *name;                        /* that all servers of a cluster know it by */
+    struct nats_shares *shares; /* NULL: nothing */
+    struct nats_subscription
+        *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
+    struct subjects *subjects; /* what our clients want */
+    struct subjects *remote;   /* what others want (struct nats_remote); NULL while they want nothing */
+    char *name;                /* by which all servers of the cluster know it */
     uint32_t name_bytes;
-    uint32_t name_hash; /* its place in a pool of routes */
+    uint32_t name_hash; /* which connection of a pool of routes carries it */
     enum nats_account_routes routes;
-    uint32_t place;   /* of its members, on the board; see members.h */
-    uint32_t members; /* connections here that are counted */
-    /* Since the acceptor began; `taken` of publishers, `given` to clients. */
+    uint32_t place;   /* where its members are counted on the board; see members.h */
+    uint32_t members; /* connections here that count as members */
+    /* Since the acceptor began: `taken` from publishers, `given` to clients. */
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t inserts, removes; /* of subscriptions */
 };
 
 struct nats_subscription {
-    struct subject_entry entry;    /* first: what a match gives is this */
-    struct connection *connection; /* NULL: it is ours, for answers */
+    struct subject_entry entry;    /* must be first: a match yields this */
+    struct connection *connection; /* NULL: the server's own, for answers */
     uint64_t delivered;
     uint32_t max; /* 0: any number */
     uint32_t sid_hash;
     uint16_t sid_bytes;
-    char sid[]; /* there may be millions: it begins right behind */
+    char sid[]; /* there may be millions, so no padding before it */
 };
 _Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than the line of its SUB");
 
-/* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one pattern, or
- * for its members of a group. */
+/* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one
+ * pattern, or for its members of a group. */
 struct nats_remote {
     struct subject_entry entry; /* first */
     struct nats_remote *next, *previous;
     uint16_t account;
     uint16_t other;
-    uint32_t epoch;    /* of the other: see nats_has_left */
-    uint32_t origin;   /* of a leaf node or a hub, its cluster, or that a server says this for; 0: there is none */
-    uint64_t messages; /* that this acceptor sent because of it, and of nothing before it */
+    uint32_t epoch;    /* the other's epoch: see nats_has_left */
+    uint32_t origin;   /* the cluster of leaf nodes that wants this, or for which a server says so; 0: none */
+    uint64_t messages; /* messages sent because of this, and of no earlier interest */
 };
 _Static_assert(NATS_MAX_ACCOUNTS <= UINT16_MAX + 1 && NATS_OTHERS <= UINT16_MAX, "each has a number");
 
@@ -167,128 +168,132 @@ struct nats_remotes {
     struct nats_remote *first, *last;
 };
 
-/* One of those who want something. When it goes it begins a new epoch, and its number is free. */
+/* Another acceptor, route or leaf node. When it goes its number begins a new epoch and is free. */
 struct nats_other {
     struct nats_remotes wanted;
     uint32_t count; /* of them */
     uint32_t epoch;
 };
 
-/* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
+/* Another acceptor. What we tell it is numbered, and it confirms up to a number. */
 struct nats_peer {
-    uint32_t *accounts; /* ours, by its numbers; 0: it has not said which */
+    uint32_t *accounts; /* our numbers of accounts, by its numbers; 0: not told yet */
     uint32_t account_count;
-    struct connection_list waiting; /* for a confirmation */
+    struct connection_list waiting; /* confirmation asked for, and received, up to which number */
     uint64_t asked, confirmed;
-    bool told; /* it has said all that it knew when it came */
-    /* What it is told that has come: of all accounts in turn what clients here want, and then what servers do. */
+    bool told; /* it has told all that it knew when it came */
+    /* A newcomer is told of each account in turn what clients here want, then what servers want. */
     bool is_new, of_servers;
     uint32_t account;
     struct subjects_cursor cursor;
 };
 
-/* A route, at the acceptor that has them all and at the others. */
+/* A route, as seen by the acceptor that has all routes, and by the others. */
 struct nats_route_link {
-    struct connection *connection;  /* NULL: another acceptor has it, or nobody */
-    struct connection_list waiting; /* publishers, as long as it is full */
-    uint32_t origin;                /* of a leaf node or a hub, at the acceptor that has it: its cluster */
+    struct connection *connection;  /* NULL: another acceptor has it, or the route does not exist */
+    struct connection_list waiting; /* publishers that wait while it is full */
+    uint32_t origin;                /* at the acceptor that has it: the cluster of a leaf node or hub */
     bool full;
 };
 
-/* Subjects whose messages are kept in topics. */
+/* Subjects bound to topics. */
 struct nats_bound {
     struct subjects *subjects; /* NULL: none */
     struct subject_entry *entries;
     size_t count;
-    uint8_t *queue; /* the group of servers of which one keeps a message; NULL: each keeps all */
+    uint8_t *queue; /* the group of servers of which one logs each message; NULL: each server logs all */
     size_t queue_bytes;
 };
 
-/* What this acceptor knows of NATS. */
+/* The NATS state of an acceptor. */
 struct nats_server {
     uint32_t protocol;
     uint32_t max_payload, max_control_line;
     uint32_t max_subscriptions; /* of a connection; 0: any number */
-    uint32_t max_tokens;        /* of a pattern; 0: any number */
+    uint32_t max_tokens;        /* most tokens of a pattern; 0: any number */
     uint32_t subscriptions;     /* of all connections */
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
-    bool answers_all;     /* questions of every account about itself */
-    bool learns_accounts; /* by other servers' word: what is known of one is fetched when somebody comes from there */
+    bool answers_all; /* it answers each account's questions about itself */
+    bool
+        learns_accounts; /* accounts named by other servers are accepted; their configuration is fetched when a client comes */
 
-    struct nats_account *accounts; /* by number; 0 is nobody's */
+    struct nats_account *accounts; /* indexed by number; 0 is not used */
     uint32_t account_count;
-    uint32_t *account_names; /* numbers by names: open addressing, 0 is free */
+    uint32_t *account_names; /* numbers by name: open addressing, 0 is free */
     uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
     struct nats_bound bound;
-    uint8_t *kept; /* scratch for what is to be kept, with its headers */
+    uint8_t *kept; /* scratch for a message to be logged, with its headers */
     size_t kept_room;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_other others[NATS_OTHERS];
-    struct nats_route_link links[NATS_LINKS]; /* by the number that each is among others, less that of the first */
-    uint32_t route_count;                     /* that this acceptor has, leaf nodes and hubs among them */
-    uint32_t leaf_count;                      /* of these */
-    uint32_t last_link, last_leaf, last_hub;  /* that one was given */
-    uint64_t leaf_interest;                   /* what leaf nodes and hubs want, wherever they are */
+    struct nats_route_link links[NATS_LINKS]; /* indexed by the number among others, less that of the first */
+    uint32_t route_count;                     /* routes of this acceptor, including leaf nodes and hubs */
+    uint32_t leaf_count;                      /* how many of them are leaf nodes or hubs */
+    uint32_t last_link, last_leaf, last_hub;  /* the numbers given last */
+    uint64_t leaf_interest;                   /* how many subjects leaf nodes and hubs want, here or elsewhere */
     struct nats_origins origins;
     /* Of what those want, how much each of their clusters does: scratch for what each is told. */
     uint64_t origin_weights[NATS_MOST_ORIGINS + 1], origin_stamps[NATS_MOST_ORIGINS + 1], origin_stamp;
-    uint32_t max_interest;               /* of all servers together */
-    uint64_t interest, interest_bytes;   /* of them, and its text; with what is to be forgotten */
-    uint32_t full_route;                 /* that was given a message lately and is full; 0: none */
-    uint64_t stamps[NATS_OTHERS], stamp; /* who has been seen to */
-    uint64_t told;                       /* the number of what was told, or passed on, to others last */
+    uint32_t max_interest; /* limits of interest over all servers */
+    uint64_t interest,
+        interest_bytes;  /* their interest and bytes of its text, counting what is still to be forgotten */
+    uint32_t full_route; /* the route that was given a message last and is full; 0: none */
+    uint64_t stamps[NATS_OTHERS], stamp; /* marks those that have had the current message */
+    uint64_t told;                       /* the number of the last interest or message sent to others */
     struct nats_permission_sets permissions;
-    struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
+    struct nats_answers *answers; /* answers waited for; NULL while no account makes requests to another */
     struct nats_scratch *scratch;
-    struct nats_journey *journey; /* of a message from account to account; NULL as long as accounts share nothing */
-    uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* of the message that is handed out */
-    uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* of one; the last is of what was published */
+    struct nats_journey
+        *journey; /* scratch for messages that go from account to account; NULL while accounts share nothing */
+    uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* for the message being delivered */
+    uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* subjects made by mapping; the last is the published one's */
     struct siphash_key key;
     uint64_t random;
 
-    /* While messages are handed out nothing may leave a list that is being gone through. */
+    /* While a message is delivered nothing may be removed from the lists being walked. */
     bool delivering;
-    struct nats_subscription **expired; /* have had as many messages as they wanted */
+    struct nats_subscription **expired; /* subscriptions that have had their last message */
     uint32_t expired_count, expired_capacity;
-    struct connection *orphaned; /* closed meanwhile */
+    struct connection *orphaned; /* connections closed meanwhile */
 
-    struct connection_list publishers; /* that wait for the next turn, longest first */
+    struct connection_list publishers; /* publishers that wait for the next turn, longest first */
 
-    struct connection *leaving; /* closed, with subscriptions that are still to go: by next_orphaned */
-    struct nats_remotes left;   /* what others wanted who have gone; of routes first */
+    struct connection
+        *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */
+    struct nats_remotes left; /* interest of others that have gone, routes first */
 
-    uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* of a connection that ends */
+    uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* for Python, when a connection ends */
 };
 
-/* Who a connection may be, and what it asked for; set by Python. */
+/* Flags of a connection, most of them set by Python. */
 enum nats_flag {
     NATS_VERBOSE = 1,
     NATS_PEDANTIC = 2,
     NATS_ECHO = 4,
     NATS_HEADERS = 8,
     NATS_NO_RESPONDERS = 16,
-    NATS_MUST_CONNECT = 32,    /* nothing but CONNECT is taken */
+    NATS_MUST_CONNECT = 32,    /* only CONNECT is accepted */
     NATS_CONNECTED = 64,       /* has sent CONNECT */
     NATS_GREETED = 128,        /* has had its first PONG */
-    NATS_OWED_OK = 256,        /* of a SUB that others have to confirm */
-    NATS_DENIED_SOME = 2048,   /* of what its subscriptions match */
-    NATS_MAY_BE_NOBODY = 1024, /* who does not begin with CONNECT: Python says who that is */
-    NATS_COMPLAINED = 4096,    /* of the subject of what it is publishing, whose payload is not all there */
-    NATS_PROXIED = 8192,       /* a proxy may say first for whom it speaks */
-    NATS_OF_SERVER = 1 << 20,  /* the server's own: nobody is shown it */
-    NATS_SNIFF = 512,          /* Python wants to know the first byte, or that none came until the deadline */
+    NATS_OWED_OK = 256,        /* +OK is due for a SUB that others have to confirm */
+    NATS_DENIED_SOME = 2048,   /* it may not have some of the messages that its subscriptions match */
+    NATS_MAY_BE_NOBODY = 1024, /* if it does not begin with CONNECT, Python says which user it is */
+    NATS_COMPLAINED = 4096,   /* it has been told of the invalid subject of the message whose payload is still coming */
+    NATS_PROXIED = 8192,      /* a PROXY header may come first */
+    NATS_OF_SERVER = 1 << 20, /* the server's own connection, hidden from monitoring */
+    NATS_SNIFF = 512,         /* Python wants the first byte, or to know that none came until the deadline */
 };
 
 struct nats {
     uint32_t account;
     uint32_t flags; /* enum nats_flag */
 
-    struct nats_permissions *permissions; /* NULL: all is allowed */
-    struct nats_replies *replies;         /* that it may send; NULL: none yet */
-    uint8_t *info;                        /* who it is, for services that are told; NULL: none is */
+    struct nats_permissions *permissions; /* NULL: everything is allowed */
+    struct nats_replies *replies;         /* replies that it may send by allow_responses; NULL: none yet */
+    uint8_t *info;                        /* the client as told to services of other accounts; NULL: none is told */
     size_t info_bytes;
 
     struct nats_subscription **sids; /* open addressing */
@@ -296,25 +301,25 @@ struct nats {
     uint32_t max_subscriptions;
     uint32_t max_payload;
 
-    uint64_t out_messages, out_bytes; /* that it was sent; bytes are of payloads */
+    uint64_t out_messages, out_bytes; /* sent to it; bytes of payload */
     uint64_t in_messages, in_bytes;
-    uint64_t active_ns;   /* when it published or subscribed last */
-    uint64_t heard_ns;    /* when a command came last */
-    uint64_t ping_ns;     /* when a PING may be due; 0: never */
-    uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
-    uint64_t deadline_ns; /* of a CONNECT, or of the first byte, that is to come; 0: none */
+    uint64_t active_ns;   /* when it last published or subscribed */
+    uint64_t heard_ns;    /* when its last command came */
+    uint64_t ping_ns;     /* when the next PING may be due; 0: never */
+    uint64_t stalled_ns;  /* since when no output has left; 0: none waits */
+    uint64_t deadline_ns; /* until when CONNECT, or the first byte, has to come; 0: none */
     uint64_t asked_ns;    /* when the last PING was sent */
-    uint64_t rtt_ns;      /* until it was answered; 0: not known */
-    uint64_t told;        /* what others must know before it is answered */
-    uint64_t client_id;   /* by which monitoring knows it */
-    uint64_t opened_ns;   /* exactly */
-    uint32_t pings;       /* unanswered */
-    uint8_t reason;       /* enum nats_reason, or another of Python's; 0: it has not been ended by us */
-    bool is_member;       /* it counts as one of its account */
+    uint64_t rtt_ns;      /* time to its answer; 0: unknown */
+    uint64_t told;        /* the number that others must confirm before its PING is answered */
+    uint64_t client_id;   /* its cid in monitoring */
+    uint64_t opened_ns;   /* by the exact clock */
+    uint32_t pings;       /* unanswered PINGs */
+    uint8_t reason;       /* enum nats_reason, or one of Python's; 0: the server has not ended it */
+    bool is_member;       /* it counts as a member of its account */
     struct connection *next_orphaned;
 };
 
-/* What one wanted that has gone is nobody's, and to be forgotten. */
+/* Whether this is interest of somebody that has gone, to be forgotten. */
 static inline bool nats_has_left(const struct nats_server *server, const struct nats_remote *r) {
     return r->epoch != server->others[r->other].epoch;
 }
@@ -334,7 +339,7 @@ static inline struct nats_server *nats_server_of(const struct acceptor *a, const
     return codec_state(a, c->protocol);
 }
 
-/* The longest that the time to an answer is believed. */
+/* A longer time to an answer is not believed. */
 #define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
 
 static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
@@ -345,19 +350,19 @@ static inline struct nats_account *nats_account_of(const struct acceptor *a, con
     return &nats_server_of(a, c)->accounts[nats_of(c)->account];
 }
 
-/* A message on its way. The payload begins with `header_bytes` of headers. */
+/* A message being delivered. The payload begins with `header_bytes` of headers. */
 struct nats_message {
     struct text subject, reply;
     struct text size, header_size; /* as the publisher wrote them */
     const uint8_t *payload;
     size_t payload_bytes, header_bytes;
-    uint64_t from;   /* nats_sender(); 0: somebody behind a route */
-    uint64_t tried;  /* acceptors that were to choose a member of a group and had none, as bits */
-    uint32_t origin; /* that has it already: the cluster of leaf nodes it came from; 0: none that is known here */
-    bool joined;     /* reply, sizes, payload and what ends it stand in one piece, as a subscriber gets them */
+    uint64_t from;   /* nats_sender(); 0: it came over a route */
+    uint64_t tried;  /* acceptors that should have chosen a group member but had none, as bits */
+    uint32_t origin; /* the cluster of leaf nodes that has the message already; 0: none known here */
+    bool joined;     /* reply, sizes, payload and its CRLF are contiguous, as a subscriber gets them */
 };
 
-/* A client, as it is known to all acceptors. */
+/* A number of a client that is unique over all acceptors. */
 static inline uint64_t nats_sender(const struct acceptor *a, const struct connection *c) {
     return ((uint64_t)a->index + 1) << 32 | c->number;
 }
@@ -366,29 +371,30 @@ static inline uint64_t nats_sender(const struct acceptor *a, const struct connec
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
-/* Text as it is, and then some of it in double quotes, as Go has them. */
+/* Says `before`, then `text` in double quotes as Go's %q writes them. */
 void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text);
-/* The answer to a PING, of a client's or a server's. */
+/* A client or server has answered a PING. */
 static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
     uint64_t now = exact_now(a);
     if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
     *pings = 0;
 }
-/* The first byte that Python wanted to know of, if one has come. */
+/* Hands the first byte to Python, which wanted it, if it has come. */
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-/* -ERR 'text', and then the connection ends. */
+/* Says -ERR 'text' and ends the connection. */
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
 
 /* --- nats_websocket.c --------------------------------------------------------------------------------------------- */
 
-/* To a client of a websocket, when all is said: why its connection ends. */
+/* Tells a websocket's client, behind all other output, why its connection ends. */
 void nats_say_closing(struct acceptor *a, struct connection *c);
 
 /* --- nats_proxied.c ----------------------------------------------------------------------------------------------- */
 
-/* What came first is a header of the PROXY protocol, and Python's, or is none, and Python hears that; returns what was used. */
+/* Looks for a PROXY header at the beginning of the input. A header goes to Python, which is also told if there is none.
+ * Returns how many bytes were used. */
 size_t nats_take_proxied(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-/* It has not come in time. */
+/* The header has not come in time. */
 void nats_proxied_in_vain(struct acceptor *a, struct connection *c);
 
 /* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
@@ -407,63 +413,64 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
                                     struct text sid);
 struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
 void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
-/* The next, from a place on that begins with 0, that it may not have any more. It stays at its place: another is there when it
- * is gone. NULL when there is none left. */
+/* The next subscription, from *place on (begin with 0), that the connection may no longer have; NULL: no more. *place
+ * stays at it, because another moves there when it is removed. */
 struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
-/* All of a connection's. */
+/* Removes all subscriptions of a connection. */
 void nats_let_go(struct acceptor *a, struct connection *c);
-/* ... of one that is closed, no more than `left`, which is less then; whether that was all. */
+/* The same for a closed connection, at most *left of them, which is reduced. True if those were all. */
 bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left);
 
 /* --- nats_leaving.c ----------------------------------------------------------------------------------------------- */
 
-/* A client has gone: what it has subscribed to goes, if that is much in pieces. */
+/* A client has gone: removes its subscriptions, piece by piece if they are many. */
 void nats_client_left(struct acceptor *a, struct connection *c);
-/* One of the others has gone: what it wanted is nobody's now. */
+/* One of the others has gone, and with it its interest. */
 void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t other);
-/* Whether servers may want one thing more. What is to be forgotten anyway makes room for it. */
+/* Whether the limit of interest allows one more. If need be, interest that is to be forgotten makes room. */
 bool nats_may_hear(struct nats_server *server);
 void nats_leave_on(struct acceptor *a, void *state);
-/* What has not been forgotten when the acceptor ends. `freed`: gives back what a connection refers to. */
+/* The acceptor ends: frees what has not been forgotten yet. `freed` frees what a connection refers to. */
 void nats_leaving_free(struct nats_server *server, void (*freed)(struct connection *));
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* Hands a message of one of our clients out to all who are interested in it; false if that was nobody. */
+/* Delivers a message of one of our clients to all who want it; false if nobody did. */
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
-/* Whether anybody subscribes to what that client publishes there, or another account imports it. */
+/* Whether anybody wants messages of that client with that subject, or another account imports them. */
 bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject);
-/* Hands out to our clients what another acceptor sent: to those alone if `alone`, and to one of each group named. A group
- * that has nobody here any more is left in `groups`; returns how many are. */
+/* Delivers a message from another acceptor to our clients: to plain subscribers if `alone`, and to one member of each
+ * group named. Groups without members here stay in `groups`; returns how many. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count);
-/* Hands out what this server says itself. */
+/* Delivers a message that this server publishes itself. */
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
                             const struct nats_message *message);
-/* Hands a message that came over a route out to all on this server, and to its leaf nodes: to those who stand alone, and to one
- * of each group named. What came from a leaf node, `from`, goes to routes too, and not back to its cluster; `kept`: it is kept
- * here, and so by no other server of the group that shares that. What came from a hub goes to no route: the others have hubs of
- * their own. */
+/* Hands a message that came over a route out to all on this server, and to its leaf nodes: to those who stand alone,
+ * and to one of each group named. What came from a leaf node, `from`, goes to routes too, and not back to its cluster;
+ * `kept`: it is kept here, and so by no other server of the group that shares that. What came from a hub goes to no
+ * route: the others have hubs of their own. */
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);
-/* A subscription of the connection's own that is not in a queue and matches a subject. */
+/* A subscription of the connection without a queue group that matches a subject, or NULL. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
 
 /* --- nats_turns.c ------------------------------------------------------------------------------------------------- */
 
-/* Whether something may be published in this turn, by a client or a server; else the connection stalls until a later one. */
+/* Whether a client or server may publish in this turn; else its connection stalls until a later one. */
 bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c);
 static inline bool nats_may_hand_out(struct acceptor *a, struct nats_server *server, struct connection *c) {
     return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, server, c);
 }
-/* In the next, before others: who has waited longest. */
+/* At the beginning of a turn: lets publishers go on, those that have waited longest first. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 
-/* In one message: so many, and of so many bytes; one name always has room. A server has one message, whatever it is for, so
- * these are the most groups that match a subject anywhere: a nats-server names as many as there are, in a line of any length. */
+/* In one message: so many, and of so many bytes; one name always has room. A server has one message, whatever it is
+ * for, so these are the most groups that match a subject anywhere: a nats-server names as many as there are, in a line
+ * of any length. */
 enum {
     NATS_GROUPS = 1 << 16,
     NATS_GROUPS_BYTES = 1 << 20,
@@ -471,12 +478,12 @@ enum {
     NATS_ROUTE_ARGUMENTS = 6 + NATS_GROUPS, /* an account, a subject, a reply and its sign, two sizes */
 };
 
-/* What a name takes on a ring. */
+/* The bytes that a group's name takes on a ring. */
 static inline size_t nats_group_bytes(size_t name_bytes) {
     return sizeof(uint32_t) + name_bytes;
 }
 
-/* Groups of which another is to choose a member. */
+/* Groups of which another acceptor or server is to choose a member. */
 struct nats_chosen {
     uint32_t other[NATS_GROUPS];
     struct text name[NATS_GROUPS];
@@ -484,20 +491,20 @@ struct nats_chosen {
     size_t bytes; /* NATS_GROUPS_BYTES at most */
 };
 
-/* Of the one message that is under way; too large for a stack, and no memory until something is written there. */
+/* Scratch for the message being delivered: too large for the stack; pages are used only when written. */
 struct nats_scratch {
-    struct text words[NATS_ROUTE_ARGUMENTS]; /* of a server's line, or the groups that another acceptor names */
+    struct text words[NATS_ROUTE_ARGUMENTS]; /* words of a server's line, or groups that another acceptor names */
     struct nats_chosen chosen;
-    uint8_t names[NATS_GROUPS_BYTES]; /* of those for one acceptor */
+    uint8_t names[NATS_GROUPS_BYTES]; /* names of the groups for one acceptor */
 };
 
-/* Tells the others that we want something, as often as `weight` says; 0: no more. */
+/* Tells the others that `weight` clients here want a subject; 0: none any more. */
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
                uint32_t weight);
-/* Whether all others know what the connection has subscribed to, and have handed out what it has published; else it stalls
- * until they have. */
+/* Whether all others know the connection's subscriptions and have delivered its messages; else it stalls until they
+ * have. */
 bool nats_is_known(struct acceptor *a, struct connection *c);
-/* Others who want a message for those who stand alone there. */
+/* Others with plain subscribers for a message. */
 struct nats_alone {
     uint32_t count;
     uint16_t other[NATS_OTHERS];
@@ -505,45 +512,45 @@ struct nats_alone {
 
 enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
 
-/* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is said
- * of it beside that. */
+/* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is
+ * said of it beside that. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
                   uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
-/* Notes that somebody, of that origin, wants something as often as `weight` says, and tells whom that concerns. */
+/* Notes that `weight` subscribers of another, of that origin, want a subject, and tells those whom it concerns. */
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
                         uint32_t account, struct text subject, struct text queue, uint32_t weight);
-/* ... does not want that any more. */
+/* Notes that they do not want it any more. */
 void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
-/* Whether anybody has to be told what our clients want. */
+/* Whether there is anybody to tell what our clients want. */
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
     return a->mesh_there != 0 || server->route_count > 0;
 }
-/* Tells other acceptors: a route has ended; it is full, or not any more. */
+/* Tells other acceptors that a route has ended, or that it is full or no longer. */
 void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
-/* Publishers that waited for a route go on. */
+/* Lets publishers go on that waited for a route. */
 void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
-/* Those who have come are told on. */
+/* Goes on telling newcomers. */
 void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server);
 bool nats_may_serve(const struct acceptor *a, const void *state);
-/* ... and nobody is told. */
+/* Forgets interest without telling anybody. */
 void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
-/* Others have to know of an account before they hear of anything in it. */
+/* Tells others of an account, before they hear of anything in it. */
 void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
 
 /* --- nats_account.c ----------------------------------------------------------------------------------------------- */
 
-/* The number of an account; 0 if there is none of that name. */
+/* The number of an account by its name, or 0. */
 uint32_t nats_account_named(const struct nats_server *server, struct text name);
-/* The same, and it is made if there is none; 0 when there can be no more. */
+/* The same, made if need be; 0 when the limit is reached. */
 uint32_t nats_open_account(struct nats_server *server, struct text name);
-/* ... of one that another server has named, and nobody here yet; 0: it is nobody's. All acceptors know of it then. */
+/* The same for an account that another server has named; 0: it is not accepted. Tells all acceptors of a new one. */
 uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name);
 void nats_accounts_close(struct nats_server *server);
-/* A connection is a member of its account from now on, unless there are `most` of them, at all acceptors. */
+/* Counts a connection as a member of its account, unless all acceptors together have `most` members. */
 bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);
 void nats_leave(struct acceptor *a, struct connection *c);
 
@@ -555,7 +562,7 @@ size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t *
 
 /* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
 
-/* Looks again when something may be due next. */
+/* Sets the connection's timer to when something may be due next. */
 void nats_schedule(struct acceptor *a, struct connection *c);
 void nats_due(struct acceptor *a, struct connection *c);
 void nats_sent(struct acceptor *a, struct connection *c);

@@ -7,7 +7,7 @@
 
 enum { FIRST_ACCOUNTS = 8, KEY_BYTES = 56 };
 
-/* Where the number of that name is, or would be. */
+/* The slot of that name's number, or the empty one where it belongs. */
 static uint32_t *slot_of(const struct nats_server *server, struct text name) {
     uint32_t at = (uint32_t)siphash(server->key, name.at, name.bytes) & server->account_mask;
     for (;; at = (at + 1) & server->account_mask) {
@@ -43,7 +43,7 @@ uint32_t nats_account_named(const struct nats_server *server, struct text name) 
     return server->account_names != NULL ? *slot_of(server, name) : 0;
 }
 
-/* FNV-1a: servers must agree on it. */
+/* The connection of a pool that carries an account, by FNV-1a: all servers must agree on it. */
 static uint32_t place_in_pool(struct text name) {
     uint32_t hash = 2166136261u;
     for (size_t i = 0; i < name.bytes; i++) hash = (hash ^ name.at[i]) * 16777619u;
@@ -71,7 +71,7 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     return number;
 }
 
-/* A public key, as far as it can be seen: A and base 32. */
+/* Whether it looks like an account's public key: A and base 32. */
 static bool is_key(struct text name) {
     bool good = name.bytes == KEY_BYTES && name.at[0] == 'A';
     for (size_t i = 0; good && i < name.bytes; i++)
@@ -79,7 +79,7 @@ static bool is_key(struct text name) {
     return good;
 }
 
-/* Other servers make no more than half of the accounts that there may be. */
+/* Other servers may introduce at most half of the accounts allowed. */
 uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
     bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
     uint32_t number = may ? nats_open_account(server, name) : 0;

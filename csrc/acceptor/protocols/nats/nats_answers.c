@@ -1,6 +1,6 @@
-/* Answers from one account to requests that were made in another. Each request has a subject of its own that its answer comes
- * to, at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. A slot holds where the answer goes on to; when all are taken the
- * one that was taken first is taken again. */
+/* Answers from one account to requests that were made in another. Each request has a subject of its own that its answer
+ * comes to, at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. A slot holds where the answer goes on to; when all
+ * are taken the one that was taken first is taken again. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -21,7 +21,7 @@ struct waiting {
 
 struct nats_answers {
     uint8_t prefix[PREFIX_BYTES];
-    uint32_t used; /* slots that have been taken at some time; 0 is none */
+    uint32_t used; /* slots used so far; number 0 is not used */
     uint32_t first_free, hand;
     struct waiting slots[NATS_ANSWERS];
 };
@@ -41,7 +41,7 @@ static bool open_answers(struct nats_server *server) {
     return true;
 }
 
-/* A subscription of nobody's: who is interested there is this acceptor. */
+/* Subscribes the acceptor itself to the account's answers. */
 bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t number) {
     struct nats_account *account = &server->accounts[number];
     if (account->answers != NULL) return true;
@@ -132,7 +132,7 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
     m->reply = (struct text){NULL, 0};
     *account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
-    /* An empty answer is the last of many. */
+    /* Of several answers an empty one is the last. */
     if (w->once || is_over || m->payload_bytes == 0) {
         w->token = 0;
         w->next_free = server->answers->first_free;

@@ -1,4 +1,4 @@
-/* A connection by the clock: CONNECT that does not come, PINGs, and output that is not taken. */
+/* Timeouts of a connection: for CONNECT, PINGs, and output that the client does not take. */
 #include "acceptor/protocols/nats/nats.h"
 
 static const char PING[] = "PING\r\n";
@@ -24,8 +24,8 @@ void nats_sent(struct acceptor *a, struct connection *c) {
     if (n->stalled_ns > 0) nats_schedule(a, c);
 }
 
-/* A client that was heard of lately is there, unless it is to be measured how far away; else it is asked, and cut off if it
- * has not answered what it was asked before. */
+/* A client that was heard of lately is there, unless it is to be measured how far away; else it is asked, and cut off
+ * if it has not answered what it was asked before. */
 static void ping(struct acceptor *a, struct connection *c) {
     const struct nats_server *server = nats_server_of(a, c);
     struct nats *n = nats_of(c);
@@ -62,7 +62,7 @@ void nats_due(struct acceptor *a, struct connection *c) {
         n->deadline_ns = n->ping_ns = 0;
         nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
     } else if (c->closing) {
-        n->ping_ns = 0; /* what is past must not stay due */
+        n->ping_ns = 0; /* a time that has passed must not stay due */
     } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns) {
         ping(a, c);
     }

@@ -1,11 +1,11 @@
-/* From one publisher to all who are interested, wherever they are. */
+/* Delivery: from one publisher to all that want the message, wherever they are. */
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
 
-/* xorshift64*: any will do, to be fair among members. */
+/* xorshift64*: any generator will do to be fair among members. */
 uint64_t nats_random(struct nats_server *server) {
     uint64_t x = server->random;
     x ^= x >> 12;
@@ -47,14 +47,14 @@ static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t 
     return false;
 }
 
-/* To one member here. Whoever is chosen and cannot be given it (it is closed, or the publisher, who wants no echo) is passed
- * over for another. Each member of ours weighs 1. */
+/* To one member here. Whoever is chosen and cannot be given it (it is closed, or the publisher, who wants no echo) is
+ * passed over for another. Each member of ours weighs 1. */
 static bool deliver_to_member(struct nats_delivery *d, struct subject_group *first, uint64_t members) {
     uint64_t chosen = nats_random(d->server) % members;
     return give_one(d, first, chosen, members) || give_one(d, first, 0, chosen);
 }
 
-/* ... of a group that only one pattern has. */
+/* The same for a group that only one pattern has. */
 static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
     uint64_t before = d->delivered;
     uint32_t chosen = (uint32_t)(nats_random(d->server) & UINT32_MAX) % g->entries.count;
@@ -66,18 +66,18 @@ static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
 
 /* --- to other acceptors ------------------------------------------------------------------------------------------- */
 
-/* What matches there, of one message. */
+/* What matches at others, for one message. */
 struct abroad {
     uint32_t account;
-    bool any;       /* a group there has the message, or will */
-    uint32_t flags; /* of what is passed on */
+    bool any;       /* a group elsewhere has got the message, or will */
+    uint32_t flags; /* flags for the message passed on */
     struct subject_pattern *const *patterns;
     size_t count, groups;
     struct nats_alone alone;
     struct nats_chosen *chosen;
 };
 
-/* A leaf node, or a hub, has a message for a group only where nobody else does. */
+/* A leaf node or hub gets a message for a group only if nobody else has members. */
 static const struct nats_candidates anybody = {.kinds = NATS_ANY_KIND}, ours = {.kinds = NATS_ACCEPTORS | NATS_SERVERS},
                                     outside = {.kinds = NATS_OUTSIDE};
 
@@ -107,7 +107,7 @@ static uint64_t others_weight(const struct nats_server *server, const struct sub
     return weight;
 }
 
-/* One who has members, in proportion; NULL when there is none. */
+/* Picks one with members at random, in proportion to their number; NULL: none. */
 static struct subject_entry *pick_among(struct nats_server *server, const struct subject_name *name,
                                         struct nats_candidates among) {
     uint64_t weight = others_weight(server, name, among);
@@ -124,7 +124,8 @@ static struct subject_entry *pick_among(struct nats_server *server, const struct
     return NULL;
 }
 
-/* Some have left, who weigh nothing any more, or are outside of the cluster, who do if all others weigh nothing. */
+/* Whether weights have to be added up one by one: some others have left and count nothing, or are outside the cluster
+ * and count only if no one inside does. */
 static bool are_to_be_looked_at(const struct nats_server *server) {
     return server->left.first != NULL || server->leaf_interest > 0;
 }
@@ -133,7 +134,7 @@ static uint64_t weight_abroad(const struct nats_server *server, const struct sub
     return are_to_be_looked_at(server) ? others_weight(server, name, ours) : name->weight;
 }
 
-/* What is for servers and leaf nodes costs what it does with clients; what is for other acceptors their rings bound. */
+/* Servers and leaf nodes count towards a turn's limit like clients; other acceptors are bounded by their rings. */
 static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad,
                         struct nats_candidates among) {
     const struct text *subject = &d->message->subject;
@@ -165,8 +166,8 @@ static void begin_abroad(const struct nats_server *server, struct abroad *abroad
     abroad->chosen->count = abroad->chosen->bytes = 0;
 }
 
-/* When there is no room for more groups, what has been chosen for acceptors is sent: those who stand alone there get the
- * message with the last. A server has one message, whatever it is for: there is no more then. */
+/* When there is no room for more groups, what has been chosen for acceptors is sent: those who stand alone there get
+ * the message with the last. A server has one message, whatever it is for: there is no more then. */
 static bool make_room(struct nats_delivery *d, struct abroad *abroad, size_t bytes) {
     static const struct nats_alone nobody = {.count = 0};
     struct nats_chosen *chosen = abroad->chosen;
@@ -191,7 +192,7 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, struct subjec
     abroad->any = true;
 }
 
-/* One of the others with members, in proportion; it chooses one of them. */
+/* Chooses one of the others with members, in proportion; that one picks the member. */
 static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, const struct subject_name *name) {
     struct subject_entry *entry;
     if (!are_to_be_looked_at(d->server))
@@ -201,13 +202,13 @@ static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, const 
     choose(d, abroad, entry, text_of(name));
 }
 
-/* Of the servers that keep such messages, one has this one already. */
+/* Whether the group is the topics-queue and one of its servers has logged the message already. */
 static bool is_keepers(const struct nats_delivery *d, const struct subject_group *group) {
     return d->kept && group->name->bytes == d->server->bound.queue_bytes &&
            memcmp(group->name->text, d->server->bound.queue, group->name->bytes) == 0;
 }
 
-/* A group with members here, and perhaps abroad: all members count, wherever they are. */
+/* Delivers to a group with members here and perhaps elsewhere; all members count alike. */
 static void deliver_group(struct nats_delivery *d, const struct subject_name *name, struct abroad *abroad) {
     const struct subject_name *others = NULL;
     if (abroad != NULL && abroad->groups > 0) others = subject_groups_like(subjects_groups(d->account->remote), name);
@@ -222,7 +223,7 @@ static void deliver_groups_of(struct nats_delivery *d, const struct subject_patt
         if (!is_keepers(d, g)) deliver_to_any(d, g);
 }
 
-/* To one of each group that has members here, whatever the number of its patterns; some pattern has groups. */
+/* Delivers to one member of each group with members here, however many patterns it has. Some pattern has groups. */
 static void deliver_groups(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
                            struct abroad *abroad) {
     size_t having = 0, last = 0;
@@ -244,7 +245,7 @@ static void deliver_groups(struct nats_delivery *d, struct subject_pattern *cons
             if (subject_group_leads(g) && !is_keepers(d, g)) deliver_group(d, g->name, abroad);
 }
 
-/* Groups that have no members here. */
+/* Chooses for the groups without members here. */
 static void choose_groups_abroad(struct nats_delivery *d, struct abroad *abroad,
                                  struct subject_pattern *const *patterns, size_t count) {
     const struct subject_groups *here = groups_here(d);
@@ -270,7 +271,7 @@ static void deliver_matching(struct nats_delivery *d, struct subject_pattern *co
     if (any) deliver_groups(d, patterns, count, abroad);
 }
 
-/* To all who want it here, and into `abroad`, if that is not NULL, who else does. */
+/* Delivers to all that want the message here, and notes in `abroad`, unless NULL, who else wants it. */
 static bool hand_out(struct nats_delivery *d, struct abroad *abroad) {
     struct text subject = d->message->subject;
     struct subject_pattern *const *patterns;
@@ -289,14 +290,14 @@ static void pass_on(struct nats_delivery *d, struct abroad *abroad) {
         nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, abroad->chosen);
 }
 
-/* ... where others may want it too. */
+/* The same when others may want it too. */
 static bool hand_out_abroad(struct nats_delivery *d, uint32_t number, struct connection *asker) {
     struct abroad abroad;
     begin_abroad(d->server, &abroad, number, 0);
     bool any = hand_out(d, &abroad);
     pass_on(d, &abroad);
     if (d->a->mesh_there == 0 || (abroad.alone.count == 0 && !abroad.any)) return any;
-    /* Who hears PONG after this may count on it that all who were to have the message have it before their next PONG. */
+    /* The publisher's next PONG has to wait until this has reached all other acceptors. */
     d->server->told++;
     if (asker != NULL) nats_of(asker)->told = d->server->told;
     return any;
@@ -340,7 +341,7 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
     deliver(&d, account, NULL);
 }
 
-/* To one member here of a group that was gathered. */
+/* Delivers to one member here of a gathered group. */
 static bool deliver_to_named(struct nats_delivery *d, struct text name) {
     const struct subject_name *found = subject_groups_named(groups_here(d), name.at, name.bytes);
     return found != NULL && deliver_to_member(d, found->found, found->weight);
@@ -358,8 +359,8 @@ bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text sub
     return account->shares != NULL && nats_imports_of(server, nats_of(from)->account, subject, imports) > 0;
 }
 
-/* What a stream of another server sends its consumer's clients they see under the subject that it was published to, which
- * stands behind the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
+/* What a stream of another server sends its consumer's clients they see under the subject that it was published to,
+ * which stands behind the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
 static const struct nats_message *shown_of(const struct nats_message *m, struct nats_message *room) {
     static const char ACK[] = "$JS.ACK.";
     enum { ACK_BYTES = sizeof ACK - 1, ACK_DOTS = 8 };
@@ -382,7 +383,8 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message room;
     d.message = shown_of(message, &room);
-    /* What nobody else had a member for comes back to where it was published: who wants no echo has none. */
+    /* The message has come back to where it was published, as no other had members: a publisher without echo must not
+     * get it. */
     if (message->from >> 32 == (uint64_t)a->index + 1) d.from = connection_find(a, (uint32_t)message->from);
     struct subject_pattern *const *patterns;
     size_t matching =
@@ -431,7 +433,7 @@ static bool is_keepers_name(const struct nats_server *server, struct text name) 
     return name.bytes == server->bound.queue_bytes && memcmp(name.at, server->bound.queue, name.bytes) == 0;
 }
 
-/* Of all groups that are asked for, those that match, here and elsewhere. */
+/* Gathers the named groups that match, here and elsewhere. */
 static void gather_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
                          const struct text *groups, size_t count, const struct abroad *abroad) {
     subject_groups_gather_named(groups_here(d), patterns, matching, groups, count);
@@ -440,8 +442,8 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
                                     count);
 }
 
-/* Who may have what came from one of the others. What a hub sends stays on this server, its leaf nodes and other hubs; a server
- * of the cluster has hubs of its own, but an answer to a question from a hub comes back by that one. */
+/* Who may have what came from one of the others. What a hub sends stays on this server, its leaf nodes and other hubs;
+ * a server of the cluster has hubs of its own, but an answer to a question from a hub comes back by that one. */
 static struct nats_candidates audience_of(uint32_t from, const struct nats_message *m) {
     static const char REPLY[] = "_R_.";
     enum { HERE = NATS_ACCEPTORS | NATS_LEAF_NODES, AND_HUBS = HERE | NATS_HUB_SERVERS };
@@ -463,7 +465,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
     size_t matching =
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
-    /* With one acceptor all others are behind routes, or leaf nodes. */
+    /* With a single acceptor all others are routes or leaf nodes. */
     if (account->remote != NULL && (is_leaf || a->mesh_there != 0 || server->leaf_interest > 0))
         look_abroad(&d, account, &abroad, all);
     struct nats_message room;
@@ -498,7 +500,8 @@ static struct nats_subscription *own_of_pattern(const struct nats *n, const stru
     return NULL;
 }
 
-/* A pattern may have very many subscribers, or the connection very many subscriptions; seldom both. */
+/* A pattern may have very many subscribers, or the connection very many subscriptions, but seldom both: walks the
+ * shorter. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject) {
     const struct nats *n = nats_of(c);
     struct subject_pattern *const *patterns;

@@ -4,7 +4,7 @@
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
 
-/* Of one connection. */
+/* Figures of one connection. */
 struct nats_figures {
     uint32_t conn, account;
     uint32_t subscriptions, reason;
@@ -17,18 +17,18 @@ struct nats_account_figures {
     uint64_t number;
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
-}; /* behind it the name */
+}; /* followed by the name */
 
 /* What is kept of earlier matches, of some accounts; it goes on with that account, at that place; 0: with none. */
 struct nats_kept_figures {
     uint64_t account, place, subjects, fanout, max_fanout;
 };
 
-/* Of one subscription; behind it subject, queue and sid. */
+/* Figures of one subscription, followed by subject, queue and sid. */
 struct nats_subscription_figures {
     uint64_t delivered, max;
     uint32_t subject_bytes, queue_bytes, sid_bytes;
-    uint32_t place; /* among the connection's */
+    uint32_t place; /* its place among the connection's subscriptions */
 };
 
 static struct nats_figures figures_of(const struct acceptor *a, const struct connection *c) {
@@ -62,7 +62,7 @@ static int64_t put_figures(const struct acceptor *a, uint32_t protocol, const st
     return (int64_t)at;
 }
 
-/* Subject, queue and what the sid is made of, if there is room for all of it. */
+/* Writes subject, queue and sid if there is room for all of them. */
 static bool put_texts(struct nats_subscription_figures figures, const struct text *texts, size_t count, uint8_t *out,
                       size_t limit, size_t *at) {
     size_t bytes = sizeof figures;
@@ -103,7 +103,8 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
     return at;
 }
 
-/* What a server wants is named as nats-server names it: R, the account unless the route is for one alone, and what is wanted. */
+/* What a server wants is named as nats-server names it: R, the account unless the route is for one alone, and what is
+ * wanted. */
 static bool put_wanted(const struct nats_server *server, bool is_named, const struct nats_remote *wanted,
                        uint32_t place, uint8_t *out, size_t limit, size_t *at) {
     static const uint8_t mark[] = "R ";
@@ -120,7 +121,7 @@ static bool put_wanted(const struct nats_server *server, bool is_named, const st
 
 enum { NAMED_BIT = 32 }; /* of what is asked: the account is to be said too */
 
-/* By the number of a route that this acceptor, or another, has. What came first is told last. */
+/* Writes what a route wants, by its number, whichever acceptor has it. The oldest comes last. */
 static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, uint32_t from, uint8_t *out,
                              size_t limit) {
     size_t at = 0;
@@ -132,7 +133,7 @@ static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, u
     return at;
 }
 
-/* From a number on, or the one that is named. */
+/* Writes accounts from a number on, or the one that is named. */
 static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
     size_t at = 0;
     uint64_t first = q->value, end = server->account_count;
@@ -168,7 +169,7 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
 
 enum { LOOKED_AT_ONCE = 1 << 15, PLACE_SHIFT = 32 };
 
-/* From an account's number and a place there on, or of the one that is named. */
+/* Writes figures of match caches, from an account's number and a place in it on, or of the account that is named. */
 static int64_t put_kept(const struct nats_server *server, const struct codec_question *q) {
     uint64_t account = (uint32_t)q->value, end = server->account_count;
     uint32_t place = (uint32_t)(q->value >> PLACE_SHIFT);

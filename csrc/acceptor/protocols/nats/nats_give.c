@@ -12,7 +12,7 @@ static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
     return out + bytes;
 }
 
-/* Names are short as a rule: two moves that overlap, and no call. */
+/* Names are mostly short: two overlapping moves, and no call. */
 static inline uint8_t *put_name(uint8_t *out, const void *text, size_t bytes) {
     const uint8_t *at = text;
     if (bytes > 32) return put(out, text, bytes);
@@ -40,7 +40,7 @@ static uint8_t *put_reply(uint8_t *out, const struct nats_message *m) {
     return out;
 }
 
-/* As the publisher wrote it, where that is in one piece. */
+/* The end of the line, as the publisher wrote it if that is contiguous. */
 static struct text end_of(uint8_t *room, const struct nats_message *m) {
     if (m->joined) {
         const uint8_t *begin = m->reply.bytes > 0          ? m->reply.at
@@ -86,7 +86,8 @@ static const struct nats_tail *line_for(struct nats_delivery *d, const struct na
 
 /* --- to one ------------------------------------------------------------------------------------------------------- */
 
-/* It has had its last message: out of the list when nobody goes through it. Where memory is short it stays, and has none. */
+/* A subscription has had its last message: it is removed once no list is being walked. If memory is short it stays, but
+ * gets nothing. */
 static void expire(struct nats_server *server, struct nats_subscription *s) {
     if (server->expired_count == server->expired_capacity) {
         uint32_t capacity = server->expired_capacity > 0 ? 2 * server->expired_capacity : 16;
@@ -116,14 +117,14 @@ static bool is_denied(struct nats_delivery *d, const struct nats_subscription *s
     return !nats_may_have(&d->server->permissions, nats_of(s->connection)->permissions, d->message->subject, queue);
 }
 
-/* It may answer, and be it for once. */
+/* Allows the client to answer, if its permissions have allow_responses. */
 static void expect_reply(struct nats_delivery *d, struct connection *c) {
     struct text reply = d->message->reply;
     if (reply.bytes > 0 && !nats_may_publish(&d->server->permissions, nats_of(c)->permissions, reply))
         nats_reply_expect(d->a, c, reply);
 }
 
-/* What else is to be seen to when one has had a message: seldom anything. */
+/* What else may have to be done when a subscription has been given a message; mostly nothing. */
 static void look_after(struct nats_delivery *d, struct nats_subscription *s, struct connection *c) {
     struct nats *n = nats_of(c);
     if (s->delivered == s->max) expire(d->server, s);
@@ -133,7 +134,7 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
         nats_schedule(d->a, c);
     }
     if (!is_slow(d, c)) return;
-    /* It may be that it has been given so much only now. */
+    /* Perhaps the output has grown so large only in this turn. */
     socket_flush_well(d->a, c);
     if (!c->closed && is_slow(d, c)) cut_off(d, c);
 }

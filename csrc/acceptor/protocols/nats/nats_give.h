@@ -1,35 +1,34 @@
-/* A message into the outputs of those who have it: the line in front of it is made once, and copied with it. A large payload
- * is held once for all. */
+/* Writes a message into the outputs of its recipients. The line in front of the payload is made once and copied; a
+ * large payload is stored once for all recipients. */
 #ifndef MQ_NATS_GIVE_H
 #define MQ_NATS_GIVE_H
 
 #include "acceptor/protocols/nats/nats.h"
 
-/* What stands behind a subscription's sid; for a client that wants headers and for one that does not. */
+/* What follows a subscription's sid in a line, and the payload: for clients with headers, or for those without. */
 struct nats_tail {
     struct text end; /* "[reply ]sizes\r\n" */
     const char *verb;
     size_t verb_bytes;
     const uint8_t *payload;
     size_t payload_bytes;
-    bool joined; /* the payload and the end of its line stand right behind `end` */
+    bool joined; /* the payload and its CRLF follow right behind `end` */
 };
 
-/* One handing-out. */
+/* The delivery of a message in one account. */
 struct nats_delivery {
     struct acceptor *a;
     struct nats_server *server;
-    struct connection *from; /* NULL: no client of ours */
+    struct connection *from; /* the publisher; NULL: not a client of ours */
     const struct nats_message *message;
-    struct nats_tail whole,
-        without;                 /* headers and all; what a client has that does not know headers, when there was one */
-    bool is_cut;                 /* `without` has been made */
-    bool answers;                /* to what another account asked */
-    bool kept;                   /* here, and so by no other server of the group that shares that */
-    struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
+    struct nats_tail whole, without; /* with headers; for clients that do not know headers, made when there is one */
+    bool is_cut;                     /* `without` has been made */
+    bool answers;                    /* a subscriber was the server itself: it may be an answer to another account */
+    bool kept;                       /* it is logged here, so no other server of the topics-queue may log it */
+    struct shared_bytes *shared;     /* the payload and its CRLF, if large; NULL: it is copied */
     uint64_t delivered, bytes;
-    uint64_t looked; /* at so many who might have it */
-    size_t dirty;    /* connections that had something to send before */
+    uint64_t looked; /* how many possible recipients were looked at */
+    size_t dirty;    /* length of the dirty list before this delivery */
     struct nats_account *account;
 };
 
@@ -37,7 +36,7 @@ static inline struct nats_subscription *nats_subscription_of(struct subject_entr
     return (struct nats_subscription *)(void *)entry;
 }
 
-/* Of messages in one account, one after the other: `from` and `message` are still to be set. */
+/* For messages in one account, one after the other: the caller sets `from` and `message`. */
 static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct nats_server *server,
                                                     struct nats_account *account) {
     struct nats_delivery d;
@@ -52,23 +51,23 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     return d;
 }
 
-/* What it has cost so far, as HANDED_PER_TURN counts. */
+/* What the delivery has cost so far, in the units of HANDED_PER_TURN. */
 static inline size_t nats_handed(const struct nats_delivery *d) {
     return (size_t)(d->looked + d->bytes / HANDED_BYTES);
 }
 
-/* There is somebody who may have d->message. */
+/* Prepares for giving d->message to somebody. */
 void nats_begin(struct nats_delivery *d);
-/* To one, if it may have it: d->delivered says whether. */
+/* Gives the message to one subscription, if it may have it; d->delivered tells. */
 void nats_give(struct nats_delivery *d, struct nats_subscription *s);
-/* What could not be done while lists were gone through. */
+/* Does what had to wait while lists were walked. */
 void nats_settle(struct acceptor *a, struct nats_server *server);
-/* All who are to have the last message have it. */
+/* The delivery is over. */
 void nats_made(struct nats_delivery *d);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* To all who stand alone in these patterns, and to one of each group; nobody is anywhere else. */
+/* Gives the message to all plain subscribers of these patterns and to one of each group; there are none elsewhere. */
 void nats_deliver_matching(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* What others have published, as a message of a client's: what they said of it in headers of their own (properties, a key, a
+/* Messages published through other protocols, for NATS clients: their own headers (properties, a key, a
  * time: base/entries.h) are headers here. */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ uint8_t *nats_kept_room(struct nats_server *server, size_t bytes) {
     return server->kept;
 }
 
-/* It would be several lines, or another name. */
+/* Whether name and value fit on one header line unchanged. */
 static bool is_line(const struct entry *one) {
     const struct text name = one->name, value = one->value;
     for (size_t i = 0; i < name.bytes; i++)
@@ -66,7 +66,7 @@ void nats_put_body(struct nats_server *server, const struct published *message, 
     if (entries.count == 0) return;
     const size_t most = sizeof VERSION + entries.name_bytes + entries.value_bytes + entries.count * LINE_BYTES + 2;
     uint8_t *room = nats_kept_room(server, most + m->payload_bytes), *end = room;
-    if (room == NULL) return; /* it is given without them */
+    if (room == NULL) return; /* without memory it is delivered without headers */
     end = put(end, VERSION, sizeof VERSION - 1);
     const uint8_t *first = end;
     for (const struct entry *one = entries.all; one < entries.all + entries.count; one++)

@@ -1,9 +1,9 @@
-/* A message's way from account to account: what one says is imported by others, whose imports go on to others again, and
- * answers go back. A list of legs, each a message in one account with the imports of it that are still to be done; the
- * last is worked on until nothing is left of it. What was published is the first.
+/* A message's way from account to account: what one says is imported by others, whose imports go on to others again,
+ * and answers go back. A list of legs, each a message in one account with the imports of it that are still to be done;
+ * the last is worked on until nothing is left of it. What was published is the first.
  *
- * A configuration in which imports form a cycle is refused, as by nats-server; should there be one nevertheless, an import
- * that a message has come by is not taken again. */
+ * A configuration in which imports form a cycle is refused, as by nats-server; should there be one nevertheless, an
+ * import that a message has come by is not taken again. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -12,11 +12,11 @@ enum { KEPT_ROOM_BYTES = 64 << 10 };
 
 struct leg {
     struct nats_message message;
-    struct connection *asker; /* who published what it began with; NULL: an answer, or it came from elsewhere */
+    struct connection *asker; /* the publisher of the first message; NULL: it is an answer, or came from elsewhere */
     const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
     uint32_t account;
     uint16_t count, next; /* of imports */
-    bool answers;         /* it may be what somebody in another account waits for */
+    bool answers;         /* it may be an answer that another account waits for */
     struct nats_room room;
 };
 
@@ -35,7 +35,7 @@ void nats_journey_close(struct nats_server *server) {
     free(server->journey);
 }
 
-/* What is large is not kept for the next message. */
+/* Large buffers are not kept for the next message. */
 static void end_leg(struct leg *leg) {
     if (leg->room.bytes <= KEPT_ROOM_BYTES) return;
     free(leg->room.at);
@@ -48,7 +48,7 @@ static bool has_come_by(const struct nats_journey *journey, uint32_t depth, cons
     return false;
 }
 
-/* Handed out in its account; false if that was to nobody. */
+/* Delivers a leg's message in its account; false if nobody wanted it. */
 static bool arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
     leg->next = leg->count = 0;
     bool any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
@@ -59,7 +59,7 @@ static bool arrive(struct acceptor *a, struct nats_server *server, struct leg *l
     return any;
 }
 
-/* The answer that a leg is, in the account that waits for it; false when none does. */
+/* Takes an answer to the account that waits for it; false when none does. */
 static bool begin_answer(struct acceptor *a, struct nats_server *server, struct leg *from, struct leg *to) {
     from->answers = false;
     to->by = NULL;
@@ -88,7 +88,7 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     struct leg *first = &journey->legs[0];
     bool any = false;
     first->message = *message;
-    /* In another account it is nobody's that it came from. */
+    /* In another account the origin does not matter. */
     first->message.origin = 0;
     first->asker = asker;
     first->by = NULL;

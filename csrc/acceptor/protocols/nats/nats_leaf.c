@@ -1,10 +1,10 @@
-/* Leaf nodes: servers of other clusters that are connected to one account here, and share it; and hubs, to one account of which
- * this server is connected. Their connections are routes (nats_route.h) but for what is here: what one may want and send, and
- * who it is to the others.
+/* Leaf nodes: servers of other clusters that are connected to one account here, and share it; and hubs, to one account
+ * of which this server is connected. Their connections are routes (nats_route.h) but for what is here: what one may
+ * want and send, and who it is to the others.
  *
- * What a leaf node wants is told to all as if a client here did; what it sends goes to all who want that but for those of its
- * own cluster, its origin: they have it from each other. What a hub sends and wants goes to no route. INFO, CONNECT and who may
- * come are Python's (acceptor/protocols/nats/leaves.py, and hubs.py).
+ * What a leaf node wants is told to all as if a client here did; what it sends goes to all who want that but for those
+ * of its own cluster, its origin: they have it from each other. What a hub sends and wants goes to no route. INFO,
+ * CONNECT and who may come are Python's (acceptor/protocols/nats/leaves.py, and hubs.py).
  */
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_route.h"
@@ -50,11 +50,11 @@ bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text su
     bool may = nats_may_subscribe(&server->permissions, r->permissions, subject, none);
     bool is_pattern = subject_has_wildcard(subject.at, subject.bytes);
     if (!may && !is_pattern) {
-        /* A hub has said itself what this server may send it. */
+        /* A hub has told this server itself what it may send. */
         if ((r->flags & ROUTE_HUB) == 0) end_violation(a, c, "Subscription to ", subject);
         return false;
     }
-    /* Of a pattern it gets what it may have. */
+    /* With a pattern it gets those messages that it may have. */
     if (!may || nats_is_denied_some(r->permissions, subject, none)) r->flags |= ROUTE_DENIED_SOME;
     return true;
 }
@@ -79,7 +79,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     nats_route_opened(a, c, ROUTE_LEAF);
 }
 
-/* By turns, as routes are. 0: there can be no more. */
+/* Numbers are used in rotation, as for routes. 0: none is free. */
 static uint32_t free_link(struct nats_server *server, bool is_hub) {
     uint32_t first = is_hub ? NATS_FIRST_HUB : NATS_FIRST_LEAF, most = is_hub ? NATS_HUBS : NATS_LEAVES;
     uint32_t *last = is_hub ? &server->last_hub : &server->last_leaf;
@@ -90,8 +90,8 @@ static uint32_t free_link(struct nats_server *server, bool is_hub) {
     return 0;
 }
 
-/* "LOOP CLUSTER ACCOUNT": the subject by which loops are found, the name of its cluster, which may be empty, and the account; in
- * the value whether it knows headers. It is told what is wanted in that account. */
+/* "LOOP CLUSTER ACCOUNT": the subject by which loops are found, the name of its cluster, which may be empty, and the
+ * account; in the value whether it knows headers. It is told what is wanted in that account. */
 static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -127,7 +127,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "solicited") == 0) r->flags |= ROUTE_HUB;
-    if (strcmp(what, "sniff-until-ns") == 0) { /* Python has the time */
+    if (strcmp(what, "sniff-until-ns") == 0) { /* Python watches the time */
         r->flags |= ROUTE_SNIFF;
         return CALL_DONE;
     }
@@ -137,7 +137,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-/* One that may be encrypted, or not: its first byte says so. */
+/* The connection may be encrypted or not: its first byte tells. */
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     struct nats_route *r = route_of(c);
     if ((r->flags & ROUTE_SNIFF) == 0) return nats_route_parse(a, c, data, bytes);
@@ -149,7 +149,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return 0;
 }
 
-/* Why it has ended, where who connects again has to know. */
+/* Why the connection has ended, if that matters for connecting again. */
 static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     static const char LOOP[] = "loop";
     if ((route_of(c)->flags & ROUTE_LOOPED) == 0) return nats_route_last_words(a, c, words);

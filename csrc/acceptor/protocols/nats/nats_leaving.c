@@ -1,10 +1,10 @@
-/* What is forgotten in pieces: what a server, or another acceptor, wanted that has gone, and what a client that has gone
- * subscribed to. There may be millions of each, and nobody else is to wait for them.
+/* What is forgotten in pieces: what a server, or another acceptor, wanted that has gone, and what a client that has
+ * gone subscribed to. There may be millions of each, and nobody else is to wait for them.
  *
- * It is nobody's from the beginning: a message is given to no connection that is closed, and for nobody whose epoch has ended.
- * Who comes back, or gets the number of one that has gone, begins with nothing. Other servers are told of the subjects of a
- * client, or of another acceptor's clients, as each goes: until then they send what nobody here wants any more, as they would
- * if it was on its way.
+ * It is nobody's from the beginning: a message is given to no connection that is closed, and for nobody whose epoch has
+ * ended. Who comes back, or gets the number of one that has gone, begins with nothing. Other servers are told of the
+ * subjects of a client, or of another acceptor's clients, as each goes: until then they send what nobody here wants any
+ * more, as they would if it was on its way.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 
 enum { FORGOTTEN_AT_ONCE = 2048 };
 
-/* In a turn; fewer where many are to be told of each. */
+/* How many are forgotten in a turn; fewer where many have to be told of each. */
 static size_t most_at_once(const struct acceptor *a, const struct nats_server *server) {
     size_t left = a->handed < HANDED_PER_TURN ? HANDED_PER_TURN - a->handed : 0;
     if (server->route_count == 0 || left / server->route_count >= FORGOTTEN_AT_ONCE) return FORGOTTEN_AT_ONCE;
@@ -21,7 +21,7 @@ static size_t most_at_once(const struct acceptor *a, const struct nats_server *s
 
 /* --- others ------------------------------------------------------------------------------------------------------- */
 
-/* Before or behind what is to be forgotten already. */
+/* Adds to a list of what is to be forgotten, at its front or end. */
 static void put_to(struct nats_remotes *left, struct nats_remotes more, bool before) {
     struct nats_remotes one = before ? more : *left, other = before ? *left : more;
     *left =
@@ -47,7 +47,7 @@ bool nats_may_hear(struct nats_server *server) {
     return true;
 }
 
-/* Other acceptors hear of a route's end by themselves; who is connected here does not. */
+/* Other acceptors learn of a route's end by themselves; servers and leaf nodes connected here do not. */
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
     for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
         nats_tell_routes_of(a, server, r, 0);

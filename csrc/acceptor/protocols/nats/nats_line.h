@@ -1,19 +1,19 @@
-/* Lines of NATS, of clients and of routes: the word that one begins with, and its arguments. They are read as nats-server
- * does, byte by byte: what begins with no word is known before its line is complete. */
+/* Lines of NATS, of clients and of routes: the word that one begins with, and its arguments. They are read as
+ * nats-server does, byte by byte: what begins with no word is known before its line is complete. */
 #ifndef MQ_NATS_LINE_H
 #define MQ_NATS_LINE_H
 
 #include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
 
-/* Before the numbers that a table gives its words. */
+/* Results below the numbers that a table gives its words. */
 enum { NATS_WORD_PARTIAL, NATS_WORD_WRONG, NATS_FIRST_WORD };
 
 struct nats_word {
     uint32_t verb;
     const char *name;
     size_t bytes;
-    bool has_arguments; /* a blank must follow */
+    bool has_arguments; /* a blank must follow the word */
 };
 
 static inline bool nats_is_blank(uint8_t byte) {
@@ -26,7 +26,7 @@ static inline uint32_t nats_word_of(const struct nats_word *words, size_t count,
     for (size_t w = 0; w < count; w++) {
         const struct nats_word *word = &words[w];
         size_t n = bytes < word->bytes ? bytes : word->bytes, i = 0;
-        /* Of a letter the bit of 32 says whether it is small; signs have it anyway. */
+        /* Bit 32 tells small letters from capitals; signs have it set anyway. */
         while (i < n && (data[i] | 32) == (word->name[i] | 32)) i++;
         if (i < n) continue;
         if (bytes < word->bytes + (word->has_arguments ? 1u : 0u)) return NATS_WORD_PARTIAL;
@@ -37,12 +37,12 @@ static inline uint32_t nats_word_of(const struct nats_word *words, size_t count,
     return NATS_WORD_WRONG;
 }
 
-/* Of what is not published a CR is as good as a blank between arguments. */
+/* Except in publishes, a CR separates arguments like a blank. */
 static inline bool nats_is_between(uint8_t byte, bool published) {
     return nats_is_blank(byte) || (byte == '\r' && !published);
 }
 
-/* How many arguments there are; the first `limit` of them are taken. */
+/* Splits a line into arguments. Returns how many there are; only the first `limit` are stored. */
 static inline size_t nats_split(const uint8_t *at, const uint8_t *end, struct text *items, size_t limit,
                                 bool published) {
     size_t count = 0;
@@ -57,7 +57,7 @@ static inline size_t nats_split(const uint8_t *at, const uint8_t *end, struct te
     return count;
 }
 
-/* As nats-server reads them: nine digits at most, or it is none. */
+/* Reads a size as nats-server does: at most nine digits. */
 static inline bool nats_get_size(struct text text, uint64_t *value) {
     const uint8_t *at = text.at;
     return text.bytes <= 9 && decimal_get(&at, text.at + text.bytes, UINT32_MAX, value) && at == text.at + text.bytes;

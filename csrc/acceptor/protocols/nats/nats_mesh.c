@@ -1,14 +1,14 @@
 /* The other acceptors of this broker: they are one server to clients.
  *
- * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to each
- * acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has nobody
- * there any more when the message comes is passed on to an acceptor that has members still, and so on until all have been
- * asked: members come and go faster than others hear of it.
+ * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to
+ * each acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has
+ * nobody there any more when the message comes is passed on to an acceptor that has members still, and so on until all
+ * have been asked: members come and go faster than others hear of it.
  *
- * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes after
- * that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to have it. So
- * the answer waits until all others have confirmed that they have come so far. Interest and messages travel on one ring,
- * so a request is behind the subscription to its reply.
+ * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes
+ * after that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to
+ * have it. So the answer waits until all others have confirmed that they have come so far. Interest and messages travel
+ * on one ring, so a request is behind the subscription to its reply.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -19,28 +19,29 @@
 
 enum mesh_kind {
     MESH_INTEREST = 1, /* body: struct interest, subject, queue */
-    MESH_MESSAGE,      /* body: struct passed, and what it says */
-    MESH_CONFIRM,      /* id: which number is to be confirmed */
-    MESH_CONFIRMED,    /* id: up to which number all is known */
-    MESH_ACCOUNT,      /* id: the number that the sender has for an account; body: its name */
-    MESH_TOLD,         /* all that was to be said to one who has come is said */
+    MESH_MESSAGE,      /* body: struct passed and what it describes */
+    MESH_CONFIRM,      /* id: the number to be confirmed */
+    MESH_CONFIRMED,    /* id: everything up to this number is known */
+    MESH_ACCOUNT,      /* id: the sender's number of an account; body: its name */
+    MESH_TOLD,         /* the newcomer has been told everything */
     MESH_LOST,         /* id: a route that has ended */
-    MESH_FULL,         /* id: a route that takes no more for now */
-    MESH_FREE,         /* id: ... and does again */
+    MESH_FULL,         /* id: a route that is full */
+    MESH_FREE,         /* id: a route that is no longer full */
 };
 
 struct interest {
     uint32_t account, weight;
-    uint32_t route;  /* of whom; 0: of the acceptor's clients */
-    uint32_t origin; /* by the number that the acceptor with the routes has for it */
+    uint32_t route;  /* the route that wants it; 0: the acceptor's clients */
+    uint32_t origin; /* a number given by the acceptor with the routes */
     uint32_t subject_bytes, queue_bytes;
 };
 
-/* Behind it: subject, reply, size, header_size, for each group a uint32_t of its bytes and its name, payload. */
+/* Followed by subject, reply, size, header_size, for each group its length as uint32_t and its name, then the payload.
+ * */
 struct passed {
     uint64_t from, tried; /* as in struct nats_message */
     uint32_t account, flags;
-    uint32_t route; /* for whom; 0: for the acceptor's clients */
+    uint32_t route; /* the route it is for; 0: the acceptor's clients */
     uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
     uint32_t groups, groups_bytes;
     uint32_t header_bytes, payload_bytes;
@@ -108,7 +109,7 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
     }
 }
 
-/* What the servers behind our routes want. */
+/* Tells what the servers behind our routes want. */
 static void tell_route_entries(const struct telling *t, struct subject_entries *entries, struct interest *i,
                                const struct subject_pattern *p, const char *queue) {
     struct subject_entry **items = subject_entries_items(entries);
@@ -141,7 +142,7 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     struct nats_peer *peer = &server->peers[other];
     peer->told = false;
-    /* It serves nobody until it has been told all that there is now. */
+    /* The newcomer serves no client until it has been told everything there is now. */
     peer->asked = peer->confirmed = server->told;
     peer->account_count = 0;
     peer->is_new = true;
@@ -152,10 +153,10 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     codec_left(a, server->protocol);
 }
 
-/* That is looked at in a turn. */
+/* How much is looked at in a turn. */
 enum { TOLD_AT_ONCE = 2048 };
 
-/* What changes meanwhile it is told as it changes, as all others are. Whether that was the end. */
+/* Tells a newcomer a piece; changes meanwhile it is told like all others. True at the end. */
 static bool tell_some(struct acceptor *a, struct nats_server *server, uint32_t other) {
     struct nats_peer *peer = &server->peers[other];
     for (size_t left = TOLD_AT_ONCE; peer->account < server->account_count;) {
@@ -249,7 +250,7 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
     return NULL;
 }
 
-/* What other servers want has a limit, over all of them together: see nats_route.c. */
+/* The interest of all other servers together has a limit: see nats_route.c. */
 static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
     uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
     if (!nats_is_route(r->other)) return;
@@ -294,7 +295,7 @@ static struct nats_remote *add_remote(struct nats_server *server, uint32_t other
     return r;
 }
 
-/* Ours, by the number that another has for it; 0 if it has not said which that is. */
+/* Our number of an account, by another acceptor's number; 0 if it has not named it. */
 static uint32_t account_of(const struct nats_server *server, uint32_t other, uint32_t number) {
     const struct nats_peer *peer = &server->peers[other];
     return number < peer->account_count ? peer->accounts[number] : 0;
@@ -316,8 +317,8 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
     if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
 }
 
-/* A route's interest is told to the other acceptors and to leaf nodes, an acceptor's to the servers behind routes, and a leaf
- * node's to all of them. */
+/* A route's interest is told to the other acceptors and to leaf nodes, an acceptor's to the servers behind routes, and
+ * a leaf node's to all of them. */
 static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
                           struct text subject, struct text queue, uint32_t weight) {
     const struct interest i = {r->account, weight, r->other, r->origin, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
@@ -362,7 +363,7 @@ static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t o
     i.account = account_of(server, other, i.account);
     if (i.account == 0 || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
     if (i.route >= NATS_OTHERS || (i.route != 0 && !nats_is_route(i.route))) return;
-    /* Numbers of origins are given by the acceptor with the routes: nobody tells it. */
+    /* Only the acceptor with the routes gives numbers to origins. */
     if (i.route == 0 || i.origin > NATS_MOST_ORIGINS || a->index == NATS_ROUTING_ACCEPTOR) i.origin = 0;
     nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.origin, i.account, subject, queue, i.weight);
 }
@@ -376,7 +377,7 @@ static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t r
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     nats_other_left(a, server, other);
-    /* With the acceptor that has the routes all that is behind them is gone. */
+    /* When the acceptor with the routes is lost, all servers behind them are. */
     for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_LINKS; n++)
         hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);
     wake_waiting(a, &server->peers[other].waiting);
@@ -411,7 +412,7 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
 }
 
-/* Over the mesh; what is for a route, to the acceptor that has it. */
+/* Sends a message over the mesh; one for a route goes to the acceptor that has it. */
 static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
                     uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
     uint8_t *groups = server->scratch->names;
@@ -478,7 +479,7 @@ static bool take_groups(struct text names, uint32_t count, struct text *groups) 
     return true;
 }
 
-/* A server where somebody wants it alone has it already: it would give it to all those again. */
+/* Servers with plain subscribers have the message already, and would deliver it to these again. */
 static uint64_t stamp_those_who_have_it(struct nats_server *server, struct subject_pattern *const *patterns,
                                         size_t count) {
     uint64_t stamp = ++server->stamp;
@@ -492,7 +493,7 @@ static uint64_t stamp_those_who_have_it(struct nats_server *server, struct subje
     return stamp;
 }
 
-/* To an acceptor, or a server, that has members still, as far as is known here. */
+/* Passes a message on to an acceptor or server that still has members, as far as is known here. */
 static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
                       struct text name, bool from_route) {
     const struct nats_account *account = &server->accounts[number];
@@ -514,7 +515,7 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     send_to(a, server, number, chosen->other[0], from_route ? PASSED_FROM_ROUTE : 0, m, chosen);
 }
 
-/* What another acceptor has for a server behind one of our routes. Returns how many groups it could not be sent for. */
+/* Sends another acceptor's message to a server behind one of our routes. Returns for how many groups that failed. */
 static size_t forward(struct acceptor *a, struct nats_server *server, const struct passed *head,
                       const struct nats_message *m, const struct text *groups) {
     struct nats_chosen *chosen = &server->scratch->chosen;

@@ -1,8 +1,8 @@
-/* Clusters of leaf nodes, their origins, by numbers: who is connected here, and of which other servers of this cluster speak.
- * Those of one cluster have what they send from each other, whichever servers they are connected to.
+/* Clusters of leaf nodes ("origins") by number: of leaf nodes connected here, and those that other servers of this
+ * cluster name. Those of one cluster have what they send from each other, whichever servers they are connected to.
  *
- * A number stays as long as it is referred to: by a connection, and by each thing that is wanted. Only the acceptor that has the
- * routes has names; to others the numbers are told.
+ * A number stays as long as it is referred to: by a connection, and by each thing that is wanted. Only the acceptor
+ * that has the routes has names; to others the numbers are told.
  */
 #ifndef MQ_NATS_ORIGINS_H
 #define MQ_NATS_ORIGINS_H
@@ -19,23 +19,24 @@ struct nats_origin {
     char *name; /* NULL: it has none */
     uint32_t name_bytes;
     uint32_t references; /* 0: the number is free */
-    uint32_t next;       /* of its slot, or of those that are free; 0: none */
+    uint32_t next;       /* next in its bucket, or in the list of free ones; 0: none */
 };
 
 struct nats_origins {
     struct siphash_key key;
-    struct nats_origin *items; /* by numbers; 0 is none */
+    struct nats_origin *items; /* indexed by number; 0 is not used */
     uint32_t count, capacity, free;
     uint32_t slots[NATS_ORIGIN_SLOTS];
 };
 
-/* The number of a cluster, which is referred to once more; one without a name is nobody else's. 0: there can be no more. */
+/* The number of a cluster, with one more reference. Each cluster without a name gets its own. 0: the limit is reached.
+ * */
 uint32_t nats_origin_take(struct nats_origins *origins, struct text name);
-/* 0: nobody has spoken of it. */
+/* The number of a cluster by its name; 0: unknown. */
 uint32_t nats_origin_named(const struct nats_origins *origins, struct text name);
-/* Empty where it has none. */
+/* Its name; empty if it has none. */
 struct text nats_origin_name(const struct nats_origins *origins, uint32_t number);
-/* It is referred to once more, or less. Numbers that another acceptor has given are nothing here. */
+/* Add and drop a reference. Numbers given by another acceptor are ignored. */
 void nats_origin_keep(struct nats_origins *origins, uint32_t number);
 void nats_origin_drop(struct nats_origins *origins, uint32_t number);
 void nats_origins_close(struct nats_origins *origins);

@@ -9,7 +9,7 @@
 
 enum nats_asked { ASKED_PUBLISH = 1, ASKED_HAVE };
 
-/* Patterns, and the entries that hold them there. */
+/* A set of patterns, and its entries. */
 struct patterns {
     struct subjects *subjects; /* NULL: there are none */
     struct subject_entry *entries;
@@ -20,7 +20,7 @@ struct patterns {
 struct nats_permissions {
     uint64_t id;
     uint32_t references;
-    bool publish_is_limited; /* to what is allowed, and be it nothing */
+    bool publish_is_limited; /* publishing is limited to allowed subjects, even if there are none */
     bool replies;
     uint64_t max_replies, reply_lifetime_ns;
     struct patterns publish_allow, publish_deny, subscribe_allow, subscribe_deny;
@@ -94,7 +94,7 @@ static const uint8_t *line_end(const uint8_t *at, const uint8_t *end) {
     return newline != NULL ? newline : end;
 }
 
-/* Entries do not move once they stand under a pattern: so they are counted first. */
+/* Entries must not move once they belong to a pattern, so they are counted first. */
 static bool count_entries(struct nats_permissions *set, const uint8_t *at, const uint8_t *end) {
     struct patterns *all[] = {&set->publish_allow, &set->publish_deny, &set->subscribe_allow, &set->subscribe_deny};
     for (; at < end; at = line_end(at, end) + 1) {
@@ -167,12 +167,12 @@ void nats_permissions_drop(struct nats_permissions *set) {
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
-/* What matches of some patterns: any that stands for all, and whether any is for a queue, and for that one. */
+/* Which patterns match: one without a queue, any with a queue, one with that queue. */
 struct matched {
     bool alone, queued, queue;
 };
 
-/* A queue's name in a permission may have wildcards; or just be called so. */
+/* A queue's name in a permission may contain wildcards, or be equal as it is. */
 static bool queue_matches(const struct subject_group *g, struct text queue) {
     if (g->name->bytes == queue.bytes && memcmp(g->name->text, queue.at, queue.bytes) == 0) return true;
     return subject_has_wildcard(g->name->text, g->name->bytes) &&

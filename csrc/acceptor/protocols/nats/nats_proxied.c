@@ -1,19 +1,20 @@
-/* A connection that a proxy has made says for whom, before anything else (PROXY protocol, versions 1 and 2, as HAProxy describes it).
- * Where that may be, the first bytes are looked at: a header goes to Python, which knows addresses, and what is none is the client's. */
+/* A connection that a proxy has made says for whom, before anything else (PROXY protocol, versions 1 and 2, as HAProxy
+ * describes it). Where that may be, the first bytes are looked at: a header goes to Python, which knows addresses, and
+ * what is none is the client's. */
 #define _GNU_SOURCE
 #include <string.h>
 
 #include "acceptor/protocols/nats/nats_publish.h"
 
-#define TOLD_APART_NS ((uint64_t)5 * 1000000000u) /* for the rest, when it is known what it begins with */
+#define TOLD_APART_NS ((uint64_t)5 * 1000000000u) /* time for the rest, once its beginning is known */
 
 static const char PREFIX[] = "PROXY ";
 static const uint8_t SIGNATURE[] = {0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A};
 
 enum {
-    PREFIX_BYTES = 6, /* by which versions are told apart */
-    LINE_BYTES = 107, /* of version 1, at most */
-    HEAD_BYTES = 16,  /* of version 2, addresses behind it */
+    PREFIX_BYTES = 6, /* bytes that tell the versions apart */
+    LINE_BYTES = 107, /* longest header of version 1 */
+    HEAD_BYTES = 16,  /* head of version 2, which addresses follow */
     ADDRESSES_4 = 12,
     ADDRESSES_6 = 36,
 };
@@ -79,7 +80,7 @@ size_t nats_take_proxied(struct acceptor *a, struct connection *c, const uint8_t
     }
     n->flags &= ~(uint32_t)NATS_PROXIED;
     n->deadline_ns = 0;
-    told_bytes = header_bytes < LINE_BYTES ? header_bytes : LINE_BYTES; /* what is behind the addresses is nobody's */
+    told_bytes = header_bytes < LINE_BYTES ? header_bytes : LINE_BYTES; /* anything behind the addresses is ignored */
     if (header == HEADER_NONE)
         reply_by_python(a, c, (const uint8_t *)PREFIX, PREFIX_BYTES);
     else

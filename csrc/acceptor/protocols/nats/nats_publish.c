@@ -1,4 +1,4 @@
-/* PUB and HPUB: from a line to a message, and what has to be so before it is handed out. */
+/* PUB and HPUB: parses a message, and checks what must hold before it is delivered. */
 #include "acceptor/protocols/nats/nats_publish.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static bool begins_with(struct text text, const char *prefix) {
     return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
 }
 
-/* Of replies that servers make for themselves. */
+/* Whether a reply subject is reserved for servers. */
 static bool is_reserved_reply(struct text reply) {
     return begins_with(reply, "_R_.") || begins_with(reply, "$JS.ACK.") || begins_with(reply, "_GR_.") ||
            begins_with(reply, "$GR.");
@@ -57,8 +57,8 @@ static bool may_publish(struct acceptor *a, struct connection *c, struct text su
            nats_reply_allowed(a, c, subject);
 }
 
-/* What the server answers itself, in every account: who asks, and which clients and figures does the account have? The first
- * needs nobody else; the others are answered where there is somebody who can. */
+/* What the server answers itself, in every account: who asks, and which clients and figures does the account have? The
+ * first needs nobody else; the others are answered where there is somebody who can. */
 static const char *const QUESTIONS[] = {"$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.CONNZ",
                                         "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ"};
 enum { QUESTIONS_COUNT = sizeof QUESTIONS / sizeof *QUESTIONS, MAX_QUESTION_BYTES = NATS_MAX_CONTROL_LINE - 64 };
@@ -71,7 +71,7 @@ static bool is_question(const struct nats_server *server, const struct nats_mess
     return false;
 }
 
-/* Python knows. */
+/* Asks Python for the answer. */
 static void ask_python(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     uint8_t *line = nats_server_of(a, c)->subjects_made[0], *out = line;
     const struct text parts[] = {{(const uint8_t *)"ASK ", 4},
@@ -108,7 +108,7 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
 }
 
-/* Mappings come before all that is said of a subject, and before it is known what there has to be room for. */
+/* Mappings apply before anything else is decided about a subject. */
 static void map(const struct acceptor *a, const struct connection *c, struct nats_message *m) {
     struct nats_server *server = nats_server_of(a, c);
     const struct nats_shares *shares = nats_account_of(a, c)->shares;
@@ -120,7 +120,7 @@ static void publish(struct acceptor *a, struct connection *c, const struct nats_
     publish_here(a, c, m);
 }
 
-/* The sizes and names of a PUB or HPUB; false if they are none. */
+/* Reads the arguments of a PUB or HPUB; false if they are malformed. */
 static bool read_publish(const struct nats_arguments *k, bool headers, struct nats_message *m) {
     size_t sizes = headers ? 2 : 1;
     if (k->count != sizes + 1 && k->count != sizes + 2) return false;
@@ -142,7 +142,7 @@ static bool is_literal(struct text subject) {
     return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
 }
 
-/* Once, as soon as its line is there, whatever becomes of its payload. */
+/* In pedantic mode says once that a subject is invalid, as soon as the line has come. */
 static void look_at_subject(struct acceptor *a, struct connection *c, struct text subject, bool is_whole) {
     if (!nats_is(c, NATS_PEDANTIC)) return;
     bool complained = nats_is(c, NATS_COMPLAINED);
@@ -154,7 +154,7 @@ static void look_at_subject(struct acceptor *a, struct connection *c, struct tex
     if (complained && !is_whole) nats_of(c)->flags |= NATS_COMPLAINED;
 }
 
-/* A server that takes less than is published for it holds its publishers up, until it takes that or is cut off. */
+/* A server that takes less than is published for it holds up its publishers until it catches up or is closed. */
 static void wait_for_route(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     struct nats_route_link *link = &server->links[server->full_route - BOARD_MAX_ACCEPTORS];
@@ -164,7 +164,7 @@ static void wait_for_route(struct acceptor *a, struct connection *c) {
     stalled(c, STALL_MESH);
 }
 
-/* Who publishes what no other acceptor wants does not wait for one that takes nothing. */
+/* A publisher whose messages no other acceptor wants does not wait for one whose ring is full. */
 static bool may_leave(struct acceptor *a, struct connection *c, struct nats_server *server,
                       const struct nats_message *m) {
     struct subject_pattern *const *patterns;
@@ -177,8 +177,8 @@ static bool may_leave(struct acceptor *a, struct connection *c, struct nats_serv
     return stays || mesh_may_send(a, c, full);
 }
 
-/* A whole message, whose line is well formed; what it says may be too much, or not end as it should. Returns what was used
- * of the input. */
+/* A whole message, whose line is well formed; what it says may be too much, or not end as it should. Returns what was
+ * used of the input. */
 static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
                            size_t bytes) {
     struct nats_server *server = nats_server_of(a, c);
@@ -188,7 +188,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
         return bytes;
     }
     size_t there = bytes - line_bytes;
-    /* What does not end as it should is known by the first byte that is wrong. */
+    /* A wrong end of the payload is reported at its first wrong byte. */
     bool wrong = (there > m->payload_bytes && m->payload[m->payload_bytes] != '\r') ||
                  (there > m->payload_bytes + 1 && m->payload[m->payload_bytes + 1] != '\n');
     if (wrong) {

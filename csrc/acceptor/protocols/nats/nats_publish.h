@@ -1,4 +1,4 @@
-/* PUB and HPUB, between the lines (nats.c) and those who are interested (nats_deliver.c). */
+/* PUB and HPUB: between the parser of lines (nats.c) and delivery (nats_deliver.c). */
 #ifndef MQ_NATS_PUBLISH_H
 #define MQ_NATS_PUBLISH_H
 
@@ -10,24 +10,26 @@ enum { NATS_MAX_ARGUMENTS = 4 };
 
 struct nats_arguments {
     struct text items[NATS_MAX_ARGUMENTS];
-    size_t count; /* more than NATS_MAX_ARGUMENTS: so many that they were not all taken */
+    size_t count; /* above NATS_MAX_ARGUMENTS: there were more than `items` has */
 };
 
-/* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
+/* Handles a PUB or HPUB, whose line has `line_bytes`; the payload follows as far as it has come. Returns how much was
+ * used: all or nothing. */
 size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,
                          const uint8_t *data, size_t line_bytes, size_t bytes);
-/* nats_trace.c: its publisher wants to know of its way, and nobody is to have it. */
+/* nats_trace.c: whether the message is only for tracing its way, and not to be delivered. */
 bool nats_is_only_traced(const struct nats_message *m);
-/* Nobody was there for a request: its sender is told, if it wants to be and listens. */
+/* Tells the sender of a request that there was nobody to answer, if it subscribes to the reply subject. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
-/* It may be a name that servers make for themselves. */
+/* Whether a name may be one that servers make for themselves. */
 static inline bool nats_is_reserved(struct text name) {
     return (name.at[0] == '_' && name.bytes > 1 && name.at[1] != 'I') || name.at[0] == '$';
 }
 
 /* --- nats_run.c --------------------------------------------------------------------------------------------------- */
 
-/* So many bytes of whole PUBs that are plain; 0: the first command is none. */
+/* Handles plain whole PUBs at the front of the input. Returns how many bytes they took; 0: the first command is
+ * something else. */
 size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
@@ -36,7 +38,7 @@ void nats_say_ok(struct acceptor *a, struct connection *c);
 /* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
                         struct text queue);
-/* It is closed when its output has left, or is not taken in time. */
+/* Closes the connection when its output has left, or is not taken in time. */
 void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
 
 #endif

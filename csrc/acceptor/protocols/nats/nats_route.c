@@ -1,4 +1,4 @@
-/* Lines of other servers to commands. What a line may look like, and what is said of one that does not, is nats-server's. */
+/* Parses the lines of other servers. Which lines are valid, and the errors for others, are as in nats-server. */
 #include "acceptor/protocols/nats/nats_route.h"
 
 #include <stdlib.h>
@@ -76,7 +76,8 @@ static const struct nats_word WORDS[] = {
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */
 
-/* Which account a line is about, by its first argument unless the connection is for one; what is left of them. */
+/* The account of a line: its first argument, unless the connection carries a single account. Leaves the other
+ * arguments. */
 static uint32_t account_in(const struct acceptor *a, struct connection *c, const struct text **items, size_t *count) {
     const struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -95,8 +96,8 @@ static bool is_moving(const struct nats_server *server, const struct nats_route 
     return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
 }
 
-/* Of a leaf node, or by a server in its cluster's name. Servers that do not say in LS- of which cluster it is, tell none apart:
- * what these want they want themselves. */
+/* Of a leaf node, or by a server in its cluster's name. Servers that do not say in LS- of which cluster it is, tell
+ * none apart: what these want they want themselves. */
 static void hear(struct acceptor *a, struct connection *c, struct text cluster, const struct nats_interest *i) {
     struct nats_server *server = route_server(a, c);
     const struct nats_route *r = route_of(c);
@@ -113,7 +114,8 @@ static void hear(struct acceptor *a, struct connection *c, struct text cluster, 
     if (!is_leaf && weight > 0) nats_origin_drop(&server->origins, origin);
 }
 
-/* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is nobody's. */
+/* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is
+ * nobody's. */
 static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
                           bool wanted) {
     struct nats_server *server = route_server(a, c);
@@ -178,7 +180,7 @@ static bool read_message(const struct text *items, size_t count, size_t sizes, s
     return true;
 }
 
-/* `said`: its subject, before it was mapped. */
+/* Delivers a message. `said`: its subject before mapping. */
 static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, struct text said,
                     const struct nats_message *m, const struct text *groups, size_t count) {
     struct nats_route *r = route_of(c);
@@ -207,7 +209,7 @@ static void map(const struct acceptor *a, const struct connection *c, uint32_t a
         m->subject = nats_map(server, shares, m->subject, server->subjects_made[2]);
 }
 
-/* What is to be kept waits for its worker, and all that the server says behind it: workers wait for no server. */
+/* A message to be logged waits for its worker, and with it all further input of the server. */
 static bool may_hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
                         const struct text *groups, size_t count) {
     return account == 0 || route_of(c)->other == 0 ||
@@ -215,7 +217,7 @@ static bool may_hand_on(struct acceptor *a, struct connection *c, uint32_t accou
            nats_may_keep_routed(a, c, m);
 }
 
-/* Which cluster of leaf nodes has a message already: its own, or what a server says. */
+/* The cluster of leaf nodes that has a message already: the sender's own, or the one a server names. */
 static uint32_t origin_of(const struct acceptor *a, const struct connection *c, struct text cluster) {
     const struct nats_server *server = route_server(a, c);
     const struct nats_route *r = route_of(c);
@@ -224,7 +226,8 @@ static uint32_t origin_of(const struct acceptor *a, const struct connection *c, 
     return nats_origin_named(&server->origins, cluster);
 }
 
-/* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
+/* Handles a message, whose line has `line_bytes`; the payload follows as far as it has come. Returns how much was used:
+ * all or nothing. */
 static size_t take_message(struct acceptor *a, struct connection *c, const struct text *items, size_t count,
                            enum verb verb, const uint8_t *data, size_t line_bytes, size_t bytes) {
     struct nats_message m = {.payload = data + line_bytes};
@@ -250,7 +253,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
         return bytes;
     }
     size_t there = bytes - line_bytes;
-    /* What does not end as it should is known by the first byte that is wrong. */
+    /* A wrong end of the payload is reported at its first wrong byte. */
     bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
                  (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
     if (wrong) {
@@ -296,7 +299,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_LEAF_MESSAGE: return take_message(a, c, items, count, verb, data, line_bytes, bytes);
     case VERB_INTEREST: good = take_interest(a, c, items, count, false, true); break;
     case VERB_NO_INTEREST: good = take_interest(a, c, items, count, false, false); break;
-    /* A leaf node names no origin: it is one. */
+    /* A leaf node names no origin, as it is one itself. */
     case VERB_LEAF_INTEREST: good = take_interest(a, c, items, count, !is_leaf, true); break;
     case VERB_NO_LEAF_INTEREST: good = take_interest(a, c, items, count, !is_leaf, false); break;
     case VERB_PING: nats_route_say(a, c, PONG, sizeof PONG - 1); break;
@@ -316,13 +319,13 @@ static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
     return bytes;
 }
 
-/* INFO may come before CONNECT where it is open how that is compressed. */
+/* INFO may come before CONNECT while compression is being negotiated. */
 static bool may_be_first(const struct nats_route *r, uint8_t first) {
     bool may_negotiate = (r->flags & (ROUTE_LEAF | ROUTE_NEGOTIATES)) == (ROUTE_LEAF | ROUTE_NEGOTIATES);
     return (first | 32) == 'c' || (may_negotiate && (first | 32) == 'i');
 }
 
-/* A message of a server that has joined names groups, as many as there are. */
+/* Messages of a server that has joined may name any number of groups. */
 static size_t most_of_line(const struct acceptor *a, const struct connection *c, uint32_t verb) {
     size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
     bool is_message = verb == VERB_MESSAGE || verb == VERB_HEADERS || verb == VERB_LEAF_MESSAGE;
@@ -347,7 +350,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
 
-/* What waits to be sent to a server does not hold up what comes from it. */
+/* Unsent output to a server does not hold up its input. */
 size_t nats_route_parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing) {
@@ -370,11 +373,11 @@ static void send_ping(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     r->pings++;
     r->asked_ns = exact_now(a);
-    /* One that does not come to an understanding is stale in time. */
+    /* A negotiation that does not end makes the connection stale in time. */
     if ((r->flags & ROUTE_NEGOTIATES) == 0) nats_route_say(a, c, PING, sizeof PING - 1);
 }
 
-/* Servers are asked whether or not they have said something lately. */
+/* Servers get PINGs whether or not they have sent something lately. */
 static void ping(struct acceptor *a, struct connection *c) {
     const struct nats_routes *routes = codec_state(a, c->protocol);
     struct nats_route *r = route_of(c);
@@ -391,7 +394,7 @@ static void ping(struct acceptor *a, struct connection *c) {
 /* While publishers wait for it, a server has to take this part of what may wait in each write deadline. */
 enum { LEAST_TAKEN = 64 };
 
-/* It takes nothing, or too little for those who wait. */
+/* Whether it takes no output, or too little for the publishers that wait. */
 static bool is_slow(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     uint64_t deadline = route_write_deadline_ns(a, c);
@@ -410,7 +413,7 @@ void nats_route_due(struct acceptor *a, struct connection *c) {
         return;
     }
     if (c->closing)
-        r->ping_ns = 0; /* what is past must not stay due */
+        r->ping_ns = 0; /* a time that has passed must not stay due */
     else if (r->ping_ns > 0 && a->now_ns >= r->ping_ns)
         ping(a, c);
     if (!c->closed) nats_route_schedule(a, c);
@@ -434,7 +437,7 @@ void nats_route_sent(struct acceptor *a, struct connection *c) {
 bool nats_route_started(struct acceptor *a, void *state) {
     struct nats_routes *routes = state;
     uint32_t number = codec_number("nats", 4);
-    /* It stands before this one in the table of protocols. */
+    /* The client protocol comes before this one in the table. */
     assert(number != 0 && codec_state(a, number) != NULL);
     routes->server = codec_state(a, number);
     routes->server->max_interest = NATS_MAX_ALL_SUBSCRIPTIONS;
@@ -465,7 +468,7 @@ void nats_route_opened(struct acceptor *a, struct connection *c, uint32_t flags)
     r->active_ns = a->now_ns;
     r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
     nats_route_schedule(a, c);
-    /* INFO comes first, and is Python's. */
+    /* INFO comes first, and is made by Python. */
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
 }
 
@@ -473,7 +476,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     nats_route_opened(a, c, 0);
 }
 
-/* To servers that have come and do not know all yet. */
+/* Goes on telling servers that do not know everything yet. */
 void nats_route_go_on(struct acceptor *a, void *state) {
     const struct nats_server *server = ((const struct nats_routes *)state)->server;
     for (uint32_t n = 0; n < NATS_LINKS; n++)
@@ -486,7 +489,7 @@ void nats_route_freed(struct connection *c) {
     nats_permissions_drop(route_of(c)->publishing);
 }
 
-/* Why it has ended, where nobody else says so. */
+/* Why the connection has ended, if nothing else tells. */
 size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     (void)a;
     const char *damage = compression_damage(c);
@@ -513,7 +516,8 @@ void nats_route_closed(struct acceptor *a, struct connection *c) {
 
 /* --- what Python says of a route ---------------------------------------------------------------------------------- */
 
-/* By turns: what other acceptors have on their way for one that has just ended is not for the next. 0: there can be no more. */
+/* By turns: what other acceptors have on their way for one that has just ended is not for the next. 0: there can be no
+ * more. */
 static uint32_t free_link(struct nats_server *server) {
     for (uint32_t n = 0; n < NATS_ROUTES; n++) {
         server->last_link = (server->last_link + 1) % NATS_ROUTES;
@@ -542,7 +546,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-/* For monitoring: 64-bit numbers in two parts each, the lower first. */
+/* For monitoring: each 64-bit number in two halves, the lower first. */
 static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
     const struct nats_route *r = route_of(c);
     uint64_t patterns = r->other != 0 ? route_server(a, c)->others[r->other].count : 0;
@@ -562,7 +566,7 @@ static int64_t figures(const struct acceptor *a, const struct connection *c, con
     return PARTS;
 }
 
-/* An account has come to have a route of its own, or has none any more. */
+/* An account has got a route of its own, or has lost it. */
 static void tell_or_forget(struct acceptor *a, struct connection *c, const struct codec_call *k, bool tell) {
     struct nats_server *server = route_server(a, c);
     uint32_t account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});

@@ -1,8 +1,8 @@
-/* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
- * when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of each
- * cluster of leaf nodes by itself, or as if these were clients, if they do not tell them apart; a leaf node hears of all but those of
- * its own cluster; a hub hears of clients here and of leaf nodes: each server of a cluster has hubs of its own, and hubs do not
- * hear of each other. */
+/* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it
+ * and when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of
+ * each cluster of leaf nodes by itself, or as if these were clients, if they do not tell them apart; a leaf node hears
+ * of all but those of its own cluster; a hub hears of clients here and of leaf nodes: each server of a cluster has hubs
+ * of its own, and hubs do not hear of each other. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
@@ -44,8 +44,8 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* What an account imports and what it maps is for others to know who have messages for it: a leaf node sends nothing that is
- * not wanted. */
+/* What an account imports and what it maps is for others to know who have messages for it: a leaf node sends nothing
+ * that is not wanted. */
 static uint64_t weight_shared(const struct nats_account *account, struct text subject, struct text queue) {
     const struct subjects *imports = nats_shares_imports(account->shares);
     const struct subjects *mappings = nats_shares_mappings(account->shares);
@@ -98,7 +98,8 @@ static uint64_t weight_there(const struct nats_server *server, const struct nats
     return weight;
 }
 
-/* By all others, for all connections at once: of each cluster of leaf nodes, or of hubs, it is in server->origin_weights. */
+/* By all others, for all connections at once: of each cluster of leaf nodes, or of hubs, it is in
+ * server->origin_weights. */
 struct weights {
     uint64_t acceptors, servers, hubs;
     uint64_t leaves, nameless; /* of these, those of no cluster */
@@ -151,8 +152,9 @@ struct interest_change {
     struct weights w; /* of the others */
 };
 
-/* Nothing is to be told of a pattern that others want too; but who is still being told what there was has not heard of it yet
- * from them, and does not later: what several want is said of the first of them. To be told twice changes nothing. */
+/* Nothing is to be told of a pattern that others want too; but who is still being told what there was has not heard of
+ * it yet from them, and does not later: what several want is said of the first of them. To be told twice changes
+ * nothing. */
 static void tell_one(const struct interest_change *k, struct connection *c, uint32_t origin, uint64_t others) {
     struct nats_interest said = {k->account, origin, k->subject, k->queue, k->weight};
     if (k->queue.bytes > 0)
@@ -279,8 +281,8 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 
 /* --- to one that has come ----------------------------------------------------------------------------------------- */
 
-/* Of patterns that are told one in one turn, and of what may wait to be sent before more is said: a client of this server is not to
- * wait for them, nor for those that all together are told when many have come at once. */
+/* Of patterns that are told one in one turn, and of what may wait to be sent before more is said: a client of this
+ * server is not to wait for them, nor for those that all together are told when many have come at once. */
 enum { TOLD_AT_ONCE = 4096, TOLD_AHEAD_BYTES = 1 << 20 };
 
 struct nats_telling {

@@ -13,7 +13,7 @@ static uint8_t *put_word(uint8_t *out, const void *text, size_t bytes) {
     return out;
 }
 
-/* Of an account that has a connection of its own nothing is said. */
+/* The account to name; empty on a connection that carries only one. */
 static struct text account_of(const struct nats_server *server, const struct connection *c, uint32_t number) {
     const struct nats_account *account = &server->accounts[number];
     if (route_of(c)->account != 0) return (struct text){0};
@@ -89,14 +89,14 @@ void nats_route_say_interest(struct acceptor *a, struct nats_server *server, str
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* Which cluster of leaf nodes has it already, where the server wants to know; empty: it is not said. */
+/* The cluster of leaf nodes that has the message already, if the server wants to know; else empty. */
 static struct text origin_of(const struct nats_server *server, const struct nats_route *r,
                              const struct nats_message *m) {
     if (m->origin == 0 || (r->flags & ROUTE_LEAF_MESSAGES) == 0) return (struct text){0};
     return nats_origin_name(&server->origins, m->origin);
 }
 
-/* Room for a line about so many groups. */
+/* The room that a line with so many groups needs. */
 static size_t line_bytes(const struct nats_message *m, struct text account, const struct nats_chosen *chosen) {
     return account.bytes + m->subject.bytes + m->reply.bytes + m->size.bytes + m->header_size.bytes + chosen->bytes +
            2 * DECIMAL_MAX_BYTES + 20;
@@ -123,10 +123,10 @@ static uint8_t *put_sizes(uint8_t *out, const struct nats_message *m, bool heade
     return put(out, m->size.at, m->size.bytes);
 }
 
-enum { MOST_PENDING = 4 }; /* times of what may wait for a client */
+enum { MOST_PENDING = 4 }; /* as a multiple of what may wait for a client */
 
-/* Publishers for a server that takes less than they publish wait. Other servers do not: it is cut off when much of theirs
- * waits. */
+/* Publishers for a server that takes less than they publish wait. Other servers do not: it is cut off when much of
+ * theirs waits. */
 static void look_whether_full(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t other,
                               bool is_servers) {
     struct nats_route_link *link = nats_link_of(server, other);
@@ -161,7 +161,7 @@ void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
     out = put_word(out, m->subject.at, m->subject.bytes);
     out = put_reply_and_groups(out, other, m, chosen);
-    /* In the name of a cluster both sizes are said, whether or not there are headers. */
+    /* With a cluster's name both sizes are given, even without headers. */
     if (origin.bytes > 0 && !headers) out = put(out, "0 ", 2);
     out = put(put_sizes(out, m, headers), "\r\n", 2);
     out = put(out, m->payload + cut, m->payload_bytes - cut);

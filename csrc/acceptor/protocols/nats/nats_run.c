@@ -1,6 +1,6 @@
-/* PUBs as clients write them as a rule, one behind the other, whose messages are for nobody but clients of this acceptor:
- * what holds for all of them is looked at once. Everything else is nats.c's and nats_publish.c's, which take the first
- * command that is not so. */
+/* PUBs as clients write them as a rule, one behind the other, whose messages are for nobody but clients of this
+ * acceptor: what holds for all of them is looked at once. Everything else is nats.c's and nats_publish.c's, which take
+ * the first command that is not so. */
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -13,7 +13,7 @@
 /* In so many bytes from its beginning on stands the line of such a PUB. */
 enum { WINDOW = 64 };
 
-/* Blanks and whatever is below them, as bits. */
+/* Bytes that are blanks or control characters, as bits. */
 static inline uint64_t blanks_of(const uint8_t *at) {
     uint64_t found = 0;
 #ifdef __SSE2__
@@ -29,7 +29,7 @@ static inline uint64_t blanks_of(const uint8_t *at) {
     return found;
 }
 
-/* The place of the lowest bit, which is taken; WINDOW: there is none. */
+/* Takes the lowest bit and returns its place; WINDOW: there is none. */
 static inline uint32_t take_lowest(uint64_t *bits) {
     uint32_t lowest = *bits != 0 ? (uint32_t)__builtin_ctzll(*bits) : WINDOW;
     *bits &= *bits - 1;
@@ -45,7 +45,7 @@ static inline bool is_pub(const uint8_t *data) {
     return (word | small) == wanted;
 }
 
-/* "PUB subject [reply ]size\r\n" with single blanks; how long it is, or 0 if it is anything else. */
+/* Reads "PUB subject [reply ]size\r\n" with single blanks. Returns its length, or 0 if it is anything else. */
 static inline size_t read_plain(const uint8_t *data, struct nats_message *m) {
     if (!is_pub(data)) return 0;
     uint64_t blanks = blanks_of(data) >> 4;
@@ -80,7 +80,7 @@ static bool may_run(const struct acceptor *a, const struct connection *c, const 
            nats_account_of(a, c)->answers == NULL && server->max_control_line >= WINDOW;
 }
 
-/* Whether a message is nothing but for clients here, and may be published. */
+/* Whether a message is only for clients here, and may be published. */
 static bool is_plain(const struct connection *c, struct nats_server *server, struct nats_account *account,
                      const struct nats_message *m) {
     struct nats_permissions *set = nats_of(c)->permissions;

@@ -16,7 +16,7 @@ struct nats_share {
     struct subject_entry entry; /* first */
     struct nats_share *next;
     struct destination *destinations; /* of an import there is one */
-    uint32_t account;                 /* that imports it, or has the service */
+    uint32_t account;                 /* the account that imports it, or has the service */
     uint32_t order;
     uint8_t kind; /* 'm', 't', 'v' */
     bool once, shared;
@@ -24,7 +24,7 @@ struct nats_share {
 };
 
 struct nats_shares {
-    struct subjects *mappings, *imports; /* NULL: there are none */
+    struct subjects *mappings, *imports; /* the list of shares, or NULL */
     struct nats_share *first, *last;
     uint32_t count;
 };
@@ -93,7 +93,7 @@ static bool place(struct nats_shares *shares, struct siphash_key key, struct nat
     return subjects_add(*in, &s->entry, pattern.at, pattern.bytes, NULL, 0, &first);
 }
 
-/* Of a line, what stands behind its first word. */
+/* Parses the rest of a line behind its first word. */
 static bool read_import(const struct nats_server *server, struct nats_share *s, const uint8_t **at,
                         const uint8_t *end) {
     uint64_t account, once = 0, shared = 0;
@@ -155,7 +155,7 @@ static const struct nats_share *share_of(struct subject_entry *entry) {
     return (const struct nats_share *)(const void *)entry;
 }
 
-/* The first that was written of those that match. */
+/* Of the mappings that match, the one written first. */
 static const struct nats_share *mapping_of(struct nats_server *server, const struct nats_shares *shares,
                                            struct text subject) {
     const struct nats_share *found = NULL;
@@ -209,7 +209,7 @@ static uint8_t *put_info(const struct nats_server *server, const struct nats_ask
     return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
 }
 
-/* The headers as they were, without a line of that name. */
+/* Copies the headers without lines of that name. */
 static uint8_t *put_headers(const struct nats_message *m, uint8_t *out) {
     const uint8_t *at = m->payload, *end = m->payload + m->header_bytes - 2;
     if (m->header_bytes < sizeof FIRST_LINE + 1) return put(out, FIRST_LINE, sizeof FIRST_LINE - 1);
@@ -232,13 +232,13 @@ uint8_t *nats_room_for(struct nats_room *room, size_t bytes) {
     return larger;
 }
 
-/* What the header about who asks may take beside the headers there are. */
+/* Room for the header that names the requestor. */
 static size_t info_bytes(const struct nats_asker *asker) {
     return sizeof FIRST_LINE + sizeof INFO + nats_of(asker->connection)->info_bytes +
            2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
 }
 
-/* A request, with a header that says who asks. */
+/* Writes a request with a header that names the requestor. */
 static uint8_t *put_asked(const struct nats_server *server, const struct nats_asker *asker, bool shared,
                           struct nats_message *m, uint8_t *out) {
     uint8_t *payload = out;
@@ -256,7 +256,7 @@ static uint8_t *put_asked(const struct nats_server *server, const struct nats_as
     return out;
 }
 
-/* Into the subject under which it is imported; empty when there is none. */
+/* The subject under which a message is imported; empty when there is none. */
 static struct text import_subject(struct nats_server *server, const struct nats_share *s, struct text subject) {
     uint8_t *room = server->subjects_made[0];
     struct text made = {room, nats_transform_apply(s->destinations->to, subject, 0, room, NATS_MAX_CONTROL_LINE)};

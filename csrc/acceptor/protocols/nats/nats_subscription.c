@@ -13,7 +13,7 @@ static uint32_t hash_of(const struct acceptor *a, const struct connection *c, st
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
 }
 
-/* Where the sid is, or would be. */
+/* The place of a sid in the table, or where it belongs. */
 static uint32_t place_of(const struct nats *n, uint32_t hash, struct text sid) {
     uint32_t at = hash & n->sid_mask;
     for (;; at = (at + 1) & n->sid_mask) {
@@ -56,7 +56,7 @@ static void forget_sid(struct nats *n, const struct nats_subscription *s) {
     n->sid_count--;
 }
 
-/* How many are in its pattern beside it, or in its group. */
+/* How many members its group has, or how many plain subscriptions its pattern. */
 static uint32_t members_of(const struct nats_subscription *s) {
     return s->entry.group != NULL ? s->entry.group->entries.count : s->entry.pattern->alone.count;
 }
@@ -137,7 +137,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     return NATS_SUBSCRIBED;
 }
 
-/* Out of the subjects; the others are told before its pattern goes. */
+/* Removes a subscription from the subjects. Others are told before its pattern is removed. */
 static void withdraw(struct acceptor *a, struct nats_subscription *s) {
     struct connection *c = s->connection;
     if (nats_has_others(a, nats_server_of(a, c))) {

@@ -1,6 +1,6 @@
-/* Bound topics: what is published to subjects that an option names is kept in durable topics of the same names too, where
- * consumers of all protocols find it. Who publishes with a reply subject is told there what became of it, and so can
- * wait until nothing can be lost; who does not is told nothing, as ever.
+/* Bound topics: what is published to subjects that an option names is kept in durable topics of the same names too,
+ * where consumers of all protocols find it. Who publishes with a reply subject is told there what became of it, and so
+ * can wait until nothing can be lost; who does not is told nothing, as ever.
  *
  * To other servers a binding is one more subscription: what is published there comes over a route. Bound with a group,
  * each message goes to one server of it; what is published here is always kept here.
@@ -13,11 +13,11 @@
 #include "acceptor/bridge.h"
 #include "acceptor/protocols/nats/nats_route.h"
 
-/* What clients of other protocols see of it. */
+/* The priority that clients of other protocols see. */
 #define PRIORITY 1024u
 #define TTR_NS   (UINT64_C(60) * 1000000000u)
 
-/* What a publisher waits for: these lengths, then the reply subject and the topic's name. */
+/* A publisher that waits: these lengths, followed by the reply subject and the topic's name. */
 struct waiting {
     uint32_t reply_bytes, topic_bytes;
 };

@@ -5,8 +5,8 @@
 #include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
 
-/* A line with the group of servers that share them, which may be empty, and then one for each pattern. In place of those that
- * were bound; CALL_REFUSED if one is none. */
+/* A line with the group of servers that share them, which may be empty, and then one for each pattern. In place of
+ * those that were bound; CALL_REFUSED if one is none. */
 int64_t nats_bind_topics(struct acceptor *a, struct nats_server *server, const uint8_t *lines, size_t bytes);
 void nats_unbind_topics(struct nats_server *server);
 bool nats_is_bound(struct nats_server *server, struct text subject);

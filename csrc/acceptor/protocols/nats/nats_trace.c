@@ -1,5 +1,5 @@
-/* A message that is only to be traced: it is for nobody, and its way is what its publisher wants to hear of. Messages are not
- * traced here, and a server that traces none does not hand such a message out either. */
+/* A message that is only to be traced: it is for nobody, and its way is what its publisher wants to hear of. Messages
+ * are not traced here, and a server that traces none does not hand such a message out either. */
 #include <string.h>
 #include <strings.h>
 
@@ -25,8 +25,8 @@ static struct text trimmed(const uint8_t *at, const uint8_t *end) {
     return (struct text){at, (size_t)(end - at)};
 }
 
-/* Most headers have no line that begins so. Written so that a compiler looks at many bytes at once: a search costs more than all
- * else that is done with such a message. */
+/* Most headers have no line that begins so. Written so that a compiler looks at many bytes at once: a search costs more
+ * than all else that is done with such a message. */
 static bool may_be_traced(const uint8_t *at, size_t bytes) {
     uint8_t found = 0;
     for (size_t i = 0; i + 1 < bytes; i++) found |= (uint8_t)((at[i] == '\n') & (at[i + 1] == 'N'));

@@ -1,7 +1,7 @@
 /* Subjects made of others: tokens that a pattern's wildcards stood for, put into a new subject, whole or in parts.
  *
- * Python reads what an operator writes ($1, {{partition(10,1)}}, ...) and checks it; here comes what is left of it to do. A
- * transform is pieces with blanks between them, each of a letter, numbers with commas, and perhaps a text:
+ * Python reads what an operator writes ($1, {{partition(10,1)}}, ...) and checks it; here comes what is left of it to
+ * do. A transform is pieces with blanks between them, each of a letter, numbers with commas, and perhaps a text:
  *
  *   =text        this                               w3           token 3 (the first is 0)
  *   >3           token 3 and all behind it          p10,1,2      a number below 10, by the hash of tokens 1 and 2 (or of all)

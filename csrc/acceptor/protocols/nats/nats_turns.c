@@ -1,5 +1,6 @@
-/* Publishers whose messages are for very many take turns. What has been published is in everybody's output before the next
- * message is looked at; but when a turn has had its part the rest of the input waits, and nothing more of it is received. */
+/* Publishers whose messages are for very many take turns. What has been published is in everybody's output before the
+ * next message is looked at; but when a turn has had its part the rest of the input waits, and nothing more of it is
+ * received. */
 #include <string.h>
 
 #include "acceptor/protocols/nats/nats.h"
@@ -10,7 +11,8 @@ bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct c
     return stalled(c, STALL_TURN);
 }
 
-/* One at least, unless what was handed out before is still to be sent; who has to wait again stands behind the others. */
+/* One at least, unless what was handed out before is still to be sent; who has to wait again stands behind the others.
+ * */
 void nats_hand_on(struct acceptor *a, struct nats_server *server) {
     struct connection_list *waiting = &server->publishers;
     size_t at = 0, count = waiting->count;
