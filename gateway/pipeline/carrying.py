@@ -1,7 +1,8 @@
-"""A batch on its way: the sections of its staged files go to the shards, each shard's numbered from 0 and in order.
+"""Publishes one batch: sends the sections of its staged files to the shards, those of each shard in order, numbered
+from 0.
 
-A shard takes a part only behind the one before, and says yes to one that it has. So whatever fails, its parts are sent
-again from the first one, until all are there: nothing is lost, nothing is there twice.
+A shard accepts a part only after the part before it, and says OK to a part that it already has. So whatever fails, the
+shard's parts are sent again from the first one until all of them are there: nothing is lost, nothing is written twice.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
 
 MAX_SECTIONS: Final = 1 << 20  # of one batch
-# On their way to one shard for one batch.
+# The most parts and bytes in flight to one shard for one batch.
 SHARD_PARTS: Final = 16
 SHARD_BYTES: Final = 4 << 20
-# Read at once, or one section.
+# The most bytes and sections that are read at once; a larger section is read alone.
 READ_BYTES: Final = 1 << 20
 READ_SECTIONS: Final = 64
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
-MAX_CAUSES: Final = 64  # that are logged
+MAX_CAUSES: Final = 64  # the most causes of delay that are logged for one batch
 
 log = logging.getLogger(__name__)
 
 
 class HopelessError(Exception):
-    """One line: why a batch can never be published whole, however often it is tried."""
+    """One line: why a batch can never be published whole, however often that is tried."""
 
 
 @dataclass(slots=True)
 class ShardParts:
-    """Where the parts of a shard lie, by their number."""
+    """Where each part of a shard lies: three arrays, indexed by the number of the part."""
 
-    file: array[int] = field(default_factory=lambda: array("I"))  # by its place in the batch
+    file: array[int] = field(default_factory=lambda: array("I"))  # the index of its file in the batch
     offset: array[int] = field(default_factory=lambda: array("Q"))
     size: array[int] = field(default_factory=lambda: array("I"))
 
@@ -69,7 +70,10 @@ class Parts:
 
 
 def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]) -> Parts:
-    """Of files and how many bytes of each count. Raises SectionsError, OSError."""
+    """Finds the parts of a batch in its files, each given with the number of its bytes that count.
+
+    Raises SectionsError, OSError.
+    """
     parts = Parts()
     shards: dict[str, ShardParts] = {}
     sections = 0
@@ -91,7 +95,7 @@ def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]
 
 
 class Carrying:
-    """One batch."""
+    """The publishing of one batch."""
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class Carrying:
         window: ByteWindow,
         threads: Executor,
     ) -> None:
-        self._errors: dict[int | None, str] = {}  # by shard
+        self._errors: dict[int | None, str] = {}  # why a shard makes no progress; None: why the files cannot be read
         self._decision = decision
         self._paths = paths
         self._broker = broker
@@ -113,7 +117,7 @@ class Carrying:
         self._logged: set[str] = set()
 
     async def run(self, parts: Parts | None) -> None:
-        """Until all of it is in the log. Without `parts` they are looked for. Raises HopelessError."""
+        """Returns when the whole batch is in the log. `parts` None: finds them first. Raises HopelessError."""
         pause_s = FIRST_PAUSE_S
         while parts is None:
             try:
@@ -139,7 +143,7 @@ class Carrying:
 
     @property
     def error(self) -> str:
-        """Why it does not get on, if it does not."""
+        """Why the batch makes no progress; "": it does."""
         return next(iter(self._errors.values()), "")
 
     async def _carry(self, shard: int, parts: ShardParts) -> None:
@@ -154,7 +158,7 @@ class Carrying:
                 raise HopelessError(str(error)) from None
             except (BrokerError, WorkersError, OSError) as error:
                 self._say(shard, _cause(error))
-                # Refused: what is there is there. Otherwise nobody knows, but the shard.
+                # After a refusal the parts before it are known to be written; else only the shard knows which are.
                 begin = sending.done if isinstance(error, DiskError | DrainingError) else 0
             if sending.done > furthest:
                 furthest, pause_s = sending.done, FIRST_PAUSE_S
@@ -170,14 +174,14 @@ class Carrying:
             self._logged.add(cause)
             log.warning("writer %s, batch %d waits: %s", self._decision.writer, self._decision.batch, cause)
 
-    # --- for one shard ----------------------------------------------------------------------------------------------
+    # --- what _Sending calls, for one shard ---------------------------------------------------------------------------
 
     async def read(self, parts: ShardParts, first: int, until: int) -> list[bytes]:
         places = [(self._paths[parts.file[n]], parts.offset[n], parts.size[n]) for n in range(first, until)]
         return await asyncio.get_running_loop().run_in_executor(self._threads, _read, places)
 
     async def publish(self, part: int, section: Section, bodies: bytes, size: int) -> None:
-        """Takes `size` bytes of the window with it."""
+        """Publishes one part, and gives back `size` bytes of the window, which the caller has taken."""
         try:
             once = Once(self._decision.key, self._decision.batch, part)
             await self._broker.publish_many(
@@ -199,10 +203,10 @@ class Carrying:
 
 
 class _Sending:
-    """A shard's parts from some number on, once."""
+    """One attempt to send the parts of a shard, from part `begin` on."""
 
     def __init__(self, carrying: Carrying, shard: int, parts: ShardParts, begin: int) -> None:
-        self.done = begin  # so many parts, from the first on, are there
+        self.done = begin  # how many parts, from part 0 on, the shard has
         self._shard = shard
         self._carrying = carrying
         self._parts = parts
@@ -225,11 +229,11 @@ class _Sending:
                 task.cancel()
             raise
         finally:
-            # What was sent behind a part that failed is refused, or says what is known already.
+            # Parts sent after the one that failed are refused as well, or their results tell nothing new.
             await asyncio.gather(*(task for task, _ in self._on_way), return_exceptions=True)
 
     def _group(self, first: int) -> tuple[int, int]:
-        """Which parts are read together: until which, and their bytes."""
+        """Chooses the parts that are read together: returns the end of their range, and their bytes."""
         sizes = self._parts.size
         until, size = first + 1, sizes[first]
         while until < min(len(sizes), first + READ_SECTIONS) and size + sizes[until] <= READ_BYTES:
@@ -263,7 +267,7 @@ class _Sending:
 
 
 def _read(places: Sequence[tuple[Path, int, int]]) -> list[bytes]:
-    """In a thread."""
+    """Reads sections, each given as path, offset and size. Runs in a thread."""
     found = []
     fd, opened = -1, None
     try:

@@ -1,8 +1,8 @@
-"""What is to be published, once: the last batch of each writer, decided before its first message leaves.
+"""Decisions: the last batch of each writer, written down before the first of its messages is published.
 
     DIR/writers/WRITER.json     {"version": 1, "key": 64 bits, "batch": 7, "state": "publishing", "staged": [...], ...}
 
-A file is replaced atomically and durable before anybody acts on what it says.
+A file is replaced atomically, and is durable before anything is done that it says.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ VERSION: Final = 1
 DIRECTORY: Final = leftovers.WRITERS
 PUBLISHING: Final = "publishing"
 PUBLISHED: Final = "published"
-FAILED: Final = "failed"  # it can never be published whole
+FAILED: Final = "failed"  # the batch can never be published whole
 _STATES: Final = (PUBLISHING, PUBLISHED, FAILED)
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 _FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
 
 
 class WriterNameError(Exception):
-    """One line: what is wrong with it."""
+    """One line: what is wrong with a writer's name."""
 
 
 class DamagedError(Exception):
@@ -39,7 +39,7 @@ class DamagedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Decision:
     writer: str
-    key: int  # by which workers know the writer
+    key: int  # identifies the writer to workers
     batch: int
     state: str
     messages: int
@@ -60,26 +60,26 @@ def check_name(writer: str) -> None:
 
 
 def save(root: Path, decision: Decision) -> None:
-    """Durable when it returns. OSError."""
+    """Writes a decision, which is durable on return. Raises OSError."""
     directory = root / DIRECTORY
     root.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o750, exist_ok=True)
     fields = asdict(decision)
     for name in ("error", "owner"):
         if not fields[name]:
-            del fields[name]  # as versions before this one had it
+            del fields[name]  # earlier versions did not know these fields
     durable.save(directory / f"{decision.writer}.json", json.dumps({"version": VERSION, **fields}).encode())
     durable.sync_directory(root)
 
 
 def delete(root: Path, writer: str) -> None:
-    """OSError."""
+    """Removes a writer's decision. Raises OSError."""
     (root / DIRECTORY / f"{writer}.json").unlink(missing_ok=True)
     durable.sync_directory(root / DIRECTORY)
 
 
 def load_all(root: Path) -> Iterator[tuple[str, Decision | DamagedError]]:
-    """Each writer's name, with what is wrong if its file is not to be understood. OSError."""
+    """Yields each writer's name with its decision, or with an error if its file is damaged. Raises OSError."""
     try:
         paths = sorted((root / DIRECTORY).iterdir())
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""Who reads topics gives way to the broker's other clients.
+"""Readers of topics give way to the broker's other clients.
 
-A reader takes what it can get: Spark asks for every core of the machine, and clients that share it with Spark would do
-less than half of what they do alone. The gateway cannot see who waits for a processor, on whatever machine; it can see
-what its readers cost. So it closes its gate for a moment every now and then, and compares what the workers write
-meanwhile with what they write while it is open. If readers cost so much that the others do not reach FAIR of what they
-would do alone, the gate stays closed for a larger part of each cycle, MOST_CLOSED at most. Where that changes nothing
-(readers on another machine, clients that want less than there is) only those moments are lost; where nobody else does
-anything, nothing at all.
+A reader takes what it can get: Spark asks for every core of the machine, and clients that share the machine with Spark
+would reach less than half of their usual rate. The gateway cannot see which process waits for a processor, on whatever
+machine; it can measure what its readers cost. So it closes a gate in front of them for a moment every now and then, and
+compares the workers' rate of writing while the gate is closed with their rate while it is open. If readers cost so much
+that the other clients do not reach FAIR of the rate that they would have alone, the gate stays closed for a larger part
+of each cycle, MOST_CLOSED at most. Where closing it changes nothing (readers on another machine, clients that want less
+than the machine can give) readers lose only those moments. Where no other client writes they lose nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final
 
 CYCLE_S: Final = 1.2
 PROBE_S: Final = 0.3  # the shortest time for which the gate is closed
-SETTLE_S: Final = 0.15  # of that, and of the time behind it: readers still have something to do with what is on its way
-PROBE_EVERY_S: Final = 2.4  # as long as readers cost nothing that matters
+SETTLE_S: Final = 0.15  # left out at the start of each measurement: readers still work on what they have been sent
+PROBE_EVERY_S: Final = 2.4  # between two probes while readers cost nothing that matters
 FAIR: Final = 0.9
-AT_FIRST: Final = 0.5  # the share of time in which the gate is closed, until something is known
+AT_FIRST: Final = 0.5  # the share of time in which the gate is closed, until it has been measured
 MOST_CLOSED: Final = 0.8
-QUIET: Final = 500.0  # records a second of all workers: below that there is nobody to give way to
-KEPT: Final = 0.7  # of what was measured before, each time
-REMEMBERED_S: Final = 60.0  # what has been found out holds for readers who come so soon: a job asks again and again
-RELEASE: Final = 0.15  # by so much the share falls in a cycle at most: what is measured in so short a time varies
+QUIET: Final = 500.0  # records a second of all workers; below that there is no client to give way to
+KEPT: Final = 0.7  # the weight of earlier measurements when a new one is added
+REMEMBERED_S: Final = 60.0  # a pause without readers that measurements survive: a job reads again and again
+RELEASE: Final = 0.15  # the most by which the share falls in a cycle: measurements of so short a time vary
 
 
 class GiveWay:
@@ -39,7 +39,7 @@ class GiveWay:
         self._forget()
 
     def __enter__(self) -> None:
-        """Around a reply."""
+        """Begins a reply to a reader; __exit__ ends it."""
         self._readers += 1
         self._wanted.set()
 
@@ -51,12 +51,12 @@ class GiveWay:
         self.closed_share = AT_FIRST
 
     async def turn(self) -> None:
-        """Before each piece of it."""
+        """Waits until the gate is open. To be called before each piece of a reply."""
         if not self._gate.is_set():
             await self._gate.wait()
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Opens and closes the gate until it is cancelled."""
         try:
             while True:
                 if self._readers == 0 and not self._wanted.is_set():
@@ -67,7 +67,7 @@ class GiveWay:
             self._gate.set()
 
     async def _pause(self) -> None:
-        """Until there is a reader."""
+        """Waits for a reader; after a long wait, forgets what was measured."""
         clock = asyncio.get_running_loop().time
         since = clock()
         await self._wanted.wait()
@@ -90,17 +90,17 @@ class GiveWay:
         self.closed_share = max(needed, self.closed_share - RELEASE)
 
     async def _measure(self, into: _Average, seconds: float) -> float:
-        """The rate at which others write in that time, which goes into the average."""
+        """Measures the rate at which workers write for `seconds`; adds it to the average and returns it."""
         await asyncio.sleep(SETTLE_S)
         clock = asyncio.get_running_loop().time
         began, before = clock(), self._written()
         await asyncio.sleep(seconds - SETTLE_S)
-        # A worker that starts anew counts anew.
+        # The count falls when a worker has been restarted.
         return into.add(max(0, self._written() - before), clock() - began)
 
 
 class _Average:
-    """Of the last few times, the newest most."""
+    """The average rate of the last few measurements; newer ones weigh more."""
 
     def __init__(self) -> None:
         self._records = self._seconds = 0.0
@@ -116,7 +116,7 @@ class _Average:
 
 
 def share(open_rate: float, closed_rate: float) -> float:
-    """How much of the time the gate is to be closed, so that on average FAIR of closed_rate is reached."""
+    """The share of time for which the gate must be closed so that the average rate is FAIR of closed_rate."""
     if open_rate >= FAIR * closed_rate:
         return 0.0
     return min(MOST_CLOSED, (FAIR * closed_rate - open_rate) / (closed_rate - open_rate))

@@ -1,4 +1,4 @@
-"""What the handlers of the pipeline's HTTP API have in common: their form, numbers, the largest body."""
+"""What the handlers of the pipeline's HTTP API share: their signature, reading of numbers, the largest body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mq_shards.shards.readers import MAX_SEQ
 
 MAX_BODY_BYTES: Final = 32 << 20
 
-# The request, and the fields of its query; `name` is what follows the path of a collection. None: it has been answered.
+# Takes the request and the fields of its query; the field `name` is what follows the path of a collection. Returns
+# None if it has sent the answer itself.
 Handler = Callable[[Request, dict[str, str]], Awaitable[Answer | None]]
 
 

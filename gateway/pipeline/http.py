@@ -1,6 +1,6 @@
-"""The HTTP API for data pipelines (docs/pipeline-http.md): its sockets, and which request goes to which handler.
+"""The HTTP API for data pipelines (docs/pipeline-http.md): its server, and which handler serves which request.
 
-What reads files runs in threads: the event loop waits for no disk.
+Handlers read files in threads: the event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from mq_shards.shards.reader.view import DataView
 
 MAX_CONNECTIONS: Final = 512
-UNSENT_BYTES: Final = 256 << 10  # of a connection, in the kernel: what lies there can no longer give way
-READER_THREADS: Final = 2  # that read logs
-STAGING_THREADS: Final = 4  # that write what is staged, sync it and read it again
-CHECK_THREADS: Final = 1  # that look at what is published: it waits for no disk
+UNSENT_BYTES: Final = 256 << 10  # of one connection, in the kernel: bytes that lie there can no longer give way
+READER_THREADS: Final = 2  # read logs
+STAGING_THREADS: Final = 4  # write staged files, sync them and read them again
+CHECK_THREADS: Final = 1  # checks published bodies, which waits for no disk
 MAX_QUERY_FIELDS: Final = 16
 
-BROKER_HEADER: Final = "x-broker"  # of a request: which broker is meant, whatever answers at this address
+BROKER_HEADER: Final = "x-broker"  # of a request: the id of the broker that the client wants to reach
 NO_DATA_DIR: Final = "with --memory there is nothing to read: messages that are finished are not kept"
 _ON_DISK: Final = (
     "/v1/topics", "/v1/topics/", "/v1/erased", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/",
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class _View:
-    """The logs as readers see them, not before somebody reads: numpy comes with it, which takes its time and memory."""
+    """The logs as readers see them. Loaded with the first read: it imports numpy, which costs time and memory."""
 
     def __init__(self, data_dir: Path, shards: int) -> None:
         self._data_dir = data_dir
@@ -59,7 +59,7 @@ class _View:
         self._view: DataView | None = None
 
     def __call__(self) -> DataView:
-        """For threads."""
+        """Returns the view; any thread may call it."""
         with self._lock:
             if self._view is None:
                 from mq_shards.shards.reader.view import DataView
@@ -82,9 +82,9 @@ class PipelineHttp:
         prepare_topic: PrepareTopic,
         written: Callable[[], int],
     ) -> None:
-        """`broker_id`: the data directory's, or, with --memory, one of this start. `written`: how many records the
-        workers have written so far. To be made where the event loop runs. What writers had under way goes on at
-        once."""
+        """`broker_id`: the id of the data directory, or, with --memory, an id of this start. `written` returns how many
+        records the workers have written so far. To be made where the event loop runs. Batches that writers had under
+        way are continued at once."""
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
@@ -96,7 +96,7 @@ class PipelineHttp:
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
         self._way = GiveWay(written)
         self._broker_id = broker_id
-        # By path; one that ends in a / is a collection's, and the name of a member follows.
+        # By path. A path that ends in / is a collection's: the name of a member follows it.
         self._routes: dict[str, Mapping[str, Handler]] = {
             "/v1/broker": {"GET": self._identify},
             **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
@@ -110,24 +110,24 @@ class PipelineHttp:
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)
 
     def serve_too(self, routes: Mapping[str, Mapping[str, Handler]]) -> None:
-        """What else answers at these addresses."""
+        """Adds routes to be served at these addresses too."""
         self._routes |= routes
 
     async def run(self) -> None:
-        """What is done beside requests. Goes on until it is cancelled."""
+        """Does the work that belongs to no request, until it is cancelled."""
         await asyncio.gather(self._writers.run(), self._way.run())
 
     async def unread(self) -> dict[str, list[Unread]]:
-        """What named readers have not read, by topic; nothing where there can be none. Raises ReadersError, OSError."""
+        """What named readers have not read, by topic; empty with --memory. Raises ReadersError, OSError."""
         return {} if self._readers is None else await self._readers.unread()
 
     async def close(self, patience_s: float) -> None:
-        """Accepts no more, and waits that long for the requests that are being served."""
+        """Accepts no more connections, and waits up to `patience_s` for requests that are being served."""
         await self._writers.close()
         await self.server.close(patience_s)
 
     async def end_threads(self) -> None:
-        """When nobody asks any more: of what readers have not read, /stats of NSQ's asks too."""
+        """Ends the threads. To be called last: NSQ's /stats calls unread() as well."""
         for threads in self._threads:
             await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
 

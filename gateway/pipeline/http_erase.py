@@ -1,4 +1,4 @@
-"""Erasing a topic over HTTP: it is deleted, and what the log still has of it is shown to nobody any more."""
+"""Erasing a topic over HTTP: deletes it, and hides what the log still holds of it from all readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.handling import Handler
 from mq_shards.gateway.workers import WorkersError
 
-if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.view import DataView
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class HttpErase:
         return json_answer({"topic": called, "erased": records, "until": until})
 
     async def _delete(self, topic: str) -> bool:
-        """False: it is in the log alone, or nowhere."""
+        """Deletes the topic. False: no worker has it; the log may still hold some of its messages."""
         try:
             await self._broker.change(broker_module.DELETE, exact(topic))
         except TopicNotFoundError:

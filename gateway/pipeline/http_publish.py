@@ -1,4 +1,6 @@
-"""POST /v1/publish: messages for many topics, at once and without a memory of who sent them."""
+"""POST /v1/publish: messages for many topics in one request. Nothing is remembered of it: a repeated request publishes
+them again.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
 
 MAX_TOPICS: Final = 1024  # in one body
-WINDOW_BYTES: Final = 24 << 20  # on their way to workers
-AT_ONCE_BYTES: Final = 64 << 10  # a body of so much is looked at in the event loop
+WINDOW_BYTES: Final = 24 << 20  # of messages in flight to workers
+AT_ONCE_BYTES: Final = 64 << 10  # the largest body that is checked in the event loop; larger ones in a thread
 
 PrepareTopic = Callable[[str], Awaitable[None]]
 
@@ -32,7 +34,7 @@ class HttpPublish:
     def __init__(
         self, broker: Broker, prepare_topic: PrepareTopic, max_message_bytes: int, bodies: Bodies, threads: Executor
     ) -> None:
-        """`prepare_topic` is done before what may make a topic of NSQ's."""
+        """`prepare_topic` is called before the first message for a topic whose name NSQ allows."""
         self._broker = broker
         self._prepare_topic = prepare_topic
         self._max_message_bytes = max_message_bytes
@@ -62,7 +64,7 @@ class HttpPublish:
         return json_answer({"published": published})
 
     async def _publish_to(self, topic: str, body: bytes, sections: list[Section]) -> tuple[int, str | None]:
-        """How many are in the log, and why not all of them are (or whether they are is not known)."""
+        """Publishes to one topic. Returns how many messages are in the log for certain, and what went wrong."""
         published = 0
         try:
             if is_valid_name(topic):

@@ -1,4 +1,4 @@
-"""Named readers over HTTP: what each has read, and what it has not."""
+"""Named readers over HTTP: how far each has read, and how many messages it has not read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.shards import readers
 from mq_shards.shards.readers import Reader, ReadersError
 
-if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.view import DataView
 
 T = TypeVar("T")
 
 
 class Unread(NamedTuple):
-    """Of one topic: how far a named reader has come."""
+    """How far a named reader has read one topic."""
 
     reader: str
     messages: int
@@ -46,7 +46,7 @@ class HttpReaders:
         }
 
     async def unread(self) -> dict[str, list[Unread]]:
-        """By topic. Raises ReadersError, OSError."""
+        """What named readers have not read, by topic. Raises ReadersError, OSError."""
         if not await self._in_thread(readers.exist, self._data_dir):
             return {}
         found: dict[str, list[Unread]] = {}
@@ -106,7 +106,7 @@ def _told(reader: dict[str, Any]) -> dict[str, Any]:
 
 
 def _owners_of(data_dir: Path, name: str) -> tuple[str, str]:
-    """Who reads under the name, and whose it is. Of a reader whose file is damaged nobody is."""
+    """The owner that reads under the name, and the user whose reader it is; both are "" if its file is damaged."""
     try:
         reader = readers.load(data_dir, name)
     except ReadersError:

@@ -1,4 +1,4 @@
-"""Reading over HTTP: topics, offsets, records, out of the segments of the log."""
+"""Reading over HTTP: topics, offsets and records, from the segments of the log."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.handling import Handler, number
 from mq_shards.shards.readers import MAX_SEQ
 
-if TYPE_CHECKING:  # numpy comes with them: not before somebody reads
+if TYPE_CHECKING:  # import numpy, so they are not loaded before the first read
     from mq_shards.shards.reader.runs import Asked
     from mq_shards.shards.reader.shard import Topic
     from mq_shards.shards.reader.view import DataView, Range, Ranges
 
 DEFAULT_REPLY_BYTES: Final = 8 << 20
 MAX_REPLY_BYTES: Final = 64 << 20
-REPLIES_AT_ONCE: Final = 32  # of records; the others wait for their turn
-MAX_DAMAGE: Final = 16  # places that a reply names, of each topic
+REPLIES_AT_ONCE: Final = 32  # replies of records; further requests wait
+MAX_DAMAGE: Final = 16  # damaged places that a reply names for each topic
 MAX_RANGES: Final = 1024  # in one request
 MAX_RANGES_BYTES: Final = 2 << 20
 WANTED: Final = '{"ranges": [[topic, from, to], ...], "max_bytes": N} is wanted'
@@ -53,7 +53,7 @@ class HttpRecords:
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
         token, prefix = fields.get("since", ""), raw(fields.get("prefix", ""))
         names = {raw(name) for name in fields["topics"].split(",")} if "topics" in fields else None
-        # What may be read is listed. Whoever may read something else than before has seen nothing yet.
+        # Only topics that the client may read are listed. If its rights have changed since, it gets the whole listing.
         readable = _readable(request)
         if readable:
             seen, _, of = token.partition("~")
@@ -63,7 +63,7 @@ class HttpRecords:
             wanted = name.startswith(prefix) and (names is None or name in names)
             return wanted and may(request, READ, shown(name))
 
-        # In a thread to the last byte: with 100,000 topics it is work.
+        # Runs in a thread, encoding included: with 100,000 topics it takes long.
         def answer() -> Answer:
             listing = self._view().listing(token)
             return json_answer(
@@ -101,7 +101,7 @@ class HttpRecords:
                 await send(request, _records_headers(found), [found.runs], self._threads, self._way)
 
     async def _records_of_many(self, request: Request, fields: dict[str, str]) -> None:
-        """So that many small topics do not cost a request each."""
+        """Answers many ranges at once, so that many small topics do not cost a request each."""
         async with self._bodies.read_whole(request, MAX_RANGES_BYTES) as body:
             asked, max_bytes = _asked(body)
         for of in asked:
@@ -118,7 +118,7 @@ class HttpRecords:
                 await send(request, headers, runs, self._threads, self._way, parts)
 
     def _find(self, topic: str, first: int, until: int | None, max_bytes: int) -> Range | None:
-        """In a thread."""
+        """Finds the records. Runs in a thread."""
         return self._view().records(topic, first, until, max_bytes)
 
 
@@ -131,7 +131,7 @@ def _topic_name(request: Request, fields: dict[str, str]) -> str:
 
 
 def _readable(request: Request) -> str:
-    """Differs when something else may be read; "" where all may."""
+    """Identifies the set of topics that the user may read; "" if the user may read all of them."""
     user = user_of(request)
     if not request.is_guarded or user is None or user.may_all(READ):
         return ""
@@ -153,7 +153,7 @@ def _topic_json(topic: Topic) -> dict[str, Any]:
 
 
 def _incarnation(topic: Topic) -> str:
-    """Differs when seqs may have been given out again: the shard's log was lost, and has been begun anew."""
+    """Differs from an earlier one if the shard's log was lost and begun anew, so that seqs may have been reused."""
     return f"{topic.log_began_ns:x}"
 
 
@@ -192,7 +192,7 @@ def _part_json(part: Range) -> dict[str, Any]:
 
 
 def _asked(body: bytes) -> tuple[list[Asked], int]:
-    """Raises HttpError."""
+    """Decodes the ranges and max_bytes of a request. Raises HttpError."""
     from mq_shards.shards.reader.runs import Asked
 
     try:

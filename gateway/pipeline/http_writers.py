@@ -31,7 +31,7 @@ from mq_shards.shards.readers import MAX_SEQ
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 STAGED_AT_ONCE: Final = 1000
-_STATUS: Final = {PUBLISHED: 200, FAILED: 409}  # of those that are under way: 202
+_STATUS: Final = {PUBLISHED: 200, FAILED: 409}  # any other state, of a batch under way: 202
 _SAYS: Final = 'a writer says {"batch": number, "staged": [{"name": "...", "bytes": number}, ...]}'
 
 
@@ -60,7 +60,7 @@ class HttpWriters:
         return json_answer({"bytes": size})
 
     async def _staged(self, request: Request, fields: dict[str, str]) -> Answer:
-        """A user's own, where there are users; STAGED_AT_ONCE behind `after`."""
+        """Lists up to STAGED_AT_ONCE staged files, of this user if there are users, whose names come after `after`."""
         prefix = _staged_name(request, "")
         found = self._staging.shown(prefix, prefix + fields.get("after", ""), STAGED_AT_ONCE)
         staged = [
@@ -106,13 +106,13 @@ class HttpWriters:
 
 
 def _staged_name(request: Request, name: str) -> str:
-    """What a user stages nobody else can name."""
+    """The name under which a file is stored. With users it includes a hash of the user: no other user can name it."""
     owner = owner_of(request)
     return f"u{hashlib.sha256(owner.encode()).hexdigest()[:16]}:{name}" if owner else name
 
 
 def _refusing(handler: Handler) -> Handler:
-    """What is refused, as a status."""
+    """Wraps a handler so that errors become HTTP statuses."""
 
     @wraps(handler)
     async def handle(request: Request, fields: dict[str, str]) -> Answer | None:
@@ -146,7 +146,7 @@ def _refusing(handler: Handler) -> Handler:
 
 def _decode(writer: str, body: bytes) -> Batch:
     try:
-        found = orjson.loads(body)  # which bounds how deep it is nested
+        found = orjson.loads(body)  # orjson limits how deep it is nested
     except ValueError:
         raise HttpError(400, "the body is not JSON") from None
     if not isinstance(found, dict) or not found.keys() <= {"batch", "staged", "once"}:

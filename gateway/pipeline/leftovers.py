@@ -1,4 +1,4 @@
-"""Whether a data directory holds something that is staged, or decided and not carried out."""
+"""Whether a data directory holds staged messages, or decisions of writers: then the gateway may have work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITERS: Final = "writers"
 
 
 def are_in(data_dir: str | None) -> bool:
-    """True also when that cannot be told."""
+    """True also if the directory cannot be read."""
     return data_dir is not None and any(_holds_something(Path(data_dir) / name) for name in (STAGED, WRITERS))
 
 

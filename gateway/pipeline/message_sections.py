@@ -1,10 +1,13 @@
-"""Sections, the form in which messages come over HTTP: each has messages for one topic, as PUBLISH_MANY takes them.
+"""Sections, the form in which messages come over HTTP: each holds messages for one topic, as PUBLISH_MANY takes them.
 
-Little-endian: uint16 bytes of topic, uint16 flags, uint32 messages, uint32 bytes; the topic, as it is shown
-(console/names.py); with SCHEDULED uint64
-delay_ns, uint32 priority, uint32 0; so many bytes (csrc/ringbuf/many.h), with HEADERS each message's begin with its
-headers (struct headers, csrc/ringbuf/message.h). A worker never refuses for its form what has been checked here.
-Nothing is done once per message in Python.
+A section is little-endian:
+
+    uint16 bytes of the topic's name, uint16 flags, uint32 messages, uint32 bytes of messages
+    the topic's name, as it is shown (console/names.py)
+    with flag SCHEDULED: uint64 delay_ns, uint32 priority, uint32 0
+    the messages (csrc/ringbuf/many.h); with flag HEADERS each begins with its struct headers (csrc/ringbuf/message.h)
+
+A worker never refuses the form of a section that was checked here. Python code runs per section, never per message.
 """
 
 from __future__ import annotations
@@ -24,26 +27,26 @@ HEADERS: Final = 1
 SCHEDULED: Final = 2
 SCHEDULE: Final = struct.Struct("<QII")
 MAX_DELAY_NS: Final = ((1 << 32) - 1) * 1_000_000_000
-# One request to a worker: others of its clients do not wait long. One message may have more.
+# A section is one request to a worker, small so that other clients do not wait long. A single message may be larger.
 SECTION_BYTES: Final = 1 << 20
-BODY_SECTIONS: Final = 1 << 16  # in one body
+BODY_SECTIONS: Final = 1 << 16  # sections of one body
 READ_BYTES: Final = 64 << 10
-SHOWN_BYTES: Final = len(r"\xff") * MAX_TOPIC_BYTES  # of a name none of whose bytes is text
+SHOWN_BYTES: Final = len(r"\xff") * MAX_TOPIC_BYTES  # the longest name as shown: none of its bytes is text
 ANY_SIZE: Final = (1 << 32) - 1
-# What most call a topic.
+# Matches most names without the full check of _is_name().
 _USUAL_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class SectionsError(Exception):
-    """One line: what is wrong with them."""
+    """One line: what is wrong with a section."""
 
 
 class Section(NamedTuple):
     topic: str
     messages: int
-    start: int  # of its head
-    data: int  # of its messages
+    start: int  # where its head begins
+    data: int  # where its messages begin
     end: int
     has_headers: bool = False
     delay_ns: int = 0
@@ -51,7 +54,7 @@ class Section(NamedTuple):
 
 
 def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
-    """Every section of a body, of which all is looked at. Raises SectionsError."""
+    """Yields every section of a body, after checking all that it holds. Raises SectionsError."""
     base = ffi.from_buffer("uint8_t[]", body)
     names: set[str] = set()
     at = sections = 0
@@ -82,7 +85,10 @@ def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
 
 
 def in_file(path: Path, until: int) -> Iterator[Section]:
-    """Those of the first `until` bytes, by their heads alone. Raises OSError, SectionsError if none ends there."""
+    """Yields the sections of the first `until` bytes of a file; reads only their heads.
+
+    Raises OSError, and SectionsError if no section ends there.
+    """
     with path.open("rb", buffering=READ_BYTES) as file:
         at = 0
         while at < until:
@@ -96,7 +102,7 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
 
 
 def split(data: bytes) -> tuple[Section, bytes]:
-    """Of one section: what it says, and its messages. Raises SectionsError."""
+    """Splits the bytes of one section into its head, decoded, and its messages. Raises SectionsError."""
     section = _decode(data, 0)
     if section.end != len(data):
         raise SectionsError("a section is not what it was when it was staged")
@@ -104,7 +110,7 @@ def split(data: bytes) -> tuple[Section, bytes]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a client of any protocol here may call a topic so."""
+    """Whether some protocol of this broker allows a topic of this name."""
     if _USUAL_NAME.fullmatch(text) is not None:
         return True
     return text != "" and _CONTROL.search(text) is None and shown(raw(text)) == text

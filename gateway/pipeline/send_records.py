@@ -1,5 +1,5 @@
-"""Records of a log on their way to an HTTP client: the kernel sends large pieces from its page cache, small ones are
-gathered first, so that a topic among many others costs no system call a message.
+"""Sends records of a log to an HTTP client. The kernel sends large pieces from its page cache. Small ones are gathered
+first, so that a topic whose records lie among those of many others does not cost a system call for each message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.shards.reader.runs import Runs
 from mq_shards.shards.reader.scan import gather
 
-SENDFILE_BYTES: Final = 64 << 10  # from so many on a piece is worth a call of its own
+SENDFILE_BYTES: Final = 64 << 10  # a piece of this size or more is sent by a call of its own
 SENDFILE_MOST: Final = 4 << 20  # in one call, so that a client that does not read is noticed
 GATHER_BYTES: Final = 256 << 10
 SCRATCH_BYTES: Final = 512 << 10
@@ -29,7 +29,7 @@ _SHORTER: Final = "a segment is shorter than its index says"
 
 
 class _File(io.RawIOBase):
-    """What the event loop wants of a file that it sends from: a descriptor, which remains the run's."""
+    """Shows a descriptor to the event loop as a file to send from. The descriptor still belongs to the run."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -38,12 +38,12 @@ class _File(io.RawIOBase):
         return self._fd
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return offset  # the loop names the place in each call
+        return offset  # the loop passes the offset with each call
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Of a reply: bytes that are at hand, or of a file."""
+    """A piece of a reply: `data`, or if that is empty a part of a file."""
 
     data: bytes
     fd: int = -1
@@ -59,8 +59,8 @@ async def send(
     way: GiveWay,
     head: bytes = b"",
 ) -> None:
-    """The whole reply, `head` first. A connection on which it cannot be finished is cut: the client sees that the
-    length is wrong."""
+    """Sends the whole reply, `head` first. If it cannot be finished, closes the connection: the client sees that the
+    reply is too short."""
     try:
         request.begin(200, headers, len(head) + sum(runs.size for runs in found))
         if head:
@@ -70,7 +70,7 @@ async def send(
             await way.turn()
             await _send_pieces(request, pieces, threads)
     except ConnectionError:
-        pass  # it does not want it any more
+        pass  # the client has closed the connection
     except (OSError, TimeoutError, RuntimeError):
         request.cut()
         raise
@@ -82,7 +82,7 @@ async def _send_pieces(request: Request, pieces: list[_Piece], threads: Executor
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(SEND_S):
             await request.write(await loop.run_in_executor(threads, _gathered, pieces))
-    elif request.is_encrypted:  # it has to come into this process: the kernel cannot send it from the file
+    elif request.is_encrypted:  # has to be encrypted here: the kernel cannot send it from the file
         await _send_read(request, one.fd, one.offset, one.length, threads)
     else:
         await _send_file(request, cast(IO[bytes], _File(one.fd)), one.offset, one.length)
@@ -122,7 +122,7 @@ def _pieces(found: Iterable[Runs]) -> Iterator[_Piece]:
 
 
 def _together(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """Which go out together: large ones alone."""
+    """Groups pieces that are sent together; a large piece is sent alone."""
     gathered: list[_Piece] = []
     size = 0
     for piece in pieces:
@@ -140,7 +140,7 @@ def _together(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _gathered(pieces: list[_Piece]) -> bytes:
-    """In a thread. What is of one file is read together, wherever it goes."""
+    """Reads pieces and joins them. Reads those of one file together, whatever their order. Runs in a thread."""
     out: list[bytes | memoryview] = [piece.data for piece in pieces]
     scratch = bytearray(SCRATCH_BYTES)
     of_file = sorted((piece.fd, piece.offset, n) for n, piece in enumerate(pieces) if piece.length)

@@ -1,9 +1,9 @@
-"""Staged messages: files of sections that nobody sees until a writer's batch names them.
+"""Staged messages: files of sections, which are not published before a writer's batch names them.
 
-    DIR/staged/NAME     whole sections, one behind the other; after a kill perhaps a part of one at the end
+    DIR/staged/NAME     whole sections, one after the other; after a crash perhaps a part of a section at the end
 
-A file is not touched while a batch has claimed it. What nobody touches for a day is dropped. Files are read and written
-in threads; sizes and claims belong to the event loop.
+A file does not change while a batch has claimed it. A file that no client has touched for a day is dropped. Files are
+read and written in threads; only the event loop reads and changes sizes and claims.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class StagingError(Exception):
-    """One line."""
+    """One line: why it is refused."""
 
 
 class BadNameError(StagingError):
@@ -45,11 +45,11 @@ class NotStagedError(StagingError):
 
 
 class NoRoomError(StagingError):
-    """A limit of ours."""
+    """A limit of this broker is reached: of files, or of staged bytes."""
 
 
 class ConflictError(StagingError):
-    """It is not as the client believes; `size` is how many bytes there are."""
+    """The file is not what the client believes; `size` is how many bytes it has."""
 
     def __init__(self, message: str, size: int) -> None:
         super().__init__(message)
@@ -60,14 +60,14 @@ class ConflictError(StagingError):
 class _File:
     size: int
     touched_s: float  # wall clock
-    end: int | None  # of a section, known to be; None: what is there was not looked at yet
+    end: int | None  # where a section is known to end; None: the file has not been checked yet
     claimed: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Tells one file from a later one of the same name."""
+    """Distinguishes a file from a later one of the same name."""
 
     name: str
     size: int
@@ -90,7 +90,7 @@ class Staging:
         threads: Executor,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """What is there already is taken over. OSError."""
+        """Takes over files that are there from before. Raises OSError."""
         self._directory: Final = root / DIRECTORY
         self._max_bytes = max_bytes
         self._max_message_bytes = max_message_bytes
@@ -109,8 +109,8 @@ class Staging:
     # --- what clients stage -----------------------------------------------------------------------------------------
 
     async def put(self, name: str, at: int, body: bytes) -> int:
-        """Puts sections behind the first `at` bytes, instead of what is there, unless it is the same. How many bytes
-        there are then. Raises StagingError, SectionsError, OSError."""
+        """Writes sections after the first `at` bytes, in place of what follows them, unless the same bytes are there.
+        Returns how many bytes the file has then. Raises StagingError, SectionsError, OSError."""
         _check_name(name)
         await self._in_thread(_check_body, body, self._max_message_bytes)
         while True:
@@ -137,7 +137,7 @@ class Staging:
         growth = at + len(body) - file.size
         if growth > 0 and self._bytes + growth > self._max_bytes:
             raise NoRoomError(f"{self._bytes} bytes are staged; http.staged-bytes is {self._max_bytes}")
-        self._bytes += max(growth, 0)  # others see it before it is written
+        self._bytes += max(growth, 0)  # counted before it is written, so that other requests see it
         before = file.size
         try:
             file.size, file.end = await self._in_thread(_write, self.path(name), at, body, file.size, file.end)
@@ -152,7 +152,7 @@ class Staging:
         return file.size
 
     async def drop(self, name: str) -> bool:
-        """False: there is none. Raises ConflictError, OSError."""
+        """Removes a file. False: there is none. Raises ConflictError, OSError."""
         _check_name(name)
         file = self._files.get(name)
         if file is None:
@@ -166,7 +166,7 @@ class Staging:
             return True
 
     async def drop_untouched(self) -> None:
-        """What nobody has touched for a day. OSError."""
+        """Removes files that no client has touched for a day. Raises OSError."""
         now = self._clock()
         for file in self._files.values():
             file.touched_s = min(file.touched_s, now)  # the clock may have been set back
@@ -182,15 +182,15 @@ class Staging:
         del self._files[name]
 
     def shown(self, prefix: str, after: str, most: int) -> list[Shown]:
-        """The first of those whose names begin so and come after that one, by name."""
+        """The first `most` files, by name, whose names begin with `prefix` and come after `after`."""
         names = heapq.nsmallest(most, (name for name in self._files if name.startswith(prefix) and name > after))
         files = self._files
         return [Shown(name, files[name].size, files[name].touched_s, files[name].claimed) for name in names]
 
-    # --- what a batch does with it ----------------------------------------------------------------------------------
+    # --- what a batch does with files --------------------------------------------------------------------------------
 
     async def claim(self, wanted: Iterable[tuple[str, int]]) -> list[Stamp]:
-        """All of them or none; they are durable then. Raises StagingError, OSError."""
+        """Claims all of these files and makes them durable, or claims none. Raises StagingError, OSError."""
         claimed: list[str] = []
         try:
             for name, size in wanted:
@@ -201,7 +201,7 @@ class Staging:
                     raise ConflictError(f"{name} is being published", file.size)
                 file.claimed = True
                 claimed.append(name)
-                async with file.lock:  # what is being written ends first
+                async with file.lock:  # wait for a write that is under way
                     pass
                 if file.size != size:
                     raise ConflictError(f"{name} has {file.size} bytes, not {size}", file.size)
@@ -211,7 +211,7 @@ class Staging:
             raise
 
     def claim_again(self, stamps: Iterable[Stamp]) -> None:
-        """After a start: of a batch that is under way."""
+        """Claims, after a restart, the files of a batch that is under way."""
         for stamp in stamps:
             if (file := self._files.get(stamp.name)) is not None:
                 file.claimed = True
@@ -222,13 +222,16 @@ class Staging:
                 file.claimed = False
 
     async def remove(self, stamps: Iterable[Stamp]) -> None:
-        """What was published. OSError."""
+        """Removes files that were published. Raises OSError."""
         for stamp in stamps:
             if (file := self._files.get(stamp.name)) is not None:
                 await self._forget(stamp.name, file)
 
     def remove_left(self, stamps: Iterable[Stamp]) -> None:
-        """Before the loop runs: what was published before a kill, and not removed any more. OSError."""
+        """Removes files that were published, but not removed before the process died. Raises OSError.
+
+        To be called before any request is served.
+        """
         for stamp in stamps:
             path = self.path(stamp.name)
             with contextlib.suppress(FileNotFoundError):
@@ -241,7 +244,7 @@ class Staging:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
-# --- in a thread ----------------------------------------------------------------------------------------------------
+# --- run in a thread ------------------------------------------------------------------------------------------------
 
 
 def _check_name(name: str) -> None:
@@ -255,7 +258,7 @@ def _check_body(body: bytes, max_message_bytes: int) -> None:
 
 
 def _write(path: Path, at: int, body: bytes, size: int, end: int | None) -> tuple[int, int | None]:
-    """How many bytes there are then, and where a section is known to end."""
+    """Returns how many bytes the file has then, and where a section is known to end."""
     fd = _open(path)
     try:
         if at < size and at + len(body) <= size and _is_there(fd, at, body):

@@ -1,8 +1,8 @@
-"""Writers: whose batches are published once, whatever is repeated and whatever dies.
+"""Writers: each of their batches is published exactly once, whatever request is repeated and whatever process dies.
 
-A batch is decided (its staged files are durable, then the decision is), carried out, and called published, or failed
-when it can never be; a process that finds a decision that was not carried out to the end goes on
-with it. Of one writer there is one batch at a time.
+A batch is decided (its staged files are made durable, then the decision is), carried out, and then marked published, or
+failed if it can never be published whole. A process that finds a decision that was not carried out to the end continues
+it. A writer has one batch under way at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mq_shards.gateway.pipeline.staging import Staging, StagingError
 
 MAX_WRITERS: Final = 4096
 BATCHES_AT_ONCE: Final = 16  # a shard remembers more (SHARD_PRODUCERS, csrc/shards/producers.h)
-WINDOW_BYTES: Final = 24 << 20  # on their way to workers
+WINDOW_BYTES: Final = 24 << 20  # of messages in flight to workers
 WAIT_S: Final = 10.0
-ONCE_S: Final = 3600.0  # a writer of one batch is remembered for so long
+ONCE_S: Final = 3600.0  # for how long a writer of a single batch is remembered
 PAUSE_S: Final = 5.0
 TIDY_S: Final = 60.0
 WAITING: Final = "waiting"
@@ -45,11 +45,11 @@ class TooManyWritersError(Exception):
 
 
 class NotOwnerError(Exception):
-    """One line: whose it is not."""
+    """One line: what does not belong to this user."""
 
 
 class UnderWayError(Exception):
-    """Its batch is being published."""
+    """A batch of this writer is being published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Batch:
     number: int
     staged: Sequence[tuple[str, int]]  # names and bytes
     once: bool
-    owner: str = ""  # the user who publishes it; "": nobody is asked
-    may: Callable[[str], bool] = lambda topic: True  # whether that one may publish to it
+    owner: str = ""  # the user who publishes it; "": there are no users
+    may: Callable[[str], bool] = lambda topic: True  # whether that user may publish to the topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Shown:
     state: str
     messages: int
     changed_ns: int
-    error: str = ""  # why it does not get on
+    error: str = ""  # why it failed, or makes no progress
     owner: str = ""
 
 
@@ -92,7 +92,7 @@ class Writers:
         threads: Executor,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Goes on with what was decided before. To be made where the event loop runs. OSError."""
+        """Continues batches that were decided before. To be made where the event loop runs. Raises OSError."""
         self._root = root
         self._staging = staging
         self._broker = broker
@@ -106,7 +106,7 @@ class Writers:
         self._deciding: set[asyncio.Task[Decision]] = set()
         self._closing = asyncio.Event()
         self._decisions: dict[str, Decision] = {}
-        self._damaged: dict[str, str] = {}  # writers whose file is not to be understood, and why
+        self._damaged: dict[str, str] = {}  # by writer: what is wrong with its file
         for writer, found in decisions.load_all(root):
             if isinstance(found, DamagedError):
                 self._damaged[writer] = str(found)
@@ -121,13 +121,13 @@ class Writers:
                 self._start(found, None)
 
     async def run(self) -> None:
-        """Forgets what need not be remembered. Until it is cancelled."""
+        """Forgets what need not be remembered, every TIDY_S, until it is cancelled."""
         while True:
             await self._tidy()
             await asyncio.sleep(TIDY_S)
 
     async def close(self) -> None:
-        """What is under way goes on after the next start."""
+        """Stops batches that are under way; they continue after the next start."""
         self._closing.set()
         await asyncio.gather(*self._deciding, return_exceptions=True)
         tasks = [run.task for run in self._runs.values() if run.task is not None]
@@ -141,13 +141,13 @@ class Writers:
         return [self._shown(decision) for _, decision in sorted(self._decisions.items())]
 
     def get(self, writer: str) -> Shown | None:
-        """Raises WriterNameError, DamagedError."""
+        """None: there is no such writer. Raises WriterNameError, DamagedError."""
         self._check(writer)
         decision = self._decisions.get(writer)
         return None if decision is None else self._shown(decision)
 
     async def delete(self, writer: str) -> bool:
-        """False: there is none. Raises WriterNameError, UnderWayError, OSError."""
+        """Forgets a writer. False: there is none. Raises WriterNameError, UnderWayError, OSError."""
         decisions.check_name(writer)
         if writer in self._runs:
             raise UnderWayError(f"batch {self._decisions[writer].batch} of {writer} is being published")
@@ -162,7 +162,7 @@ class Writers:
             return True
 
     async def publish(self, batch: Batch) -> Shown:
-        """How it stands: published, or after some seconds publishing, or waiting for its turn: nothing is decided then.
+        """Publishes a batch. Returns its state: over; after WAIT_S also publishing, or waiting: nothing is decided yet.
 
         Raises WriterNameError, DamagedError, NotOwnerError, TooManyWritersError, DrainingError, StagingError,
         SectionsError, OSError.
@@ -175,14 +175,14 @@ class Writers:
             return self._waiting(batch)
         deciding: asyncio.Task[Decision] | None = None
         try:
-            self.check_owner(batch.writer, batch.owner)  # another may have come first
+            self.check_owner(batch.writer, batch.owner)  # another user may have been first
             while self._is_new(batch) and (run := self._runs.get(batch.writer)) is not None:
                 if not await self._within(until, run.done.wait()):
                     return self._waiting(batch)
             if self._is_new(batch):
                 if not await self._within(until, self._places.acquire()):
                     return self._waiting(batch)
-                # A task of its own: a client that goes away does not leave it half done.
+                # A task of its own, so that a client that disconnects does not leave it half done.
                 deciding = asyncio.create_task(self._decide(batch))
                 self._deciding.add(deciding)
                 deciding.add_done_callback(self._deciding.discard)
@@ -199,7 +199,7 @@ class Writers:
         return self._shown(self._decisions.get(batch.writer, decision))
 
     def check_owner(self, writer: str, user: str) -> None:
-        """A writer belongs to whoever has published as it first. Raises NotOwnerError."""
+        """A writer belongs to the user who first published with it. Raises NotOwnerError."""
         last = self._decisions.get(writer)
         if user and last is not None and last.owner and last.owner != user:
             raise NotOwnerError(f"writer {writer} is another user's")
@@ -236,7 +236,7 @@ class Writers:
         return self._locks.setdefault(writer, asyncio.Lock())
 
     async def _within(self, until: float, wait: Awaitable[Any]) -> bool:
-        """False: it is not to be had until then, or the process ends."""
+        """Waits for `wait` up to the time `until`. False: it did not come by then, or the process is ending."""
         wanted = asyncio.ensure_future(wait)
         closing = asyncio.ensure_future(self._closing.wait())
         left = until - asyncio.get_running_loop().time()
@@ -251,11 +251,11 @@ class Writers:
     # --- deciding ---------------------------------------------------------------------------------------------------
 
     async def _decide(self, batch: Batch) -> Decision:
-        """There is a place for it, which the run gives back."""
+        """Decides a batch and starts it. The caller has acquired a place, which is released when the batch is over."""
         names = [name for name, _ in batch.staged]
         last = self._decisions.get(batch.writer)
         try:
-            if last is None and len(self._decisions) + len(self._deciding) > MAX_WRITERS:  # it is one of the latter
+            if last is None and len(self._decisions) + len(self._deciding) > MAX_WRITERS:  # this batch is in _deciding
                 raise TooManyWritersError(f"there are {MAX_WRITERS} writers, as many as there may be: drop some")
             if self._broker.draining:
                 raise DrainingError
@@ -283,7 +283,7 @@ class Writers:
         return decision
 
     async def _drop_staged(self, batch: Batch) -> None:
-        """What a batch named that is not new; except what is being published."""
+        """Drops the files that a batch named which is not new, except files that are being published."""
         for name, _ in batch.staged:
             with contextlib.suppress(StagingError):
                 await self._staging.drop(name)
@@ -291,7 +291,7 @@ class Writers:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _start(self, decision: Decision, parts: Parts | None) -> None:
-        """Without `parts` it was decided by a process before this one, and has no place yet."""
+        """Starts a decided batch. `parts` None: an earlier process decided it, so it has no place yet."""
         paths = [self._staging.path(stamp.name) for stamp in decision.staged]
         carrying = Carrying(decision, paths, self._broker, self._prepare_topic, self._window, self._threads)
         run = self._runs[decision.writer] = _Run(carrying)
@@ -306,7 +306,7 @@ class Writers:
                     over = await self._carried(run, decision, parts)
                     await self._in_thread(decisions.save, self._root, over)
                     break
-                except Exception:  # it must not be left, whatever is wrong
+                except Exception:  # whatever is wrong, the batch must not be given up
                     log.exception("writer %s: batch %d is not published yet", decision.writer, decision.batch)
                 await asyncio.sleep(PAUSE_S)
             self._decisions[decision.writer] = over
@@ -320,7 +320,7 @@ class Writers:
         run.done.set()
 
     async def _carried(self, run: _Run, decision: Decision, parts: Parts | None) -> Decision:
-        """As it is then: published, or failed for good."""
+        """Carries out a batch, and returns the decision as it is then: published, or failed for good."""
         try:
             await run.carrying.run(parts)
             return replace(decision, state=PUBLISHED, changed_ns=self._now_ns())
@@ -338,7 +338,7 @@ class Writers:
         for decision in [d for d in self._decisions.values() if d.once and d.is_over]:
             if decision.changed_ns < old_ns:
                 done.append(decision)
-            elif decision.changed_ns > now_ns:  # the clock was set back: its hour begins anew
+            elif decision.changed_ns > now_ns:  # the clock was set back: its ONCE_S begin anew
                 self._decisions[decision.writer] = replace(decision, changed_ns=now_ns)
         try:
             for decision in done:
