@@ -1,8 +1,8 @@
-"""Users, as an acceptor has them: who comes by which listener, who logs in, and what was refused.
+"""Users in an acceptor: which user a listener or a login stands for, and counts of what was refused.
 
-There are users or there are none, for as long as a process lives; which, and what they may, can change at any time. A
-protocol asks `login` for who somebody is, `User.may` for what is allowed, and hears by Protocol.users_changed() that
-both may be otherwise.
+Whether users are configured at all is fixed for the life of a process; the users and their rights can change at any
+time. A protocol calls `login` to find out who a client is, and `User.may` for what it may do. Protocol.users_changed()
+tells it that both may have changed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mq_shards.acceptor.access.rights import Login, User, Users
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.ringbuf.calls import Asked, Calls
 
-REFUSED: Final = "access.refused"  # the gateway asks for that
-SAID_BYTES: Final = 200  # of a name in the journal
+REFUSED: Final = "access.refused"  # the gateway's call for the counts
+SAID_BYTES: Final = 200  # the most bytes of a name in a log line
 
 log = logging.getLogger(__name__)
 
 
 class Access:
     def __init__(self, poke: Callable[[], None], listener_of: Callable[[int], int], attempts: Attempts) -> None:
-        """`listener_of`: by which a connection came."""
-        self.on = False  # there are users
+        """`listener_of`: the listener that accepted a connection."""
+        self.on = False  # users are configured
         self.users = Users()
         self._listener_of = listener_of
-        self._named: dict[int, str] = {}  # listeners that say who comes there
-        self._open: set[int] = set()  # those where nobody has to be anybody
-        self._plain: set[int] = set()  # those that are not encrypted from the first byte
+        self._named: dict[int, str] = {}  # by listener: the user of its clients that do not log in
+        self._open: set[int] = set()  # listeners that ask for no login
+        self._plain: set[int] = set()  # listeners that are not encrypted from the first byte
         self._timers = Timers()
         self.logins: Final = Logins(lambda: self.users, poke, self._timers.call_later, attempts)
         self._remarks = Remarks(log)
@@ -47,7 +47,7 @@ class Access:
         self.on = True
 
     def listening(self, listener: int, user: str, *, is_open: bool, is_encrypted: bool = False) -> None:
-        """`user` comes there, who says nothing else; or whoever does is not asked."""
+        """`user`: the user of clients there that do not log in. `is_open`: clients there need not be users."""
         if not is_encrypted:
             self._plain.add(listener)
         if user:
@@ -56,33 +56,33 @@ class Access:
             self._open.add(listener)
 
     def guards(self, conn: int) -> bool:
-        """Somebody has to be somebody there."""
+        """Whether the client of this connection must be a user."""
         return self.on and self._listener_of(conn) not in self._open
 
     def arrival(self, conn: int) -> Arrival:
-        """How it came, of one that goes elsewhere."""
+        """How the connection was accepted, for the process that takes it over."""
         listener = self._listener_of(conn)
         return Arrival(self._named.get(listener, ""), listener in self._open)
 
     def listener_like(self, arrival: Arrival) -> int | None:
-        """One by which others come as that one did, and which is not encrypted; None if there is none."""
+        """An unencrypted listener with the same user and openness as that arrival; None if there is none."""
         for listener in sorted(self._plain):
             if (self._named.get(listener, ""), listener in self._open) == (arrival.user, arrival.is_open):
                 return listener
         return None
 
     def of_listener(self, conn: int) -> Login | None:
-        """Who comes there and says nothing."""
+        """The user of clients that do not log in, by the listener of the connection; None if it names none."""
         name = self._named.get(self._listener_of(conn), "")
         return self.users.of_listener(name) if name else None
 
     def concerns(self, said: Said) -> bool:
-        """Beside others who know somebody: that one is a user of ours, right or wrong."""
+        """Whether a login, right or wrong, is meant for a user of ours, where another authority checks logins too."""
         return self.users.concerns(said.user, said.token)
 
     def login(self, protocol: str, conn: int, said: Said, address: str, done: Done) -> None:
-        """Of a connection that is guarded; what was said counts, then by which listener it came. `done` now or
-        later."""
+        """Finds out who the client of a guarded connection is: by what it said, else by its certificate, else by its
+        listener. Calls `done` now or later."""
 
         def proven(login: Login | None) -> None:
             if login is None:
@@ -96,22 +96,23 @@ class Access:
         self.logins.prove(said, address, proven)
 
     def count_refused(self, protocol: str, address: str, who: str) -> None:
-        """A login that was wrong."""
+        """Counts and logs a wrong login."""
         self._refused_logins[protocol] += 1
         self._remarks.of_client(address, f"{protocol}: a login was refused ({who[:SAID_BYTES]})")
 
     def count_action(self, protocol: str) -> None:
-        """Something that was refused to who has no right to it."""
+        """Counts an action that was refused because the client has no right to it."""
         self._refused_actions[protocol] += 1
 
     def refused(self, protocol: str, user: User | None, right: str, topic: str) -> None:
-        """Counted, and said to who wants to know."""
+        """Counts a refused action, and logs it at level debug."""
         self.count_action(protocol)
         name = "nobody" if user is None else user.name
         log.debug("%s: %s may not %s %.*s", protocol, name, right, SAID_BYTES, topic)
 
     def serve(self, calls: Calls, by_codecs: Callable[[], Mapping[str, int]]) -> None:
-        """`by_codecs`: actions that they have refused themselves, by protocol."""
+        """Answers the gateway's call for the counts. `by_codecs`: actions that codecs refused themselves, by
+        protocol."""
 
         def answer(asked: Asked) -> None:
             actions = self._refused_actions + Counter(by_codecs())

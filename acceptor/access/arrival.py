@@ -1,4 +1,4 @@
-"""How somebody has come, for the process that goes on with his connection."""
+"""How a connection was accepted, for the process that takes it over."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 
 import orjson
 
-CERTIFICATE_BYTES: Final = 8192  # of the names of a certificate; the others are nobody's
+CERTIFICATE_BYTES: Final = 8192  # of a certificate's names; those beyond it are dropped
 
 
 class Arrival(NamedTuple):
-    user: str = ""  # who comes by that listener and says nothing
-    is_open: bool = False  # nobody is asked there
+    user: str = ""  # the user of clients of that listener that do not log in
+    is_open: bool = False  # its clients need not be users
     is_encrypted: bool = False
-    peer: str = ""  # the client's address, where the socket does not say it
-    certificate_names: tuple[str, ...] = ()  # of a client's certificate that was verified
-    relay: str = ""  # by which it passes: acceptor/relay.py
+    peer: str = ""  # the client's address, if the socket does not have it
+    certificate_names: tuple[str, ...] = ()  # from the client's verified certificate
+    relay: str = ""  # the relay's name, if there is one: acceptor/relay.py
 
     def encode(self) -> bytes:
         names, left = [], CERTIFICATE_BYTES

@@ -1,6 +1,7 @@
-"""Who has tried to log in of late, by address, and how long the next attempt has to wait: one count for all processes.
+"""Recent login attempts by address, and how long the next one must wait; all processes share one table.
 
-What is counted, and its limits, is in csrc/base/login_attempts.h; here is what an address is.
+csrc/base/login_attempts.h describes the counts and their limits. This module defines which clients count as one
+address.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Attempts:
         self._now_ns = now_ns
 
     def begin(self, address: str) -> float | None:
-        """How many seconds it waits before it is looked at; None: it is refused unseen. Else end() has to follow."""
+        """The seconds that the attempt must wait before it is checked, then end() must follow; None: refuse it
+        unchecked."""
         key = key_of(address).encode()
         wait_ns = int(lib.login_attempt_begin(self._table, key, len(key), self._now_ns()))
         return None if wait_ns < 0 else wait_ns / 1e9
@@ -33,13 +35,13 @@ class Attempts:
             lib.login_attempt_right(self._table, key, len(key))
 
     def failed(self, address: str) -> float:
-        """One that was not made to wait was wrong: how long its answer has to."""
+        """An attempt was checked without waiting and was wrong: the seconds by which to delay its answer."""
         wait_s = self.begin(address)
         return PATIENCE_S if wait_s is None else wait_s
 
 
 def key_of(address: str) -> str:
-    """Of HOST or HOST:PORT. A network of 64 bits of IPv6 is one customer's."""
+    """The key of HOST or HOST:PORT. An IPv6 network of 64 bits counts as one address, since one customer has it."""
     host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
     try:
         found = ipaddress.ip_address(host.partition("%")[0])

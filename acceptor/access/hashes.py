@@ -1,5 +1,5 @@
-"""What is kept of passwords and tokens. A password is a person's, and guessed: bcrypt takes its time. A token is 256
-random bits, which nobody guesses, and is said with every request: SHA-256 is enough.
+"""The hashes that are kept of passwords and tokens. People choose passwords that can be guessed, so bcrypt makes each
+guess slow. A token is 256 random bits, which nobody guesses, and comes with every request: SHA-256 is enough.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 TOKEN_BYTES: Final = 32
-TOKEN_PREFIX: Final = "mqs_"  # so that it is known for what it is where it should not be
+TOKEN_PREFIX: Final = "mqs_"  # so that a leaked token is recognized as one
 HASHED_TOKEN: Final = re.compile(r"sha256:[0-9a-f]{64}")
 HASHED_PASSWORD: Final = re.compile(r"\$2[abxy]\$(?:0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
 ROUNDS: Final = 12
@@ -16,7 +16,7 @@ PASSWORD_BYTES: Final = 72  # bcrypt reads no more
 
 
 def make_token() -> str:
-    import secrets  # no broker makes one
+    import secrets  # no broker makes tokens
 
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 

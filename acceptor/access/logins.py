@@ -1,9 +1,10 @@
-"""Logins, as all protocols have them: what somebody says, compared with what is kept, and slowed down where too much
-was wrong.
+"""Logins of all protocols: compares what a client says with what is kept, and slows down addresses with too many wrong
+attempts.
 
     logins.prove(Said(token="..."), "10.0.0.1:40960", done)    done(Login) or done(None), now or later
 
-Owns the comparison of passwords (on threads) and who waits for it. Whoever waits for too long is refused unseen.
+Owns the comparison of passwords (on threads) and the logins that wait for it. A login that would wait too long is
+refused unchecked.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from mq_shards.acceptor.access.rights import Login, Users
 from mq_shards.acceptor.access.secrets import Secrets
 
 FOREVER: Final = -1
-MAX_WAITING: Final = 4096  # for their turn; beyond, one is refused unseen
-# Who does not exist takes as long as who does. Of no password.
+MAX_WAITING: Final = 4096  # logins that wait for their turn; further ones are refused unchecked
+# The hash of no password: it makes a login of an unknown user take as long as that of a known one.
 NOBODYS: Final = "$2b$12$C6UzMDM.H6dfI/f/IKcEeOzJXrKpJcFkgZN5PVyUjCYQf8sTDhQ2C"
 
 Done = Callable[[Login | None], None]
@@ -32,7 +33,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What somebody has said of himself; a certificate has been verified."""
+    """What a client has said of itself. The certificate's names were verified."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -41,14 +42,14 @@ class Said:
 
     @classmethod
     def of_secret(cls, secret: str, certificate: tuple[str, ...] = ()) -> Said:
-        """Where there is room for one word: a token, or NAME:PASSWORD."""
+        """For protocols with a single secret: a token, or NAME:PASSWORD."""
         user, colon, password = secret.partition(":")
         return cls(user, password, certificate=certificate) if colon else cls(token=secret, certificate=certificate)
 
 
     @classmethod
     def of_authorization(cls, header: str, certificate: tuple[str, ...] = ()) -> Said:
-        """An HTTP request's Authorization: Bearer or Basic; of another kind, what is not right."""
+        """For the Authorization header of an HTTP request: Bearer or Basic. Any other kind makes a login that fails."""
         kind, _, given = header.partition(" ")
         given = given.strip()
         if kind.lower() == "bearer":
@@ -59,12 +60,12 @@ class Said:
             user, _, password = base64.b64decode(given, validate=True).decode(errors="replace").partition(":")
         except ValueError:
             return cls(token=header)
-        # A token is a user without a name, or a password that no user needs.
+        # If the user is empty, the password is a token.
         return cls(user, password, certificate=certificate) if user else cls(token=password, certificate=certificate)
 
 
 class Logins:
-    """Not for use by several threads. `poke` is called on one of its own when settle() has something to do."""
+    """To be used by one thread only. `poke` is called on another one when settle() has something to do."""
 
     def __init__(
         self, users: Callable[[], Users], poke: Callable[[], None], call_later: CallLater, attempts: Attempts
@@ -76,7 +77,7 @@ class Logins:
         self._attempts = attempts
 
     def prove(self, said: Said, address: str, done: Done) -> None:
-        """`address`: HOST:PORT, or "" where there is none."""
+        """Checks a login and calls `done` now or later. `address`: HOST:PORT, or "" if unknown."""
         users = self._users()
         found = users.of_token(said.token) if said.token else None
         if found is None and not said.token and not said.user:
@@ -101,7 +102,7 @@ class Logins:
 
         def compared(right: bool) -> None:
             self._attempts.end(address, right=right and login is not None)
-            # Users may have changed meanwhile.
+            # The users may have changed during the comparison.
             done(self._users().again(login) if right and login is not None else None)
 
         def compare() -> None:
@@ -124,7 +125,7 @@ class Logins:
         self._call_later(wait_s, run)
 
     def settle(self) -> None:
-        """What has been compared since."""
+        """Finishes the logins whose passwords have been compared meanwhile."""
         self._secrets.settle()
 
     def close(self) -> None:
@@ -132,7 +133,7 @@ class Logins:
 
 
 class Timers:
-    """What is to be done later, for a loop that asks how long it may wait."""
+    """Work to be done later, for a loop that asks how long it may wait."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s

@@ -1,5 +1,5 @@
-"""Users and their rights. What is here decides and remembers nothing; it is made of a file (users_file.py), and goes
-to the other processes as JSON.
+"""Users and their rights. These objects only answer questions and keep no other state. They are made from a file
+(users_file.py) and sent to the other processes as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Names of topics, and beginnings of names with a * behind them."""
+    """Names of topics, and prefixes of names followed by a *."""
 
     texts: tuple[str, ...] = ()
     _names: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -42,7 +42,7 @@ class Patterns:
 @dataclass(frozen=True, slots=True)
 class User:
     name: str
-    password: str = field(default="", repr=False)  # as bcrypt makes it
+    password: str = field(default="", repr=False)  # hashed by bcrypt
     tokens: tuple[str, ...] = field(default=(), repr=False)  # hashed
     certificates: tuple[str, ...] = ()
     rights: Mapping[str, Patterns] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class User:
         return found is not None and found.match(topic)
 
     def may_all(self, right: str) -> bool:
-        """With every topic, and what concerns the whole broker."""
+        """Whether the user has that right to every topic, and to what concerns the whole broker."""
         found = self.rights.get(right)
         return found is not None and found.everything
 
@@ -63,7 +63,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who somebody is, and what proved it, as it is kept: nothing where the listener says so."""
+    """Who a client is, and the proof as it is kept: a hash or a certificate's name; empty if the listener names the
+    user."""
 
     user: User
     by: str = field(default="", repr=False)
@@ -81,14 +82,14 @@ class Users:
         return None if user is None else Login(user, kept)
 
     def of_certificate(self, names: Iterable[str]) -> Login | None:
-        """`names`: those that a certificate has which somebody has verified."""
+        """The user of the first known name; `names` are those of a verified certificate."""
         for name in names:
             if name in self._certificates:
                 return Login(self._certificates[name], name)
         return None
 
     def concerns(self, name: str, token: str) -> bool:
-        """There is a user of that name, or of that token."""
+        """Whether a user has that name or that token."""
         return name in self.by_name or (bool(token) and self.of_token(token) is not None)
 
     def of_listener(self, name: str) -> Login | None:
@@ -96,7 +97,7 @@ class Users:
         return None if user is None else Login(user)
 
     def again(self, login: Login) -> Login | None:
-        """What has become of it: None if nobody would be let in by that any more."""
+        """The same login after users have changed; None if its user or its proof is no longer valid."""
         user = self.by_name.get(login.user.name)
         if user is None:
             return None

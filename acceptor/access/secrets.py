@@ -1,7 +1,8 @@
-"""Passwords and tokens, compared: as they are, or with what bcrypt made of them, which takes a tenth of a second.
+"""Compares passwords and tokens: with a plain secret, or with a bcrypt hash, which takes a tenth of a second.
 
-That work is done on a thread, without Python's lock, so that an acceptor's loop never waits for it. What was right is
-known again for a while, by a keyed digest: clients that come back at once do not wait for each other for minutes.
+bcrypt runs on a thread, without Python's lock, so that an acceptor's loop never waits for it. Right secrets are
+remembered for a while, as keyed digests: so clients that all reconnect at once do not wait minutes for each other's
+comparisons.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 THREADS: Final = 2
-# Clients that wait for a comparison. Beyond, one is told that it is not known.
+# Comparisons that wait for a thread; further ones count as wrong at once.
 MAX_WAITING: Final = 4096
 MAX_KNOWN: Final = 4096
 BCRYPT: Final = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*")
-BCRYPT_BYTES: Final = 72  # it reads no more of a password
+BCRYPT_BYTES: Final = 72  # bcrypt reads no more of a password
 
 Done: TypeAlias = Callable[[bool], None]
 
@@ -29,7 +30,7 @@ def is_hashed(secret: str) -> bool:
 
 
 class Secrets:
-    """Not for use by several threads; `poke` is called on one of its own when settle() has something to do."""
+    """To be used by one thread only; `poke` is called on another one when settle() has something to do."""
 
     def __init__(self, poke: Callable[[], None]) -> None:
         self._poke = poke
@@ -40,9 +41,9 @@ class Secrets:
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     def compare(self, secret: str, said: str, done: Done) -> bool | None:
-        """Whether what was said is that secret; None if `done` will say so, from settle()."""
+        """Whether `said` matches the secret; None if settle() will call `done` with the result."""
         if not is_hashed(secret):
-            from hmac import compare_digest  # OpenSSL comes with it, which most brokers do without
+            from hmac import compare_digest  # loads OpenSSL, which most brokers do not need
 
             return compare_digest(secret.encode(errors="replace"), said.encode(errors="replace"))
         if self.is_known(secret, said):
@@ -58,11 +59,11 @@ class Secrets:
         return None
 
     def is_known(self, secret: str, said: str) -> bool:
-        """It was right before."""
+        """Whether this was right before and is still remembered."""
         return bool(self._known) and self._digest(secret, said) in self._known
 
     def settle(self) -> None:
-        """On the loop: what has been compared since."""
+        """Calls `done` for finished comparisons. To be called by the loop after a poke."""
         while True:
             try:
                 digest, right, done = self._found.get_nowait()

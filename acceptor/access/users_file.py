@@ -1,7 +1,7 @@
-"""The tables [users.NAME] and [groups.NAME] of a TOML file, read and checked. What is wrong is one line that names
-the line of the file.
+"""Reads and checks the tables [users.NAME] and [groups.NAME] of a TOML file. An error is one line that names the file's
+line.
 
-TOML's parser keeps no lines: where a table or a key stands is looked for in the text, as people write it.
+TOML's parser does not keep line numbers, so the line of a table or key is searched for in the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPS: Final = "groups"
 EVERYBODY: Final = "everybody"
 MAX_USERS: Final = 10_000
 MAX_GROUPS: Final = 1000
-MAX_ENTRIES: Final = 1000  # of one list
+MAX_ENTRIES: Final = 1000  # in one list
 MAX_PATTERN: Final = 512  # characters
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
 NAME_FORM: Final = "has 1 to 64 letters, digits, _ . @ + and -, and begins with a letter, digit or _"
@@ -39,7 +39,7 @@ class _WrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """One of the file, with what it is called there."""
+    """A table of the file, with its full name there."""
 
     name: str
     content: Mapping[str, object]
@@ -76,7 +76,7 @@ class _Table:
 
 def read_file(path: str) -> Users:
     """Raises OptionsError."""
-    import tomllib  # not every broker has a file
+    import tomllib  # most brokers have no such file
 
     try:
         text = named_files.read(path).decode()
@@ -95,7 +95,7 @@ def read_file(path: str) -> Users:
 
 
 def read_tables(path: str, text: str, content: Mapping[str, Any]) -> Users:
-    """Of a file's whole content, in which other things may stand. Raises OptionsError."""
+    """Makes the users of a file's whole content, which may have other tables too. Raises OptionsError."""
     try:
         return Users(_users(content))
     except _WrongError as error:
@@ -107,7 +107,7 @@ def _users(content: Mapping[str, Any]) -> list[User]:
     for group in groups.values():
         group.only(*RIGHTS)
     found = []
-    owners: dict[str, str] = {}  # of tokens and certificates
+    owners: dict[str, str] = {}  # the user's name by token or certificate
     for table in _tables(content, USERS, MAX_USERS):
         found.append(_user(table, groups))
         for key, ones in (("tokens", found[-1].tokens), ("certificates", found[-1].certificates)):
@@ -151,17 +151,17 @@ def _user(table: _Table, groups: Mapping[str, _Table]) -> User:
     return User(table.name.partition(".")[2], password, tokens, table.texts("certificates"), rights)
 
 
-# --- where something stands -------------------------------------------------------------------------------------------
+# --- the line of an error ---------------------------------------------------------------------------------------------
 
 
 def _place(path: str, text: str, table: str, key: str) -> str:
-    """FILE:LINE, as far as that can be told."""
+    """FILE:LINE, or FILE if the line is not found."""
     number = _line_of(text.splitlines(), table, key)
     return f"{path}:{number}" if number else path
 
 
 def _line_of(lines: list[str], table: str, key: str) -> int:
-    """0: it is written in some other way."""
+    """The line of a table or of a key in it; 0 if it is written in an unusual way."""
     inside = "" if table else None
     at_table = 0
     is_set = re.compile(rf"\s*[\"']?{re.escape(key or table)}[\"']?\s*=")

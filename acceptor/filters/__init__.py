@@ -1,12 +1,12 @@
-"""What may stand between a socket and a codec: TLS and compression, as streams of bytes.
+"""Filters between a socket and a codec: TLS and compression, as streams of bytes.
 
-A filter has two halves that know nothing of each other: decode() takes what came from the socket, encode() takes what
-is to go there. Both are given large pieces, and what encode() returns can be decoded to its end. A Chain puts filters
-on top of one another. No filter knows a wire protocol, and none touches a socket.
+A filter has two independent halves: decode() takes bytes from the socket, encode() takes bytes for the socket. Both are
+called with large pieces, and the client can decode all of what encode() returns at once. A Chain puts filters on top of
+one another. No filter knows a wire protocol, and none touches a socket.
 
-A few bytes may stand for very many, and nobody has to have introduced himself to send them. So decode() does a bounded
-piece of work: what it returns is about PIECE_BYTES at most, never twice as many, and made of PIECE_PARTS records or
-chunks. When it stopped for that, `pending` says so, and decode(b"") goes on.
+A few compressed bytes can become very many, and a client can send them before it has logged in. So one call of decode()
+does a limited amount of work: it returns about PIECE_BYTES at most, never twice as many, made of at most PIECE_PARTS
+records or chunks. If it stopped at that limit, `pending` is true, and decode(b"") goes on.
 """
 
 from __future__ import annotations
@@ -18,43 +18,44 @@ PIECE_PARTS: Final = 256
 
 
 class FilterError(Exception):
-    """What came is not of the format: the connection cannot go on."""
+    """Input has a wrong format: the connection cannot go on."""
 
 
 class Filter(Protocol):
     @property
     def ended(self) -> bool:
-        """The other side has said, in the format's own way, that nothing follows."""
+        """The other side has ended its stream in the format's own way."""
         ...
 
     @property
     def pending(self) -> bool:
-        """There may be more in what was given to decode() than it has returned."""
+        """decode() may be able to return more of the input that it has."""
         ...
 
     def decode(self, data: bytes) -> bytes:
-        """A piece of what has come, `data` last; b"" if nothing is complete. Raises FilterError."""
+        """Adds `data` to the input and returns a piece of it decoded; b"" if nothing is complete. Raises
+        FilterError."""
         ...
 
     def encode(self, data: bytes) -> bytes: ...
 
 
 class Chain:
-    """Filters of one connection, the one next to the socket first."""
+    """The filters of one connection; the first is next to the socket."""
 
     def __init__(self) -> None:
         self._filters: list[Filter] = []
 
     def add(self, filter: Filter) -> None:
-        """On top of the others: next to the codec."""
+        """Adds a filter on top of the others, next to the codec."""
         self._filters.append(filter)
 
     def decode(self, data: bytes) -> bytes:
-        """A piece, as of a filter; `data` must be b"" while `pending`. Raises FilterError."""
+        """Returns a piece, as Filter.decode() does; `data` must be b"" while `pending`. Raises FilterError."""
         if len(self._filters) == 1:
             return self._filters[0].decode(data)
         assert not (data and self.pending)
-        # The topmost that has something left goes on; those above it have nothing.
+        # The topmost filter with input left goes on first; the filters above it have none.
         first = max((at for at, filter in enumerate(self._filters) if filter.pending), default=0)
         for filter in self._filters[first:]:
             data = filter.decode(data)
@@ -71,5 +72,5 @@ class Chain:
 
     @property
     def ended(self) -> bool:
-        """And everything before that has been returned."""
+        """The other side has ended its stream, and decode() has returned everything before the end."""
         return not self.pending and any(filter.ended for filter in self._filters)

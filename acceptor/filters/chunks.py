@@ -1,7 +1,7 @@
-"""The framing of Snappy's streams (framing_format.txt of google/snappy): chunks, each with its checksum. What is in a
-block is the filter's that stands on this.
+"""The framing of Snappy streams (framing_format.txt of google/snappy): chunks with checksums. Filters that use it
+supply the compression of the blocks inside.
 
-A stream may end and another begin, with an identifier of its own, at any chunk.
+At any chunk one stream may end and another begin, with an identifier of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final, TypeAlias
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
 from mq_shards.csrc._core import ffi, lib
 
-BLOCK_BYTES: Final = 64 << 10  # of ours, at most
-HEADER_BYTES: Final = 4  # one of kind, three of length, little-endian
+BLOCK_BYTES: Final = 64 << 10  # the largest block that we write
+HEADER_BYTES: Final = 4  # one byte kind, three bytes length, little-endian
 CHECKSUM_BYTES: Final = 4
 
 COMPRESSED: Final = 0x00
 UNCOMPRESSED: Final = 0x01
-FIRST_SKIPPABLE: Final = 0x80  # padding too
+FIRST_SKIPPABLE: Final = 0x80  # from here on kinds are skipped, padding too
 IDENTIFIER: Final = 0xFF
 
 Compress: TypeAlias = Callable[[memoryview], bytes]
-# Given how many bytes it may become. Raises FilterError.
+# Takes a block and the most bytes that it may become. Raises FilterError.
 Uncompress: TypeAlias = Callable[[memoryview, int], bytes]
 
 
@@ -35,19 +35,19 @@ class Chunks:
     def __init__(
         self, name: str, identifiers: Sequence[bytes], most: int, compress: Compress | None, uncompress: Uncompress
     ) -> None:
-        """The first of `identifiers` is what we say. `most`: the bytes of a block that comes. Without `compress` what
-        goes out has the form only; that may be changed at any time."""
+        """The first of `identifiers` is the one we send. `most`: the bytes of the largest block accepted. Without
+        `compress`, which may be set at any time, blocks are sent in chunks but uncompressed."""
         self.compress = compress
         self._name, self._identifiers, self._uncompress = name, identifiers, uncompress
         self._most = most
-        # No encoder makes a block longer than what it stands for by more than that.
+        # No encoder makes a block longer than its content by more than this.
         self._most_packed = CHECKSUM_BYTES + most + most // 6 + 32
-        self._greeted = False  # our identifier has gone out
-        self._identified = False  # theirs has come
-        self._rest = bytearray()  # unless pending, of a chunk that is not complete: less than one
-        self._blocks, self._at = b"", 0  # that were taken apart, and how much of them has been handed out
+        self._greeted = False  # our identifier has been sent
+        self._identified = False  # the client's has been received
+        self._rest = bytearray()  # input not decoded yet; unless pending, less than a chunk
+        self._blocks, self._at = b"", 0  # decoded content, and how much of it was returned
         self._pending = False
-        self._skip = 0  # bytes to come that mean nothing
+        self._skip = 0  # bytes of a skipped chunk that are still to come
 
     @property
     def ended(self) -> bool:
@@ -68,7 +68,7 @@ class Chunks:
             kind, content = UNCOMPRESSED, b""
             if self.compress is not None:
                 kind, content = COMPRESSED, self.compress(block)
-            # Not worth the reader's while.
+            # Compression saves less than an eighth: send it uncompressed.
             if kind == UNCOMPRESSED or len(content) >= len(block) - len(block) // 8:
                 kind, content = UNCOMPRESSED, bytes(block)
             length = CHECKSUM_BYTES + len(content)
@@ -95,7 +95,7 @@ class Chunks:
         return piece
 
     def _is_whole(self) -> bool:
-        """Whether there is something to be done with what is there."""
+        """Whether the input holds a complete chunk, or bytes to skip."""
         if self._skip:
             return bool(self._rest)
         if len(self._rest) < HEADER_BYTES:
@@ -104,7 +104,7 @@ class Chunks:
         return FIRST_SKIPPABLE <= self._rest[0] < IDENTIFIER or len(self._rest) >= HEADER_BYTES + length
 
     def _take_chunks(self, view: memoryview, parts: list[bytes]) -> int:
-        """Puts what complete chunks hold to `parts`, as many as make a piece; returns how many bytes they are."""
+        """Appends the content of complete chunks to `parts`, up to a piece. Returns how many bytes of input it used."""
         at = made = 0
         for _ in range(PIECE_PARTS):
             skipped = min(self._skip, len(view) - at)
@@ -151,6 +151,6 @@ class Chunks:
 
 
 def masked_checksum(block: bytes | memoryview) -> int:
-    """A CRC-32C, as the format masks it."""
+    """The CRC-32C of a block, masked as the format wants it."""
     checksum: int = lib.crc32c_extend(0, ffi.from_buffer(block), len(block))
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

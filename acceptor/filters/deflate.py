@@ -1,6 +1,6 @@
 """Raw deflate (RFC 1951), flushed to a byte boundary after each piece.
 
-64 KiB that an acceptor receives at once may stand for 66 MiB: they are made a piece at a time.
+64 KiB, which an acceptor receives at once, can decompress to 66 MiB: decode() makes them a piece at a time.
 """
 
 from __future__ import annotations

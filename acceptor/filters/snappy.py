@@ -1,7 +1,7 @@
-"""Snappy's streams, of blocks of at most 64 KiB.
+"""Snappy streams, with blocks of at most 64 KiB.
 
-cramjam has a codec for whole streams of this format, none that takes one as it comes; so the framing is done in
-chunks.py, and cramjam does the blocks.
+cramjam can decode whole streams of this format, but not a stream that arrives in pieces. So chunks.py does the framing,
+and cramjam the blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def compress(block: memoryview) -> bytes:
 
 def uncompress(packed: memoryview, most: int) -> bytes:
     try:
-        # Before room is made for it.
+        # Checked before memory is allocated for it.
         if snappy.decompress_raw_len(packed) > most:
             raise FilterError("snappy: a chunk that is too large when it is uncompressed")
         return bytes(snappy.decompress_raw(packed))

@@ -1,8 +1,7 @@
-"""TLS without a socket: what the handshake and the stream need is passed in and handed out.
+"""TLS without a socket: the caller passes received bytes in, and sends the bytes that it gets back.
 
-OpenSSL through the standard library does it, with one exception. "A certificate, whoever signed it" is a demand that
-`ssl` cannot make of a client, since it verifies every certificate that it asks for; pyOpenSSL can, and is needed for
-that alone.
+It uses OpenSSL through the standard library, with one exception: `ssl` cannot demand a certificate of a client and
+accept any signer, since it verifies every certificate that it asks for. pyOpenSSL can, and is needed only for that.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any, Final, Protocol
 from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Filter, FilterError
 
-# What a read returns is of one record.
+# A read returns the content of one record at most.
 READ_BYTES: Final = 256 << 10
 
 COMMON_NAME: Final = "2.5.4.3"
 
 VERSION_NAMES: Final = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
-# By OpenSSL's names those that the registry (RFC 8447) calls otherwise. In TLS 1.3 the names agree.
+# The registry's names (RFC 8447) by OpenSSL's, where they differ. For TLS 1.3 they agree.
 CIPHER_NAMES: Final = {
     "RC4-SHA": "TLS_RSA_WITH_RC4_128_SHA",
     "DES-CBC3-SHA": "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -42,14 +41,14 @@ CIPHER_NAMES: Final = {
 
 
 class Tls(Filter, Protocol):
-    """A filter that first has to come to an understanding with the client.
+    """A filter that begins with a handshake.
 
-    decode() and encode() may be called once handshake() has returned True; what outgoing() returns is to be sent after
-    each of handshake() and decode(), whatever became of them.
+    decode() and encode() may be called once handshake() has returned True. After each handshake() and decode(), even if
+    it raised, the caller must send what outgoing() returns.
     """
 
     def handshake(self, data: bytes) -> bool:
-        """Whether that completes it. Raises FilterError."""
+        """Takes received bytes; True when the handshake is complete. Raises FilterError."""
         ...
 
     def outgoing(self) -> bytes: ...
@@ -62,21 +61,21 @@ class Tls(Filter, Protocol):
 
     @property
     def common_name(self) -> str:
-        """Of the client's certificate; "" without one."""
+        """The common name in the client's certificate; "" without a certificate."""
         ...
 
 
 class TlsFactory(Protocol):
-    """What a new connection's filter is made by."""
+    """Makes the TLS filter of a new connection."""
 
     def __call__(self) -> Tls: ...
 
 
 class VerifyingTls:
-    """By the standard library."""
+    """TLS by the standard library, which verifies the certificates that it asks for."""
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
-        """`server_hostname`: this is the client's side, and that is the server; None: it is the server's."""
+        """`server_hostname`: this is the client side of a connection to that server; None: this is the server side."""
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._object = context.wrap_bio(
@@ -101,7 +100,7 @@ class VerifyingTls:
         made = 0
         self._pending = False
         try:
-            # What would raise SSLWantReadError is not asked for: to raise it costs as much as to read a small record.
+            # Avoids reads that would raise SSLWantReadError: raising it costs as much as reading a small record.
             while not self._ended and not self._pending and (self._in.pending or not parts):
                 parts.append(self._object.read(READ_BYTES))
                 self._ended = not parts[-1]
@@ -149,12 +148,12 @@ class VerifyingTls:
 
     @property
     def certificate(self) -> bytes | None:
-        """The client's, in DER."""
+        """The client's certificate in DER."""
         return self._object.getpeercert(binary_form=True)
 
     @property
     def certificate_fields(self) -> dict[str, Any]:
-        """Of a client's certificate that was verified, as ssl.SSLSocket.getpeercert() has them."""
+        """The fields of the client's verified certificate, in the form of ssl.SSLSocket.getpeercert()."""
         return self._object.getpeercert() or {}
 
     @property
@@ -163,7 +162,7 @@ class VerifyingTls:
 
 
 class UnverifyingTls:
-    """By pyOpenSSL, whose contexts may ask for a certificate and take any."""
+    """TLS by pyOpenSSL, whose contexts can ask for a certificate and accept any."""
 
     def __init__(self, context: object) -> None:
         """`context`: an OpenSSL.SSL.Context."""
@@ -242,7 +241,7 @@ class UnverifyingTls:
 
 
 def is_piece(records: int, record_bytes: int) -> bool:
-    """They are enough for one call."""
+    """Whether that is enough for one call of decode()."""
     return records >= PIECE_PARTS or record_bytes >= PIECE_BYTES
 
 

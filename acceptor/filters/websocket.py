@@ -1,8 +1,7 @@
-"""Frames of a websocket between TLS or a socket and a codec, where csrc/acceptor/framing.c does not have them: messages
-are compressed (RFC 7692, without context takeover), or behind it is no codec here but another process, or it is we who
-have connected.
+"""The frames of a websocket, in the cases that csrc/acceptor/framing.c does not do: messages are compressed (RFC 7692,
+without context takeover), or another process serves the connection, or this side has connected.
 
-64 KiB of input may stand for 66 MiB: they are made a piece at a time.
+64 KiB of input can decompress to 66 MiB: decode() makes them a piece at a time.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from mq_shards.csrc._core import ffi, lib
 
 RAW: Final = -zlib.MAX_WBITS
 BEST_SPEED: Final = 1
-# What a sync flush ends with, which is left out; and the end of a stream, which never comes.
+# A sync flush ends with these bytes, which RFC 7692 leaves out of messages; the stream itself never ends.
 FLUSHED: Final = b"\x00\x00\xff\xff"
-# Less is not worth it.
+# Shorter messages are not worth compressing.
 COMPRESS_BYTES: Final = 64
 
 FINAL: Final = 0x80
-MASKED: Final = 0x80  # of the second byte
+MASKED: Final = 0x80  # in the second byte
 COMPRESSED: Final = 0x40
 BINARY: Final = 2
 CLOSE: Final = 8
@@ -31,7 +30,7 @@ PONG: Final = 10
 
 
 def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
-    """`mask`: what a client puts over its payload."""
+    """Makes a frame; `mask` is the masking key of a client's frame, empty for a server's."""
     head = ffi.new("uint8_t[]", lib.WEBSOCKET_HEAD_BYTES)
     said = bytearray(ffi.buffer(head, lib.websocket_head(head, first, len(payload))))
     if not mask:
@@ -53,8 +52,8 @@ class PythonWebsocket:
         compresses: bool = True,
         masks: bool = False,
     ) -> None:
-        """`say` is given frames that have to leave at once. `unmasked`: what comes is not masked. A frame of ours that
-        is compressed has so many bytes of payload at most. `masks`: what we say is masked."""
+        """`say` is called with frames that must be sent at once. `unmasked`: incoming frames are not masked.
+        `frame_bytes`: the most payload in a compressed frame of ours. `masks`: our frames are masked."""
         self._say = say
         self._compresses, self._masks = compresses, masks
         self._websocket: Any = ffi.new("struct websocket *")
@@ -63,11 +62,11 @@ class PythonWebsocket:
         self._frame_bytes = frame_bytes
         self._made: Any = ffi.new("size_t *")
         self._room: Any = ffi.new("uint8_t[]", PIECE_BYTES)
-        self._rest = b""  # what has come, of which has been looked at ...
-        self._at = 0  # ... so much
-        self._inflater: Any = None  # of the message that is coming
-        self._is_whole = False  # all of that message has come
-        self._more = False  # the inflater may have more of what it was given
+        self._rest = b""  # received bytes ...
+        self._at = 0  # ... and how many of them have been used
+        self._inflater: Any = None  # of the message that is being received
+        self._is_whole = False  # that message has been received to its end
+        self._more = False  # the inflater may have more output left
         self._ended = self._closing_said = False
 
     @property
@@ -91,9 +90,9 @@ class PythonWebsocket:
         return b"".join(parts)
 
     def _take(self) -> bytes:
-        """What comes of the rest up to the next frame that matters."""
+        """Uses received bytes up to the next event (end of a message, control frame); returns the payload before it."""
         websocket = self._websocket
-        # No more than a piece of what is not compressed.
+        # Uncompressed payload is returned as it is, so take one piece at most.
         bytes_count = min(len(self._rest) - self._at, PIECE_BYTES)
         here = ffi.from_buffer("uint8_t[]", self._rest) + self._at
         self._at += lib.websocket_take(websocket, here, bytes_count, self._room, self._made)
@@ -120,7 +119,7 @@ class PythonWebsocket:
             self._inflater = zlib.decompressobj(RAW)
         inflater = self._inflater
         piece = b""
-        # Behind the end of its stream a message has nothing.
+        # What follows the end of a message's deflate stream is ignored.
         if not inflater.eof:
             try:
                 piece = inflater.decompress(inflater.unconsumed_tail + payload, PIECE_BYTES)
@@ -155,7 +154,7 @@ class PythonWebsocket:
         return b"".join(frames)
 
     def end(self, last: bytes) -> None:
-        """A closing frame, unless there was one."""
+        """Sends the close frame `last`, unless one was sent before."""
         if not self._closing_said:
             self._closing_said = True
             self._say(last)
