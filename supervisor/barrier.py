@@ -1,8 +1,8 @@
 """One moment of all shards, for `mq-shards backup`: all workers hold still until each has said how far its logs go.
 
-Owns: the name under which a backup asks (shards/hold.py), and at most one such moment at a time. Who asks says nothing
-and is answered once. A worker that does not hold still in time, or dies, costs that moment and no more: all others go
-on by themselves.
+Owns: the socket name at which a backup asks (shards/hold.py), and at most one such moment at a time. A backup only
+connects, sends nothing, and is answered once. When a worker does not hold still in time, or dies, only that backup's
+moment fails: all other workers go on by themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mq_shards.shards.hold import HOLD_S, address_of, user_of
 from mq_shards.supervisor.child import Child
 
 BACKLOG: Final = 8
-WAIT_S: Final = HOLD_S / 2  # who is late is found before those that wait for it give up
+WAIT_S: Final = HOLD_S / 2  # a late worker is found out before the workers that wait for it give up
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class _Moment:
     workers: Sequence[Child]
     ends: dict[Child, list[list[int]]] = field(default_factory=dict)
     released: set[Child] = field(default_factory=set)
-    at_ns: int = 0  # by the wall clock, while all held still
+    at_ns: int = 0  # the wall clock while all workers held still; 0: not yet
 
 
 class Barrier:
@@ -43,7 +43,7 @@ class Barrier:
         self._shards = shards
         self._number = 0
         self._moment: _Moment | None = None
-        self._owing: dict[Child, int] = {}  # by pid: who has not answered; it is not asked again before
+        self._owing: dict[Child, int] = {}  # pids of processes that have not said "released"
 
     @property
     def due_at(self) -> float | None:
@@ -51,7 +51,7 @@ class Barrier:
 
     @staticmethod
     def listen(data_dir: Path) -> socket.socket | None:
-        """None, with a line: backups are told nothing."""
+        """Returns None, after a warning, when the name cannot be bound: backups then have no such moment."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             sock.bind(address_of(data_dir))
@@ -63,7 +63,7 @@ class Barrier:
         return sock
 
     def asked(self, listening: socket.socket, workers: Sequence[Child], now: float) -> None:
-        with contextlib.suppress(OSError):  # it is gone again
+        with contextlib.suppress(OSError):  # the backup has disconnected again
             accepted, _ = listening.accept()
             if user_of(accepted) not in (0, os.geteuid()):
                 accepted.close()
@@ -91,7 +91,7 @@ class Barrier:
         if message["did"] == "released":
             self._owing.pop(worker, None)
         if moment is None or message["number"] != moment.number:
-            return  # it comes late, and somebody has been told so
+            return  # too late: the backup has been refused already
         if message["did"] == "held":
             moment.ends[worker] = message["ends"]
             if len(moment.ends) == len(moment.workers):
@@ -133,6 +133,6 @@ class Barrier:
 
 
 def _answer(client: Control, message: Message) -> None:
-    with contextlib.suppress(OSError, ControlError):  # it has not waited
+    with contextlib.suppress(OSError, ControlError):  # the backup has not waited
         client.send(message, timeout_s=0)
     client.close()

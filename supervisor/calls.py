@@ -9,9 +9,9 @@ from mq_shards.supervisor.child import Child
 
 
 def join_by_calls(started: Child, acceptors: Sequence[Child]) -> None:
-    """A new gateway with every acceptor that is there, a new acceptor with the gateway, which is the last of them.
+    """Joins a new gateway to every live acceptor, or a new acceptor to the gateway, which is the last of `acceptors`.
 
-    Who dies is noticed at the other end of its sockets.
+    When a process dies, the other end of its sockets notices.
     """
     gateway = acceptors[-1]
     if gateway.role != "gateway" or not gateway.alive:

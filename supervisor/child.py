@@ -1,11 +1,11 @@
 """One child process: how it is started, what it must be before its own code runs, and how it ends.
 
-A Child is a place (acceptor 2, worker 0) that a succession of processes fills; its eventfd belongs to the place, so
-that those who wake it need not know that it was restarted.
+A Child is a place (acceptor 2, worker 0) that one process after another fills. The eventfd belongs to the place, so
+the processes that wake it need not know that it was restarted.
 
-A process is forked from the supervisor, which has one thread and has loaded what its children have in common: so they
-share that memory, and begin at once. Of the supervisor's descriptors a child keeps its control socket and stderr. It
-never returns into the supervisor's frames, and so never ends what these own.
+A process is forked from the supervisor, which has one thread and has loaded the modules that its children share: so
+they share that memory, and start at once. Of the supervisor's descriptors a child keeps its control socket, stdin,
+stdout and stderr. It never returns into the supervisor's frames, so it never closes or removes what these own.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.supervisor import journal
 
-MAX_DEATHS: Final = 64  # that are remembered
-# The supervisor alone decides what these mean. A terminal and systemd send them to every process of the group.
+MAX_DEATHS: Final = 64  # how many times of death are remembered
+# Only the supervisor acts on these; a terminal and systemd send them to every process of the group.
 SUPERVISOR_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
 
 def name_process(name: str) -> None:
-    """What ps and top show (at most 15 bytes)."""
+    """Sets the name that ps and top show (at most 15 bytes)."""
     lib.process_name(name.encode())
 
 
 def die_with(supervisor: int) -> None:
-    """The kernel kills this process when its parent, `supervisor`, ends, however that ends."""
+    """Has the kernel kill this process when its parent, the process `supervisor`, ends for whatever reason."""
     lib.process_dies_with_parent()
-    if os.getppid() != supervisor:  # it ended before the kernel knew
+    if os.getppid() != supervisor:  # the parent ended before the kernel was asked
         os._exit(1)
 
 
 def raise_descriptor_limit() -> None:
-    """As many descriptors as we may have: a connection is one, and so is a segment. Children inherit it."""
+    """Raises the limit to the hard one: each connection and each segment takes a descriptor. Children inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -54,19 +54,19 @@ def raise_descriptor_limit() -> None:
 
 class Child:
     def __init__(self, role: str, index: int, entry: str, title: str | None = None, *, shared: bool = False) -> None:
-        """`entry` is the dotted name of a function that takes a Control and returns when told to stop; what it needs
-        is loaded in the supervisor, for several to share, or in the process itself."""
+        """`entry`: dotted name of a function that takes a Control and returns when told to stop. `shared`: its module
+        is loaded in the supervisor, before the fork, so that all processes of this role share the memory."""
         self.role: Final = role
         self.index: Final = index
         self.title: Final = title or f"mq-{role}-{index}"
         self.wake_fd: Final = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.control: Control | None = None
-        self.serving = False  # has said that it is ready, or has recovered
+        self.serving = False  # whether it has said "ready" or "recovered"
         self.started_at = 0.0
-        self.deaths: deque[float] = deque(maxlen=MAX_DEATHS)  # when, of late
+        self.deaths: deque[float] = deque(maxlen=MAX_DEATHS)  # the times of its last deaths
         self.restart_at: float | None = None
         self.kill_at: float | None = None
-        self.was_killed = False  # the last one, by SIGKILL: not of itself
+        self.was_killed = False  # whether the last process ended by SIGKILL, so not by a fault of its own
         self._entry = entry
         self._shared = shared
         self._pid = 0
@@ -74,7 +74,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """There is a process that has not been reaped."""
+        """Whether there is a process that has not been reaped."""
         return self._pid != 0
 
     @property
@@ -92,11 +92,11 @@ class Child:
         self.restart_at = None
         self.serving = False
         if self._shared:
-            with contextlib.suppress(Exception):  # what is wrong with it the process says, and dies of
+            with contextlib.suppress(Exception):  # the child fails at the same import, logs why, and dies
                 _load(self._entry)
         supervisor = os.getpid()
         self.control, theirs = Control.pair()
-        # Blocked until the child has said that it ignores them, or a ^C would end it half started.
+        # Blocked until the child ignores them: otherwise a ^C would end it half started.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)
         try:
             pid = os.fork()
@@ -109,11 +109,11 @@ class Child:
             theirs.close()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """To a process that is gone: nothing. One that does not read its messages is killed."""
+        """Sends a message; does nothing if the process is gone. A process that does not read its messages is killed."""
         if self.control is None:
             return
         try:
-            # A process that has just died is noticed through its sentinel.
+            # The sentinel reports a process that has just died.
             with contextlib.suppress(BrokenPipeError, ConnectionError):
                 self.control.send(message, fds)
         except ControlError as error:
@@ -122,7 +122,7 @@ class Child:
 
     def kill(self) -> None:
         if self.alive:
-            os.kill(self._pid, signal.SIGKILL)  # it has not been reaped, so the number is still its own
+            os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the pid cannot be another process
 
     def close_control(self) -> None:
         if self.control is not None:
@@ -130,7 +130,7 @@ class Child:
             self.control = None
 
     def reap(self) -> str:
-        """Waits for the end of the process and says how it ended; "" if as it should."""
+        """Waits for the process to end and returns how it ended; "": with status 0."""
         assert self.alive
         _, waited = os.waitpid(self._pid, 0)
         status = os.waitstatus_to_exitcode(waited)
@@ -149,7 +149,7 @@ class Child:
 
 
 def _run(entry: str, control: Control, title: str, log_level: str, log_json: bool, supervisor: int) -> NoReturn:
-    """The first code of ours in a new process, and the last."""
+    """The whole life of a new process: the first and the last of our code that it runs."""
     status = 1
     try:
         status = _live(entry, control, title, log_level, log_json, supervisor)
@@ -160,7 +160,7 @@ def _run(entry: str, control: Control, title: str, log_level: str, log_json: boo
 
 
 def _live(entry: str, control: Control, title: str, log_level: str, log_json: bool, supervisor: int) -> int:
-    """The exit status."""
+    """Runs the process after the fork, and returns its exit status."""
     name_process(title)
     die_with(supervisor)
     _close_what_is_the_supervisors(control.fileno())
@@ -168,7 +168,7 @@ def _live(entry: str, control: Control, title: str, log_level: str, log_json: bo
     for number in SUPERVISOR_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SUPERVISOR_SIGNALS)
-    gc.freeze()  # nothing of it is looked at, and so copied, any more
+    gc.freeze()  # the collector leaves inherited objects alone: touching them would copy their pages
     journal.configure(log_level, log_json, title)
     try:
         _load(entry)(control)
@@ -181,7 +181,7 @@ def _live(entry: str, control: Control, title: str, log_level: str, log_json: bo
 
 
 def _close_what_is_the_supervisors(kept: int) -> None:
-    """All but the standard ones and `kept`. The objects that own them are never freed here: see above."""
+    """Closes all descriptors but 0 to 2 and `kept`. The objects that own them are never freed here: see above."""
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 

@@ -13,14 +13,14 @@ from mq_shards.supervisor.options.options import Options, parse
 
 FAILED = 1
 BAD_OPTION = 2
-# Of a broker that runs; what each takes is supervisor/terminal/command.py's.
+# The commands that are clients of a running broker; their options are in supervisor/terminal/command.py.
 COMMANDS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] and given[0] in COMMANDS:
-        # Not before they are wanted: a broker has no use for them.
+        # Imported late: a broker has no use for the commands.
         from mq_shards.supervisor.terminal import command
 
         if arguments is None:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
         for warning in [*notes, *options.warnings]:
             logging.getLogger(__name__).warning("%s", warning)
-        # Imported late: children import this module too, as their main module, and have no use for it.
+        # Imported late: children import this module too, as their main module, and have no use for the supervisor.
         from mq_shards.supervisor.supervisor import StartError, Supervisor
 
         try:
@@ -80,7 +80,7 @@ def _tell(pid: int, signal: int) -> int:
 
 
 def _checked(options: Options, notes: Sequence[str]) -> int:
-    """What a start with these options would be; nothing is opened or bound."""
+    """Prints what a start with these options would do; opens and binds nothing."""
     options.check_doors(options.listen)
     for line in [*notes, *options.warnings]:
         print(f"warning: {line}")

@@ -1,5 +1,5 @@
-"""What was read from files for other processes, and is more than a control message holds: other servers'
-configuration files, for acceptors, who may do what, and certificates, keys and the like."""
+"""Sends other processes the contents of files, which are too large for a control message: configuration files in other
+servers' formats, users and their rights, and certificates, keys and the like."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mq_shards.supervisor.child import Child
 
 
 def configure(acceptor: Child, contents: Mapping[str, bytes]) -> None:
-    """`contents` are by protocol. May be said again, of a file that was read anew."""
+    """Sends each protocol's configuration file; `contents` is by protocol. May be called again after a reload."""
     for protocol, content in contents.items():
         _send(acceptor, {"do": "configure", "protocol": protocol}, content)
 
 
 def tell_users(child: Child, users: Users | None) -> None:
-    """An acceptor or the gateway. May be said again; never, where there are none."""
+    """Sends the users to an acceptor or the gateway; nothing if `users` is None. May be called again, by a reload."""
     if users is not None:
         _send(child, {"do": "users"}, users.encode())
 
 
 def start(child: Child, message: Message, fds: Sequence[int], files: named_files.Files) -> None:
-    """Files are what it finds at their paths from the first, whatever became of them meanwhile."""
+    """Sends "start" with `files`: the process then uses these contents, even if the files have changed since."""
     if not files:
         child.send(message, fds)
         return
@@ -33,7 +33,7 @@ def start(child: Child, message: Message, fds: Sequence[int], files: named_files
 
 
 def reload(child: Child, message: Message, files: named_files.Files) -> None:
-    """There may be none any more."""
+    """Sends "reload" with `files`, also when they are empty: there may have been files before."""
     _send(child, message, named_files.encode(files))
 
 

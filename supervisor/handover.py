@@ -1,7 +1,7 @@
-"""Socket pairs over which acceptors hand connections to the gateway, and get them back, or to the first acceptor: one
-for each acceptor.
+"""Socket pairs over which an acceptor hands connections to the gateway, which may hand them back, or to the first
+acceptor: one pair for each protocol and acceptor.
 
-Both ends stay open here whoever dies, so that connections on their way wait for the next process.
+The supervisor keeps both ends open, so that connections under way wait for the next process when one dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Handovers:
         self._pairs: Final[dict[tuple[str, int], tuple[socket.socket, socket.socket]]] = {}
 
     def tell(self, started: Child, acceptors: Sequence[Child], addresses: Iterable[Listen]) -> None:
-        """One that has started its ends; `acceptors` are all, the gateway too."""
+        """Sends a process that has started its ends of the pairs. `acceptors`: all of them, the gateway included."""
         first, *others = [acceptor for acceptor in acceptors if acceptor.role == "acceptor"]
         kept = list(addresses)
         for protocol in sorted({address.spoken for address in kept if address.hands_over}):

@@ -1,7 +1,7 @@
 """Sockets that the service manager has bound and hands over (socket activation, see sd_listen_fds(3)).
 
-LISTEN_PID says for whom they are, LISTEN_FDS how many, LISTEN_FDNAMES (with ":" between) what they are called; the
-first is descriptor 3.
+LISTEN_PID holds the pid that they are meant for, LISTEN_FDS their number, LISTEN_FDNAMES their names with ":" between;
+the first is descriptor 3.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Inherited:
 
     @property
     def is_stream(self) -> bool:
-        """It listens, and takes connections."""
+        """Whether this is a stream socket that listens."""
         return self.sock.type == socket.SOCK_STREAM and bool(
             self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         )
 
 
 def take(environment: MutableMapping[str, str] = os.environ, first_fd: int = FIRST_FD) -> list[Inherited]:
-    """Takes them out of the environment, so that no child believes that they are its own."""
+    """Returns the sockets, and removes the variables from the environment, so that no child takes them for its own."""
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     names = environment.pop("LISTEN_FDNAMES", "").split(":")
     if pid != str(os.getpid()) or not count.isascii() or not count.isdigit():
@@ -41,7 +41,7 @@ def take(environment: MutableMapping[str, str] = os.environ, first_fd: int = FIR
         try:
             sock = socket.socket(fileno=fd)
         except OSError:
-            continue  # no socket
+            continue  # not a socket
         os.set_inheritable(fd, False)
         sock.setblocking(False)
         found.append(Inherited(names[number] if number < len(names) else "", sock))
@@ -49,7 +49,7 @@ def take(environment: MutableMapping[str, str] = os.environ, first_fd: int = FIR
 
 
 def by_address(sockets: Iterable[Inherited], family: int, address: object) -> Inherited | None:
-    """The one that is bound to it already."""
+    """The untaken socket that is bound to `address`; None: there is none."""
     for one in sockets:
         if not one.taken and one.is_stream and one.sock.family == family and _same(one.sock.getsockname(), address):
             return one
@@ -57,7 +57,7 @@ def by_address(sockets: Iterable[Inherited], family: int, address: object) -> In
 
 
 def by_name(sockets: Iterable[Inherited], name: str) -> Inherited | None:
-    """The first of that name that nobody has taken; "": the first of all."""
+    """The first untaken socket of that name, or of any name if it is ""; None: there is none."""
     for one in sockets:
         if not one.taken and one.is_stream and name in ("", one.name):
             return one

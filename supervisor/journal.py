@@ -1,10 +1,10 @@
-"""What the processes say about themselves, on stderr: lines of text, or JSON objects with --log-json.
+"""What the processes report on stderr: lines of text, or JSON objects with --log-json.
 
-Called journal because in this project a log is where a shard keeps its messages. Fields that a machine may want go
-in `extra={"fields": {...}}`: text shows the sentence, JSON shows both.
+It is called journal because in this project a log is where a shard keeps its messages. Fields for programs go in
+`extra={"fields": {...}}`: the text format shows only the sentence, JSON shows both.
 
-Where stderr is systemd's journal, each line says its priority first (sd-daemon(3)), so that `journalctl -p warning`
-finds what there is to find; the journal takes that away.
+Where stderr is systemd's journal, each line begins with its priority (sd-daemon(3)), so that `journalctl -p warning`
+works. The journal removes that prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final, TextIO
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-# Of syslog(3), for what is at least of that level.
+# The priority of syslog(3) for records of at least that level.
 PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
@@ -59,7 +59,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class PriorityFormatter(logging.Formatter):
-    """Each line of what another makes, behind its priority: `<4>...`."""
+    """The lines of another formatter, each with its priority in front: `<4>...`."""
 
     def __init__(self, other: logging.Formatter) -> None:
         super().__init__()
@@ -79,25 +79,25 @@ def with_priority(text: str, level: int) -> str:
 
 
 def is_systemds(stream: TextIO | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether it leads to the journal: that is said by its device and inode (JOURNAL_STREAM in systemd.exec(5)), since
-    who starts us may have sent stderr elsewhere, or closed it: `None`."""
+    """Whether `stream` leads to systemd's journal: whether its device and inode are those of JOURNAL_STREAM, see
+    systemd.exec(5), since stderr may have been redirected after systemd set that. None: stderr is closed."""
     if stream is None:
         return False
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
-        return False  # it is no file
+        return False  # not a file
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def complain(message: str) -> None:
-    """One line, where there is nobody yet who keeps a journal."""
+    """Prints one line to stderr, for use before configure()."""
     line = f"mq-shards: {' '.join(message.split())}"
     print(with_priority(line, logging.ERROR) if is_systemds(sys.stderr) else line, file=sys.stderr)
 
 
 def configure(level: str, as_json: bool, process: str, stream: TextIO | None = None) -> None:
-    """Sets up this process's root logger. May be called again; the last call holds."""
+    """Sets up this process's root logger. May be called again; the last call counts."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     formatter = JsonFormatter(process) if as_json else TextFormatter(process)

@@ -1,4 +1,4 @@
-"""Segments in memory (`--memory`): they outlive the worker that wrote them."""
+"""Segments in memory (`--memory`): the supervisor holds their descriptors, so they outlive their worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class KeptSegments:
         self._kept: Final[dict[tuple[int, int], int]] = {}  # descriptors by shard and segment
 
     def keep(self, shard: int, segment: int, fd: int) -> None:
-        """Owns the descriptor from now on."""
+        """Takes over the descriptor of a segment."""
         self.forget(shard, segment)
         self._kept[shard, segment] = fd
 
@@ -24,7 +24,7 @@ class KeptSegments:
             os.close(fd)
 
     def tell(self, worker: Child, own: Collection[int]) -> None:
-        """A worker that owns these shards, and has begun."""
+        """Sends a worker that is starting the segments of `own`, its shards."""
         for (shard, segment), fd in sorted(self._kept.items()):
             if shard in own:
                 worker.send({"do": "segment", "shard": shard, "segment": segment}, [fd])

@@ -1,8 +1,8 @@
 """The listening sockets, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
 
 With SO_REUSEPORT the kernel spreads connections over the acceptors. The supervisor keeps every socket open, so that
-what waits in the queue of a process that has died is served by its successor. Of a socket file, and of what the service
-manager has bound, there is one socket, which the acceptors share.
+connections that wait in the queue of a process that has died are served by its successor. For a socket file, and for an
+address that the service manager has bound, there is one socket, which the acceptors share.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ListenError(Exception):
 
 
 class Listener(NamedTuple):
-    address: Listen  # as bound: a numeric host, and the port that was found for port 0
-    sockets: tuple[socket.socket, ...]  # one for each acceptor, or one for all
-    file: tuple[int, int] | None = None  # that is to be removed: device and inode
-    inherited: bool = False  # of the service manager, for whom it goes on listening when this broker stops
+    address: Listen  # as bound: with a numeric host, and the actual port instead of 0
+    sockets: tuple[socket.socket, ...]  # one for each acceptor, or one that they share
+    file: tuple[int, int] | None = None  # device and inode of the socket file to remove; None: none
+    inherited: bool = False  # from the service manager, for which it keeps listening when this broker stops
 
     def socket_of(self, acceptor: int) -> socket.socket:
         return self.sockets[acceptor % len(self.sockets)]
@@ -44,10 +44,10 @@ class Listener(NamedTuple):
 
 
 def refuse(listeners: Sequence[Listener]) -> None:
-    """Nobody connects any more, in whichever acceptor a socket is open too.
+    """Lets no new client connect, though acceptors still have the sockets open.
 
-    A client that is cut off goes elsewhere at once, or tries until a successor listens, and does not wait here for what
-    never comes. The gateway, which goes on until acceptors have stopped, does without.
+    So a client that is cut off goes elsewhere at once, or retries until a successor listens, instead of waiting in the
+    queue of a broker that stops. Sockets of a single process (the gateway) and of the service manager stay as they are.
     """
     for listener in listeners:
         for sock in () if listener.inherited or listener.address.single else listener.sockets:
@@ -60,12 +60,12 @@ def listen_on(
 ) -> list[Listener]:
     """Listens on every address that a name stands for. Raises ListenError, with nothing left open.
 
-    `access` is for socket files. Of the sockets that were `passed`, those that are bound to a wanted address or named
-    by it are used; the others stay open, and untaken.
+    `access` is for socket files. A `passed` socket is used if a wanted address is the one it is bound to, or names it;
+    the others stay open, and untaken.
     """
     listeners: list[Listener] = []
     try:
-        # First what is called by its name: the next in turn is what is left then.
+        # Addresses that name a socket come first: "systemd" without a name takes the first socket that is left.
         for listen in sorted(_apart(wanted), key=lambda listen: listen.inherited == ""):
             if listen.inherited is not None:
                 listeners.append(_inherit(listen, passed))
@@ -85,7 +85,7 @@ def listen_on(
 
 
 def _apart(wanted: Sequence[Listen]) -> list[Listen]:
-    """Where an address of IPv6 is wanted on the same port, it is not taken by a socket of both kinds."""
+    """Makes a dual-stack address IPv4 only where an IPv6 address on the same port is wanted as well."""
     taken = {listen.port for listen in wanted if ":" in listen.host and not listen.both and listen.port}
     return [listen._replace(both=False) if listen.port in taken else listen for listen in wanted]
 
@@ -138,7 +138,7 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
         try:
             listeners.append(_bind(listen, family, address, sockets))
         except OSError as error:
-            # A name such as localhost may stand for an IPv6 address that this host has not got.
+            # A name such as localhost may stand for an IPv6 address that this host does not have.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 for listener in listeners:
                     listener.close()
@@ -150,7 +150,7 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
 
 
 def _bind_both(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> list[Listener]:
-    """One that takes IPv6 and IPv4, and calls itself as it was called; where there is no IPv6, one of IPv4."""
+    """A dual-stack listener that keeps the host it was asked for; one of IPv4 where there is no IPv6."""
     addresses = (socket.AF_INET6, ("::", listen.port)), (socket.AF_INET, ("0.0.0.0", listen.port))
     passed_on = [one for family, at in addresses if (one := inherited.by_address(passed, family, at)) is not None]
     if passed_on:
@@ -173,15 +173,15 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
         for number in range(count):
             sock = _socket(family, both=listen.both)
             sockets.append(sock)
-            # The first has the port for itself until it listens: with SO_REUSEPORT it would come in beside another
-            # broker of the same user, and the kernel would split the clients between the two.
+            # The first socket binds without SO_REUSEPORT: with it, binding would succeed beside another broker of the
+            # same user, and the kernel would split the clients between the two.
             if number:
                 _share(sock)
             sock.bind(address)
             sock.listen(BACKLOG)
             if number == 0 and count > 1:
                 _share(sock)
-            address = sock.getsockname()  # the others share the port that the first was given
+            address = sock.getsockname()  # the others bind to the port that the first one was given
     except OSError:
         for sock in sockets:
             sock.close()
@@ -198,6 +198,6 @@ def _socket(family: int, *, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if family == socket.AF_INET6:
-        # So that 0.0.0.0 and [::] may both be given, of which neither then is for both.
+        # So that 0.0.0.0 and [::] can both be listened on: [::] is then IPv6 only.
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
     return sock

@@ -1,8 +1,8 @@
-"""Which processes answer: one that hangs without dying is said, and replaced.
+"""Which processes answer: a process that hangs without dying is reported, and replaced.
 
-Each process that serves is asked over its control socket and answers in its next turn. One that has not for HUNG_S is
-named; after the limit it is killed, and what follows is what follows any death. The supervisor may have been stopped
-itself, or the whole machine: that time counts for nobody.
+Each process that serves gets a ping over its control socket and answers in its next turn. If it has not after HUNG_S,
+that is logged; after the limit it is killed, and restarted as after any death. Time in which the supervisor itself, or
+the whole machine, was stopped is not counted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from mq_shards.supervisor.child import Child
 
 ASK_S: Final = 1.0
-HUNG_S: Final = 3.0  # so that it is said within 5 s
-LATE_S: Final = 1.0  # the supervisor itself, since which nobody could answer it
+HUNG_S: Final = 3.0  # so that a hang is reported within 5 s
+LATE_S: Final = 1.0  # a look() later than this means that the supervisor itself was stopped
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Asked:
 
 class Liveness:
     def __init__(self, limit_s: float, now: float) -> None:
-        """`limit_s` 0: what hangs is said and left alone."""
+        """`limit_s` 0: a process that hangs is reported, but not killed."""
         self._limit_s = limit_s
         self._asked: dict[Child, _Asked] = {}
         self.due_at = now + ASK_S
@@ -45,7 +45,7 @@ class Liveness:
             log.warning("%s (pid %d) answers again, after %.1f s", child.title, child.pid, now - asked.at)
 
     def look(self, children: Iterable[Child], now: float) -> bool:
-        """To be called when `due_at` has come. Whether what hangs() says may have changed."""
+        """To be called when `due_at` has come. Returns whether what hanging() returns has changed."""
         late_s = now - self.due_at
         missed_s = late_s if late_s > LATE_S else 0.0
         self.due_at = now + ASK_S

@@ -12,7 +12,7 @@ from mq_shards.supervisor.child import Child
 
 
 class Mesh:
-    """The gateway is no part of it: it has no clients to pass messages to."""
+    """The rings between all acceptors. The gateway has none: it has no clients to pass messages to."""
 
     def __init__(self, acceptors: Sequence[Child], ring_bytes: int) -> None:
         self._acceptors: Final = [child for child in acceptors if child.role == "acceptor"]
@@ -20,7 +20,7 @@ class Mesh:
         self._epoch = 1
 
     def join(self, started: Child) -> None:
-        """A new acceptor with those that are there."""
+        """Joins a new acceptor to those that are alive."""
         if started not in self._acceptors:
             return
         for other in self._acceptors:
@@ -36,7 +36,7 @@ class Mesh:
                 other.send({"do": "mesh", "acceptor": started.index}, [rings[1], rings[0], started.wake_fd])
 
     def sever(self, child: Child) -> None:
-        """Tells the others of one that is dead."""
+        """Tells the other acceptors that `child` is dead."""
         if child in self._acceptors:
             for other in self._acceptors:
                 if other is not child:

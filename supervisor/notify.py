@@ -12,16 +12,16 @@ import socket
 from collections.abc import MutableMapping
 from typing import Final
 
-ALIVE_S: Final = 1.0  # between two signs of life at most
-PER_LIMIT: Final = 3  # so many within the time after which there is no more waiting
+ALIVE_S: Final = 1.0  # the longest time between two signs of life
+PER_LIMIT: Final = 3  # signs of life within the time that the service manager waits
 
 
 class Notifier:
     def __init__(self, address: str | None, watched_s: float | None = None) -> None:
-        """`watched_s`: how long the service manager waits for a sign of life; None: it does not look."""
+        """`watched_s`: how long the service manager waits for a sign of life; None: it waits for none."""
         self._socket: socket.socket | None = None
         self._every_s = None if watched_s is None else min(ALIVE_S, watched_s / PER_LIMIT)
-        # When the next sign of life is due, on the clock of whoever gives it; None: never.
+        # When the next sign of life is due, on the clock of the caller of alive(); None: never.
         self.alive_at = None if watched_s is None else 0.0
         self._address = ""
         if address and address[0] in "/@":
@@ -31,8 +31,8 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> Notifier:
-        """Takes it out of the environment, so that no child speaks for the service."""
-        # Another's, if it was meant for one that has started this.
+        """Removes the variables from the environment, so that no child speaks for the service."""
+        # With another pid, the watchdog was meant for a process that started this one.
         ours = environment.pop("WATCHDOG_PID", None) in (None, str(os.getpid()))
         limit = environment.pop("WATCHDOG_USEC", "")
         watched = ours and limit.isascii() and limit.isdigit() and int(limit) > 0
@@ -48,8 +48,8 @@ class Notifier:
         self._send("STOPPING=1", f"STATUS={status}")
 
     def alive(self, now: float) -> None:
-        """Where the service manager watches (WatchdogSec=): who does not say this in time is started anew. To be called
-        when `alive_at` has come, or before."""
+        """Sends a sign of life, if one is due: with WatchdogSec= the service manager restarts a service that sends none
+        in time. To be called when `alive_at` has come, or before."""
         if self._every_s is not None and self.alive_at is not None and self.alive_at <= now:
             self.alive_at = now + self._every_s
             self._send("WATCHDOG=1")

@@ -1,7 +1,7 @@
-"""What an operator asks of a broker that runs: that it reads its options anew, or sends clients elsewhere; and the
-files that say where it is.
+"""What an operator can ask of a running broker: to read its options anew, or to send its clients elsewhere. Also the
+files that tell where it listens.
 
-The supervisor does it; here is what there is to know and to compare.
+The supervisor decides when; this module keeps the state and compares the options.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.listeners import Listener
 from mq_shards.supervisor.options.options import Options
 
-_REPLACED: Final = ("settings", "contents", "files", "users", "warnings")  # by a reload
+_REPLACED: Final = ("settings", "contents", "files", "users", "warnings")  # fields of Options that a reload replaces
 
 log = logging.getLogger(__name__)
 
 
 class Operator:
-    """What the supervisor does for it, and remembers."""
+    """Does what the operator asks for, and keeps what has to be remembered."""
 
     def __init__(self, options: Options, reread: Callable[[], Options] | None) -> None:
         self._reread: Final = reread
-        self.reload_error = ""  # why nothing was changed the last time
+        self.reload_error = ""  # why the last reload changed nothing; "": it succeeded
         self._files: list[str] = []
-        self._sent_away_from: set[int] | None = None  # acceptors that still have clients, in lame duck mode
+        self._sent_away_from: set[int] | None = None  # acceptors that still have clients; None: not in lame duck mode
 
     def serving(self, options: Options, listeners: Sequence[Listener]) -> None:
         addresses = [one.address for one in listeners if not one.address.path]
@@ -47,8 +47,8 @@ class Operator:
                 Path(path).unlink()
 
     def reload(self, options: Options, acceptors: Iterable[Child]) -> Options:
-        """The options that hold from then on, as `reread` has them (it may raise OptionsError): all, or nothing is
-        changed."""
+        """Returns the options that hold from now on: those that `reread` returns or, when anything is wrong with them
+        (it may raise OptionsError), the old ones unchanged."""
         try:
             wanted = reload(options, self._reread)
         except ReloadError as error:
@@ -65,8 +65,8 @@ class Operator:
         return wanted
 
     def send_clients_away(self, listeners: list[Listener], acceptors: Sequence[Child]) -> None:
-        """Clients that can go elsewhere are told, and cut one after the other; what they came to is closed, and taken
-        out."""
+        """Lame duck mode: acceptors tell clients to go elsewhere and cut them one after the other. The listeners of
+        those clients are closed, and removed from `listeners`."""
         ducks = [listener for listener in listeners if listener.address.has_lame_duck]
         if self._sent_away_from is not None or not ducks:
             return
@@ -80,7 +80,7 @@ class Operator:
             acceptor.send({"do": "lame-duck"})
 
     def are_all_away(self, acceptor: Child) -> bool:
-        """That one has no clients any more, or is dead; whether it was the last."""
+        """Notes that `acceptor` has no such clients any more, or is dead. Returns whether it was the last."""
         if not self._sent_away_from or acceptor.role != "acceptor":
             return False
         self._sent_away_from.discard(acceptor.index)
@@ -95,7 +95,7 @@ class ReloadError(Exception):
 
 
 def reload(options: Options, reread: Callable[[], Options] | None) -> Options:
-    """The options that hold from now on, all of which may be changed while running. Raises ReloadError."""
+    """Returns the new options. Raises ReloadError, also if an option differs that only a restart can change."""
     if reread is None:
         raise ReloadError("there are no options to be read")
     try:

@@ -1,4 +1,4 @@
-"""Becoming another user, once what only root may do is done: ports below 1024 are bound then."""
+"""Becomes another user, after what only root may do: binding ports below 1024."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Identity(NamedTuple):
 
 
 def identity(wanted: str) -> Identity:
-    """Of USER or USER:GROUP. Raises ValueError of one line when there is none of that name."""
+    """The user of USER or USER:GROUP. Raises ValueError, with one line, if there is no such user or group."""
     name, _, group = wanted.partition(":")
     try:
         user = pwd.getpwnam(name)
@@ -32,7 +32,7 @@ def identity(wanted: str) -> Identity:
 
 
 def become(who: Identity) -> None:
-    """For good, with all groups of the user. Who is that user already stays it. Raises ValueError of one line."""
+    """Becomes that user for good, with all its groups; does nothing if we are it already. Raises ValueError."""
     if os.geteuid() == who.uid and os.getegid() == who.gid:
         return
     if os.geteuid() != ROOT:
@@ -40,7 +40,7 @@ def become(who: Identity) -> None:
     os.initgroups(who.name, who.gid)
     os.setgid(who.gid)
     os.setuid(who.uid)
-    # Else the kernel keeps this process's own figures from it, since it was another's.
+    # After a change of user the kernel would deny this process its own files in /proc.
     lib.process_readable()
     if not os.access(os.__file__, os.R_OK):
         log.warning("%s cannot read %s: what Python loads later fails, as HTTP does", who.name, os.__file__)

@@ -6,18 +6,18 @@ from typing import Final
 
 from mq_shards.supervisor.child import Child
 
-# A child that dies more often than this within the window is not worth starting again. The window is shorter than five
-# times what a worker bears with a failing disk (FAILING_LIMIT_S in shards/worker.py): that may last until it is mended.
+# A child that dies more often than this within the window is not restarted. A worker ends after FAILING_LIMIT_S
+# (shards/worker.py) with a failing disk; the window is shorter than five times that, so the disk may fail until mended.
 MAX_DEATHS: Final = 5
 DEATHS_WINDOW_S: Final = 20.0
-# Before the first restart, the second, ...: at once, since clients wait; then slower, since it did not help.
+# The delays before the first restart, the second, ...: at first none, since clients wait, then longer ones.
 RESTART_DELAYS_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-# The gateway serves no message, so the broker goes on without it: it is tried again and again, in the end this often.
+# The broker goes on without the gateway, which delivers no messages: its restarts never end, with this delay at most.
 AUXILIARY_DELAY_S: Final = 30.0
 
 
 def delay_s(child: Child, now: float) -> float | None:
-    """Before it is started again; None if it has died too often."""
+    """Notes a death; returns the delay before the restart, None if the child has died too often."""
     while child.deaths and child.deaths[0] < now - DEATHS_WINDOW_S:
         child.deaths.popleft()
     child.deaths.append(now)
@@ -25,8 +25,8 @@ def delay_s(child: Child, now: float) -> float | None:
 
 
 def auxiliary_delay_s(child: Child, now: float) -> float:
-    """Of one that is never given up. A life that lasted is a new beginning. One that was killed may be well: it comes
-    no later than those bear who wait for it, which is some seconds.
+    """The same for a child that is never given up. A process that lived longer than the window starts the count anew.
+    One that was killed may be healthy: its delay stays short, since those that wait for it do so for seconds only.
     """
     if now - child.started_at > DEATHS_WINDOW_S:
         child.deaths.clear()
@@ -36,7 +36,7 @@ def auxiliary_delay_s(child: Child, now: float) -> float:
 
 
 def delay_after(deaths: int) -> float:
-    """In a row: as for the others at first, then twice as long each time."""
+    """The delay after so many deaths in a row: at first as for the other children, then doubled each time."""
     if deaths <= len(RESTART_DELAYS_S):
         return RESTART_DELAYS_S[deaths - 1]
     return float(min(AUXILIARY_DELAY_S, RESTART_DELAYS_S[-1] * 2 ** (deaths - len(RESTART_DELAYS_S))))

@@ -16,8 +16,8 @@ class Link:
     """The pair of rings between an acceptor and a worker."""
 
     epoch: int = 0
-    rings: tuple[int, int] | None = None  # requests, replies: the worker has them, the acceptor has not yet
-    joined: bool = False  # both have them
+    rings: tuple[int, int] | None = None  # requests, replies: the worker has both, the acceptor not yet
+    joined: bool = False  # whether both processes have their sides
 
     def discard(self) -> None:
         for fd in self.rings or ():
@@ -28,7 +28,7 @@ class Link:
 
 class Rings:
     def __init__(self, acceptors: Sequence[Child], workers: Sequence[Child], ring_bytes: int) -> None:
-        """Of acceptors and workers by their index."""
+        """`acceptors` and `workers` are ordered by their index."""
         self._acceptors: Final = acceptors
         self._workers: Final = workers
         self._ring_bytes: Final = ring_bytes
@@ -52,7 +52,7 @@ class Rings:
         )
 
     def join(self, acceptor: Child, worker: Child) -> None:
-        """Gives the acceptor its side, once the worker can answer."""
+        """Gives the acceptor its side, if the worker serves already."""
         link = self._links[acceptor.index, worker.index]
         if link.rings is None or not worker.serving:
             return
@@ -61,7 +61,7 @@ class Rings:
         link.joined = True
 
     def sever(self, child: Child) -> None:
-        """Tells the other side of every pair of a process that is dead."""
+        """Tells the process at the other side of each pair of `child` that `child` is dead."""
         for (a, w), link in self._links.items():
             if child is self._workers[w]:
                 if link.joined:

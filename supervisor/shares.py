@@ -1,7 +1,7 @@
-"""What one acceptor says to all of them.
+"""What one acceptor tells all acceptors.
 
-Who said it hears it last, when every other acceptor that lives obeys it: so it can let a client in, and no other
-acceptor will know less than that client was let in by.
+The acceptor that said it hears it last, when every other live acceptor obeys it. So it can wait for that before it lets
+a client in: no other acceptor then goes by older rules than the client was let in by.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Said:
 
 class Shares:
     def __init__(self) -> None:
-        self._last: Final[dict[tuple[str, str], Message]] = {}  # by what it is about, as it was said last
+        self._last: Final[dict[tuple[str, str], Message]] = {}  # the last message about each thing
         self._said: Final[dict[int, _Said]] = {}
         self._numbers: Final = count(1)
 
     def say(self, message: Message, by: Child, acceptors: Iterable[Child]) -> None:
         number = next(self._numbers)
         about = message["protocol"], message["what"]
-        self._last.pop(about, None)  # those that start later hear all in the order in which it was said
+        self._last.pop(about, None)  # acceptors that start later hear all messages in the order of saying
         told = self._last[about] = {**message, "do": "shared", "number": number}
         said = self._said[number] = _Said(by, told)
         for one in acceptors:
@@ -47,7 +47,7 @@ class Shares:
             self._settle(number)
 
     def gone(self, child: Child) -> None:
-        """Nobody waits for one that is dead."""
+        """Waits no longer for an acceptor that is dead."""
         for number, said in list(self._said.items()):
             if said.by is child:
                 del self._said[number]
@@ -55,7 +55,7 @@ class Shares:
                 self.obeyed(child, number)
 
     def tell(self, child: Child) -> None:
-        """One that starts."""
+        """Sends an acceptor that starts all that holds."""
         for message in self._last.values():
             child.send(message)
 

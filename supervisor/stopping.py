@@ -1,11 +1,11 @@
-"""A stop that is under way: how long it may take, and how often it is said what is waited for."""
+"""A stop that is under way: how long it may take, and how often to log what it waits for."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SAID_S: Final = 3.0
-# timeout(1) and the like signal a process and then its whole group: that is one wish, not two.
+# timeout(1) and the like signal a process and then its whole group: that counts as one signal, not two.
 SAME_SIGNAL_S: Final = 0.5
 
 
@@ -19,14 +19,14 @@ class Stop:
         return now - self._began
 
     def is_asked_again(self, now: float) -> bool:
-        """By a signal that comes now."""
+        """Whether a signal that arrives now is a second one."""
         return now - self._began > SAME_SIGNAL_S
 
     def is_overdue(self, now: float) -> bool:
         return self._deadline is not None and self._deadline <= now
 
     def is_to_be_said(self, now: float) -> bool:
-        """What is waited for; once in SAID_S."""
+        """Whether to log now what the stop waits for; once in SAID_S."""
         if self._said_at is None or self._said_at > now:
             return False
         self._said_at = now + SAID_S

@@ -1,8 +1,8 @@
 """The supervisor: the parent process, which starts the others, joins them by rings, and starts them again.
 
-Owns: the data directory's lock, the listening sockets, the board, what the processes share and cannot make for
-themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
-content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
+Owns: the data directory's lock, the listening sockets, the board, the rings and sockets that join the processes, and
+with --memory the segments, which therefore outlive their worker. Must never: touch a connection, a ring's content or a
+log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
 
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, handover, listen,
                      go, ping, reload, shared, lame-duck, stop
@@ -10,12 +10,12 @@ content or a log. It speaks with a child through its control socket only (ringbu
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release, stop
     from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
 
-The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
-last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
-on is its own; it may say "reload", to which the answer is "reloaded".
+The gateway (HTTP, and reports to nsqlookupd and statsd) is one more acceptor to a worker and to most of this module:
+the last one. It gets the same messages; its "start" also holds the addresses of all listeners and the data directory,
+and it has listeners of its own. It may say "reload", which is answered with "reloaded".
 
-A pair of rings lives as long as both its processes: when either dies, the other is told "gone", and when it is back
-both get new rings with the next epoch. A worker is offered its side before it recovers, an acceptor only afterwards.
+A pair of rings lives as long as both its processes. When one dies, the other is told "gone"; when it is back, both get
+new rings with the next epoch. A worker gets its side before it recovers, an acceptor only after the worker's recovery.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from mq_shards.supervisor.rings import Rings
 from mq_shards.supervisor.shares import Shares
 from mq_shards.supervisor.stopping import Stop
 
-EXIT_TIMEOUT_S: Final = 2.0  # from the end of a child's control socket, through which alone it can be told to stop
+EXIT_TIMEOUT_S: Final = 2.0  # for a child to end after it has closed its control socket
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class Entries(NamedTuple):
 
 
 class Stage(enum.Enum):
-    RECOVERING = enum.auto()  # workers only
-    STARTING = enum.auto()  # acceptors and gateway too
+    RECOVERING = enum.auto()  # only workers run
+    STARTING = enum.auto()  # acceptors and gateway have been started as well
     SERVING = enum.auto()
     STOPPING_ACCEPTORS = enum.auto()
     STOPPING_WORKERS = enum.auto()
@@ -103,21 +103,21 @@ class Supervisor:
         self._instance = os.urandom(8).hex()
         self._shards = 0
         self._draining = False
-        self._disk_failing: dict[int, str] = {}  # by worker: the reason
+        self._disk_failing: dict[int, str] = {}  # by index of the worker: why the disk refuses writes
         self._listeners: list[Listener] = []
         self._board_fd = -1
         self._has_gateway = False
-        self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
+        self._acceptors: list[Child] = []  # in the order of their places on the board; the gateway is the last
         self._workers: list[Child] = []
         self._rings = Rings([], [], 0)
-        self._barrier: Barrier | None = None  # with a data directory
-        self._mesh: Mesh | None = None  # if acceptors have to talk to each other
+        self._barrier: Barrier | None = None  # None: there is no data directory
+        self._mesh: Mesh | None = None  # None: acceptors need not talk to each other
         self._handovers: Final = Handovers()
         self._kept: Final = KeptSegments()
         self._liveness: Final = Liveness(self._seconds("hang-timeout"), clock())
 
     def run(self) -> int:
-        """Serves until told to stop; the exit status. Raises StartError or OptionsError when it cannot begin."""
+        """Serves until told to stop; returns the exit status. Raises StartError or OptionsError if it cannot begin."""
         name_process("mq-supervisor")
         raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
@@ -137,14 +137,14 @@ class Supervisor:
                     self._advance()
             except (ListenError, StoreError) as error:
                 raise StartError(str(error)) from None
-            except OSError as error:  # no memory, no descriptors, no processes left
+            except OSError as error:  # out of memory, descriptors or processes
                 raise StartError(f"cannot go on: {error}") from error
             return self._exit_status
 
     # --- what is shared ---------------------------------------------------------------------------------------------
 
     def _take_what_is_ours(self, stack: contextlib.ExitStack) -> None:
-        """Sockets, data directory, board: what makes a second broker in the same place impossible comes first."""
+        """Takes sockets, data directory, board, in this order: those that keep out a second broker come first."""
         options = self._options
         # Listening begins before recovery: clients that come back after a restart wait instead of being refused.
         passed = inherited.take()
@@ -204,7 +204,7 @@ class Supervisor:
             self._barrier.asked(listening, self._workers, self._clock())
 
     def _release(self) -> None:
-        """No child outlives this, whatever the reason for the end."""
+        """Kills and reaps every child, whatever the reason for the end."""
         children = [*self._acceptors, *self._workers]
         for child in children:
             child.kill()
@@ -229,7 +229,7 @@ class Supervisor:
             "shards": self._shards,
             "own": self._own(worker),
             "data_dir": self._data_dir,
-            # There is nothing to sync in memory, and nobody should wait for it.
+            # In memory there is nothing to sync, and no reply should wait for it.
             "sync": "never" if options.data_dir is None else options.sync,
             "damage": options.damage,
             **self._common(worker),
@@ -318,7 +318,7 @@ class Supervisor:
     # --- what children say ------------------------------------------------------------------------------------------
 
     def _on_control(self, child: Child) -> None:
-        """Handles all messages that are there; at the end of the socket, sees to the end of the process."""
+        """Handles all messages that have arrived. When the child has closed the socket, sets a limit to its life."""
         while child.control is not None:
             try:
                 arrived = child.control.receive_now()
@@ -328,12 +328,12 @@ class Supervisor:
             except EOFError:
                 self._unregister(child.control)
                 child.close_control()
-                if self._stop is None:  # then it has until the stop's own deadline
+                if self._stop is None:  # during a stop, the stop's own deadline counts
                     child.kill_at = self._clock() + EXIT_TIMEOUT_S
             except (ControlError, LookupError, TypeError, ValueError) as error:
                 log.error("%s (pid %d) sent what it should not: %r; killing it", child.title, child.pid, error)
                 self._unregister(child.control)
-                child.close_control()  # nothing else it says is believed
+                child.close_control()  # nothing more is accepted from it
                 child.kill()
 
     def _heard(self, child: Child, message: Message, fds: list[int]) -> None:
@@ -368,7 +368,7 @@ class Supervisor:
                 case "pong":
                     self._liveness.answered(child, self._clock())
                 case "stopped":
-                    pass  # its end follows
+                    pass  # the process is about to end
                 case other:
                     raise ValueError(f'"{other}" from a process of the wrong kind or of another version')
         finally:
@@ -377,7 +377,7 @@ class Supervisor:
 
     def _recovered(self, worker: Child, message: Message) -> None:
         for damage in message["damage"]:
-            # Damage costs messages; a write that was cut short is what a crash leaves.
+            # Damage costs messages; a torn write at the end of the log is normal after a crash.
             (log.info if damage.get("torn") else log.error)(
                 "%s: shard %d, segment %d, offset %d: %s",
                 worker.title, damage["shard"], damage["segment"], damage["offset"], damage["reason"],
@@ -414,7 +414,7 @@ class Supervisor:
     def _on_end(self, child: Child) -> None:
         if not child.alive:
             return
-        self._on_control(child)  # what it said last
+        self._on_control(child)  # its last messages
         self._unregister(child.sentinel)
         if child.control is not None:
             self._unregister(child.control)
@@ -546,17 +546,17 @@ class Supervisor:
         return self._seconds("stop-timeout")
 
     def _seconds(self, option: str) -> float:
-        """Of a duration in the section of the broker."""
+        """The value, in seconds, of a duration in the section [broker]."""
         return self._number(option) / 1e9
 
     def _number(self, option: str) -> int:
-        """Of one in the section of the broker."""
+        """The value of a number or duration (in nanoseconds) in the section [broker]."""
         number = self._options.settings["broker"][option]
         assert isinstance(number, int)
         return number
 
     def _say_what_is_waited_for(self, taken_s: float) -> None:
-        """Acceptors and gateway send out what they have, then workers write and sync what they have."""
+        """First acceptors and gateway send out what they have, then workers write and sync what they have."""
         if self._stage is Stage.STOPPING_ACCEPTORS:
             waited_for = [child for child in self._acceptors if child.alive]
         else:
@@ -649,12 +649,12 @@ class Supervisor:
 
 
 def _is_settled(child: Child) -> bool:
-    """It serves; or it is the gateway and has shown that it cannot, for which nobody waits."""
+    """Whether the child serves, or need not be waited for: a gateway that has died more than once."""
     return child.serving or (child.role == "gateway" and len(child.deaths) > 1)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """The byte on the wake-up socket says it all."""
+    """Does nothing: the byte on the wake-up socket holds the signal's number."""
 
 
 def _count(number: int, noun: str) -> str:

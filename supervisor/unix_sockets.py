@@ -1,4 +1,4 @@
-"""Socket files: bound for who may use them, taken over from a broker that died, removed at the end."""
+"""Socket files: bound with the access they are to have, taken over from a broker that died, removed at the end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 class Access(NamedTuple):
     mode: int = 0o660
-    user: int = -1  # as it is
+    user: int = -1  # -1: not changed
     group: int = -1
 
 
 def access(mode: str, owner: str) -> Access:
-    """Of the options. Raises ValueError of one line when there is no such user or group."""
+    """The access that the options ask for. Raises ValueError, with one line, if there is no such user or group."""
     user_name, _, group_name = owner.partition(":")
     try:
         user = pwd.getpwnam(user_name).pw_uid if user_name else -1
@@ -31,7 +31,7 @@ def access(mode: str, owner: str) -> Access:
 
 
 def bind(path: Path, wanted: Access) -> socket.socket:
-    """A socket that is bound and not listening yet: nobody connects before it is whose it shall be. Raises OSError."""
+    """A bound socket that does not listen yet: nobody can connect before owner and mode are set. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         before = os.umask(0o177)
@@ -50,7 +50,7 @@ def bind(path: Path, wanted: Access) -> socket.socket:
 
 
 def _take_over(path: Path) -> None:
-    """What a broker that died has left is removed. Raises OSError for what somebody listens on, or is no socket."""
+    """Removes the file of a broker that died. Raises OSError if it is no socket, or a process listens on it."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _take_over(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except BlockingIOError:
-            pass  # its queue is full: somebody listens
+            pass  # its queue is full: a process listens
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
@@ -75,7 +75,7 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def remove(path: Path, bound: tuple[int, int]) -> None:
-    """Unless it is another's by now."""
+    """Removes the file, unless another process has bound it anew."""
     with contextlib.suppress(OSError):
         if identity(path) == bound:
             path.unlink()
