@@ -1,8 +1,8 @@
-"""JSON objects by the rules of Go's encoding/json, which nsqd reads them with.
+"""Reads JSON objects by the rules of Go's encoding/json, as nsqd does.
 
-A key matches a field whatever its case, an unknown one is ignored, of several the last counts. null leaves a field as
-it is. A value of another type than the field's is an error; there is no whole number with a point or an exponent. Bytes
-that are not UTF-8 are replaced.
+A key matches a field in any case. Unknown keys are ignored, and of several for one field the last counts. null leaves a
+field unset. A value of another type than the field's is an error; a number with a point or an exponent is not a whole
+number. Bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INT64: Final = 1 << 63
 
 
 class DecodeError(ValueError):
-    """It is not JSON, or not of these types."""
+    """The text is not JSON, or a value has a wrong type."""
 
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def loads(body: bytes) -> object:
 
 
 def fields(value: object, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:
-    """Of an object, those that are there and not null. `readers` has the fields' names in lower case."""
+    """Reads the fields of an object that are set and not null. `readers` has the fields' names in lower case."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -76,7 +76,7 @@ def _whole(value: object, bound: int) -> int:
 
 
 def items(reader: Reader[T], zero: T) -> Reader[list[T]]:
-    """Of a list; a null in it is `zero`."""
+    """A reader of lists; a null in a list becomes `zero`."""
 
     def read(value: object) -> list[T]:
         if not isinstance(value, list):

@@ -9,7 +9,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 def instant(wall_ns: int) -> str:
-    """UTC, to the nanosecond, without zeros at the end.
+    """The time in UTC, to the nanosecond, without trailing zeros.
 
     >>> instant(1_500_000_000)
     '1970-01-01T00:00:01.5Z'

@@ -1,7 +1,7 @@
-"""The wire protocols, one line each: the module of that name has the class, as PROTOCOL. It is in the
-folder of its name, up to an underscore: nats_route and nats_leaf are NATS's.
+"""The wire protocols, one line each. The module of that name has the class as PROTOCOL; its folder has the name up to
+an underscore, so nats_route and nats_leaf are in nats/.
 
-The other half of each is in csrc/acceptor/protocols/table.c.
+Their codecs are listed in csrc/acceptor/protocols/table.c.
 """
 
 from __future__ import annotations

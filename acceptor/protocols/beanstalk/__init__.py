@@ -1,1 +1,1 @@
-"""beanstalkd's protocol: what is rare; the codec is csrc/acceptor/protocols/beanstalk/."""
+"""beanstalkd's protocol: its rare commands; the codec is csrc/acceptor/protocols/beanstalk/."""

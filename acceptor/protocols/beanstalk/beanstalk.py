@@ -1,9 +1,9 @@
-"""The beanstalkd protocol's rare commands: peek, kick, statistics, lists, pause and quit; and the unknown ones.
+"""The rare commands of beanstalkd's protocol: peek, kick, statistics, lists, pause and quit; and unknown commands.
 
-beanstalk.c, the C half, has the others. It hands over a line when everything before it on the connection
-has been answered, and takes no more input from there until the line is done with. What is accepted, and every byte of
-a reply, is as beanstalkd 1.12 has it: commands are matched as prefixes, in its order; what may follow one is up to
-each.
+The codec, beanstalk.c, does the others. It hands over a line when everything before it on the connection has been
+answered, and takes no more input of the connection until the line is done. Commands are accepted, and replies written
+to the byte, as in beanstalkd 1.12: commands are matched as prefixes, in its order, and each decides what may follow its
+name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAILURES: Final = {
     engine.FAILED: b"INTERNAL_ERROR\r\n",
 }
 
-# Whose protocol this is, to the letter: clients look at it.
+# The beanstalkd whose protocol this is to the byte: clients look at it.
 BEANSTALKD_VERSION: Final = "1.12"
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1
@@ -45,7 +45,7 @@ SECOND_NS: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
 
 NUMBER: Final = re.compile(rb" *([0-9]+)")
-# What strtoul takes.
+# What strtoul accepts.
 LOOSE_NUMBER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
 PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]++) *([0-9]+)")
 
@@ -56,12 +56,11 @@ STATES: Final = {
     lib.JOB_BURIED: "buried",
 }
 
-# What the codec counts beside commands: of connections that there are now.
+# The codec's gauges, which count current connections; its other counters count commands.
 GAUGES: Final = ("producers", "workers", "waiting")
 
-# What answers to requests become; given in no particular order when there are several.
-NO_MESSAGE: Final = 0  # ids begin above it
-# None: that is not all, and something else is under way.
+NO_MESSAGE: Final = 0  # an id that no message has
+# Makes the reply of all workers' answers, which come in any order. None: the command goes on, with another request.
 Compose: TypeAlias = Callable[[list[Answer]], bytes | None]
 
 
@@ -72,7 +71,7 @@ class Pending:
     missing: int
     compose: Compose
     answers: list[Answer] = field(default_factory=list)
-    together: Together | None = None  # whose round it is
+    together: Together | None = None  # set if it asks for all connections that wait there
 
 
 class Beanstalk(Protocol):
@@ -80,7 +79,7 @@ class Beanstalk(Protocol):
     port = 11300
     example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
     options: ClassVar[Mapping[str, Kind]] = {
-        # beanstalkd -z has this default and this maximum, and lowers what is above it with a warning.
+        # As in beanstalkd -z: the default, the maximum, and that a larger size is lowered with a warning.
         "max-job-size": Number(65535, 0, MAX_BODY, "bytes of the largest job body", clamped=True),
         "ids": Choice(
             "",
@@ -91,7 +90,7 @@ class Beanstalk(Protocol):
 
     @classmethod
     def shards(cls, settings: Settings) -> int | None:
-        """An id is a counter's number times the number of shards, plus the shard."""
+        """Consecutive ids need one shard: an id is a counter's value times the number of shards, plus the shard."""
         return 1 if settings["ids"] == "sequential" else None
 
     def __init__(
@@ -100,12 +99,12 @@ class Beanstalk(Protocol):
         super().__init__(engine, settings, broker)
         engine.set("beanstalk.max-job-size", settings["max-job-size"])
         self._wall_ns = wall_ns
-        self._guard: Guard | None = None  # where there are users
+        self._guard: Guard | None = None  # None: no users are configured
         self._pending: dict[int, Pending] = {}
         self._all_stats = Together(self._ask_stats)
         self._all_tubes = Together(self._ask_tubes)
-        self._tubes: TubeList | None = None  # that is being asked for
-        # In the order in which beanstalkd compares; a prefix of another comes after it.
+        self._tubes: TubeList | None = None  # the list that workers are being asked for
+        # In the order in which beanstalkd compares them; a name that is the beginning of another comes after it.
         self._commands: tuple[tuple[bytes, Callable[[int, bytes], None]], ...] = (
             (b"peek ", self._peek),
             (b"peek-ready", self._peek_ready),
@@ -165,11 +164,11 @@ class Beanstalk(Protocol):
             self._guard.closed(conn)
 
     def failed(self, conn: int) -> None:
-        """A command that could not be handled, for a reason that is ours."""
+        """A command could not be handled because of a defect of ours."""
         self.closed(conn)
         self._done(conn, FAILURES[engine.FAILED])
 
-    # --- where there are users --------------------------------------------------------------------------------------
+    # --- rights of users --------------------------------------------------------------------------------------------
 
     def users_changed(self) -> None:
         access = self.access
@@ -179,7 +178,7 @@ class Beanstalk(Protocol):
             self._guard.users_changed()
 
     def _answer_codec(self, conn: int, question: bytes, about: bytes) -> None:
-        """See enum beanstalk_question: once it is answered, the codec goes on with the line."""
+        """Answers a question of the codec (enum beanstalk_question), which then goes on with its line."""
         guard = self._guard
         assert guard is not None
         if question == b"h" and not guard.introduce(conn):
@@ -200,8 +199,8 @@ class Beanstalk(Protocol):
         return b""
 
     def _ask_about(self, conn: int, id: int, right: str, then: Callable[[bool], bytes | None]) -> None:
-        """Whether its user has that right to the tube of a job; `then` may answer. There is nothing to protect of
-        none."""
+        """Calls `then` with whether the user has that right to the tube of a job; true if there is no such job. `then`
+        returns the reply."""
         guard = self._guard
         assert guard is not None
 
@@ -212,14 +211,14 @@ class Beanstalk(Protocol):
         self._ask_id(conn, lib.MSG_STATS_ID, id, decide)
 
     def _may(self, conn: int, right: str, tube: bytes) -> bool:
-        """If not, that has been said."""
+        """Whether the client has that right to the tube; if not, the command has been refused."""
         if self._guard is None or self._guard.may(conn, right, tube):
             return True
         self._done(conn, UNKNOWN_COMMAND)
         return False
 
     def _may_used(self, conn: int, right: str) -> bool:
-        """With the tube that the connection uses."""
+        """The same for the tube that the connection uses."""
         if self._guard is None or not self._guard.is_guarded(conn):
             return True
         return self._may(conn, right, self._engine.topic_name(self._engine.call(conn, "used")))
@@ -251,7 +250,7 @@ class Beanstalk(Protocol):
         self._pending[conn] = Pending(requests, compose)
 
     def _ask_topic(self, conn: int, kind: int, compose: Compose, id: int = 0) -> None:
-        """About the topic that the connection uses."""
+        """Asks the worker of the topic that the connection uses."""
         topic = self._engine.call(conn, "used")
         self._expect(conn, 1, compose)
         self._engine.request(self._engine.worker_of_topic(topic), conn, kind, topic=topic, id=id)
@@ -336,8 +335,8 @@ class Beanstalk(Protocol):
         self._all_stats.join(conn)
 
     def _ask_stats(self, conn: int) -> None:
-        # The board has what the workers have done. An answer of each, whatever it says, means that it has done all
-        # that it was told before, by this connection and by the others.
+        # The board has the figures. Each worker is asked something, no matter what, because with its answer it has
+        # done everything that this connection and others told it before.
         self._pending[conn] = Pending(self._engine.workers, lambda _: self._totals(), together=self._all_stats)
         for worker in range(self._engine.workers):
             self._engine.request(worker, conn, lib.MSG_PEEK_ID, id=NO_MESSAGE)
@@ -400,7 +399,7 @@ class Beanstalk(Protocol):
             return
         if not self._may(conn, MANAGE, match[1]):
             return
-        # A pause always takes some time, however little, so that its end is an event.
+        # A pause is never of zero length, so that its end is an event.
         delay_ns = max(seconds * SECOND_NS, 1)
         self._ask_name(conn, lib.MSG_PAUSE, match[1], lambda a: failure(a) or b"PAUSED\r\n", delay_ns)
 
@@ -409,7 +408,7 @@ class Beanstalk(Protocol):
 
 
 def whole_number(text: bytes) -> int | None:
-    """Spaces and digits, and nothing else; None if that is not what it is, or more than 64 bits."""
+    """The number in a text of spaces and digits; None if the text has anything else, or more than 64 bits."""
     match = NUMBER.fullmatch(text)
     if match is None or int(match[1]) > MAX_U64:
         return None
@@ -420,7 +419,7 @@ def whole_number(text: bytes) -> int | None:
 
 
 def failure(answers: list[Answer]) -> bytes:
-    """The error to reply with, or nothing if all is well."""
+    """The error to reply with; empty if no worker has refused."""
     status = max(answer.status for answer in answers)
     return b"" if status == engine.OK else FAILURES.get(status, FAILURES[engine.FAILED])
 
@@ -529,13 +528,13 @@ def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, max_j
 
 
 def processor_seconds(supervisor: int) -> tuple[float, float]:
-    """What all processes of the broker have used, in user and in system mode: the supervisor and its children."""
+    """CPU seconds in user and in system mode of all processes: the supervisor and its children."""
     user = system = 0
     for pid in (supervisor, *_children(supervisor)):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         # The second field is a name in parentheses that may hold anything; proc(5) numbers utime 14 and stime 15.
         fields = stat[stat.rindex(")") + 2 :].split()
         user += int(fields[11])

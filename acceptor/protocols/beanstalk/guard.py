@@ -1,7 +1,7 @@
-"""Who the clients of an acceptor are, where there are users, and what they may do. What is decided here the codec
-remembers: csrc/acceptor/protocols/beanstalk/beanstalk_access.c.
+"""Which users the clients are, and what they may do, where users are configured. The codec remembers the decisions:
+csrc/acceptor/protocols/beanstalk/beanstalk_access.c.
 
-The protocol has no login: a certificate says who somebody is, or the listener does.
+The protocol has no login: the user is that of the client's certificate, or of the listener.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
 from mq_shards.acceptor.engine import Engine
 
-QUESTION: Final = b"\0"  # a line of the codec's own begins so
+QUESTION: Final = b"\0"  # the first byte of a question from the codec
 NOBODY: Final = "nobody"
 # enum beanstalk_verdict
 UNDECIDED: Final = 0
@@ -39,7 +39,7 @@ class Guard:
         self._logins.pop(conn, None)
 
     def introduce(self, conn: int) -> bool:
-        """At its first command. False: it is nobody."""
+        """Finds out the user at the connection's first command. False: it is none, so the client is refused."""
         if not self._access.guards(conn):
             self._engine.call(conn, "trusted")
             return True
@@ -57,7 +57,8 @@ class Guard:
         return True
 
     def may(self, conn: int, right: str, tube: bytes) -> bool:
-        """Of one that is not known nothing is asked: it is trusted."""
+        """Whether the connection's user has that right. A connection without a user is trusted: its listener is
+        open."""
         login, name = self._logins.get(conn), tube.decode(errors="replace")
         if login is None or login.user.may(right, name):
             return True
@@ -68,17 +69,18 @@ class Guard:
         return conn in self._logins
 
     def say_verdict(self, conn: int, *, allowed: bool) -> None:
-        """About the line that was asked about."""
+        """Answers the codec's question about a line."""
         self._engine.call(conn, "verdict", ALLOWED if allowed else REFUSED)
 
     def say_may_put(self, conn: int) -> None:
-        """To what it uses."""
+        """Tells the codec whether the client may put into the tube that it uses."""
         used = self._engine.topic_name(self._engine.call(conn, "used"))
         allowed = self.may(conn, PUBLISH, used)
         self._engine.call(conn, "may-put", ALLOWED if allowed else REFUSED)
 
     def users_changed(self) -> None:
-        """Who is gone, or watches what he may not any more, is cut off: what he has reserved is others' again."""
+        """Closes connections whose user is gone, or that watch a tube they may no longer consume: so their reserved
+        jobs become ready again."""
         for conn, before in list(self._logins.items()):
             login = self._access.users.again(before)
             watched = self._engine.call_for_list(conn, "watched")

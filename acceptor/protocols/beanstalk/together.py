@@ -1,7 +1,7 @@
 """A question about the whole broker that many connections ask at once: the workers are asked once for all of them.
 
-What answers it is made for all who had asked before the workers were; who asks meanwhile waits for the next round. So a
-hundred clients with `stats` or `list-tubes` cost what two do, and others do not wait behind a hundred answers.
+A round answers all connections that had asked before it began; connections that ask meanwhile wait for the next round.
+So a hundred clients with `stats` or `list-tubes` cost as much as two, and do not hold up other clients.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 
 class Together:
-    """`ask` puts the question to the workers as if one connection had, which answers are given for."""
+    """`ask` puts the question to the workers on behalf of one connection, which their answers come to."""
 
     def __init__(self, ask: Callable[[int], None]) -> None:
         self._ask = ask
-        # The first of a round is the one that was asked as. In the order in which they came; a dict, to take some out.
+        # Connections in order of arrival; dicts, so that some can be removed. A round is asked on behalf of its first.
         self._asked: dict[int, None] = {}
         self._waiting: dict[int, None] = {}
 
@@ -24,7 +24,7 @@ class Together:
             self._begin()
 
     def answered(self, tell: Callable[[int], None]) -> None:
-        """The workers have, and this tells it to each who had asked."""
+        """The workers have answered: calls `tell` for each connection of the round."""
         asked, self._asked = self._asked, {}
         for conn in asked:
             tell(conn)
@@ -32,7 +32,7 @@ class Together:
             self._begin()
 
     def leave(self, conn: int) -> None:
-        """It is closed, or has been told that it failed."""
+        """Removes a connection that has closed or was told that its command failed."""
         self._waiting.pop(conn, None)
         if conn not in self._asked:
             return

@@ -1,6 +1,6 @@
-"""The names of all tubes, which may be very many: the workers are asked one after another, for some at a time, and what
-they say is held once for all clients that are told. Nothing is done for each name in Python, and nothing for all at
-once. No more than one question is under way: its slot is free again when it is answered, however many there are.
+"""The list of all tubes, which may be very many. The workers are asked one after another, for some names at a time, and
+their answers are stored once for all clients that get the list. Python does no work for each single name, and never
+handles all names at once. One request is under way at a time, so the list never needs more than one slot.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ END: Final = b"\r\n"
 
 
 class TubeList:
-    """One round of questions, asked as if `conn` had: `done` is called with the status when all have been answered, or
-    one could not be."""
+    """Makes one list, with requests on behalf of `conn`. `done` is called with the status when it is complete, or when
+    a request has failed."""
 
     def __init__(self, engine: Engine, conn: int, done: Callable[[int], None]) -> None:
         self._engine = engine
         self.conn: Final = conn
         self._done = done
-        self._worker = 0  # that is asked, and
-        self._slot = -1  # of the question
+        self._worker = 0  # the one that is asked now
+        self._slot = -1  # of the request to it
         self._bytes = len(BEGIN)
         self._pieces: list[object] = []
         self._reply: Sequence[object] = ()
@@ -63,6 +63,6 @@ class TubeList:
 
 
 def lines(names: bytes) -> bytes:
-    """Of names that each end in a newline; `default` comes before all others."""
+    """The lines of a piece of the list; `names` each end in a newline. Leaves out `default`, which BEGIN has."""
     text = (b"\n" + names).replace(b"\ndefault\n", b"\n")
     return text[:-1].replace(b"\n", b"\n- ")[1:] + b"\n" if len(text) > 1 else b""

@@ -1,7 +1,7 @@
-"""AUTH: what an auth server (auth-http-address) says that a client may do, and how it is asked.
+"""AUTH: asks an auth server (auth-http-address) what a client may do.
 
-The server is asked by HTTP, on threads, so that an acceptor's loop never waits for it; answers are fetched by that loop
-after it was poked. The request, what is accepted as an answer and what a permission covers are nsqd 1.3's.
+Threads ask the server by HTTP, so that an acceptor's loop never waits for it; they poke the loop, which then fetches
+the answers. The request, the accepted answers and the meaning of permissions are those of nsqd 1.3.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mq_shards.acceptor.protocols.go_json import DecodeError, int64, items, text
 
 SECOND_NS: Final = 1_000_000_000
 THREADS: Final = 16
-# Questions that wait for a thread. Beyond: the client fails at once, as if the server had not answered.
+# Questions that wait for a thread; further ones fail at once, as if the server had not answered.
 MAX_WAITING: Final = 4096
 MAX_ANSWER_BYTES: Final = 1 << 20
 MAX_HOPS: Final = 10  # redirections
-# Longer is as good as for ever, and does not overflow.
+# A longer time counts as this, which is practically for ever and cannot overflow.
 MAX_TTL_S: Final = 10 * 365 * 24 * 3600
 ACCEPT: Final = "application/vnd.nsq; version=1.0"
 REDIRECTIONS: Final = (301, 302, 303, 307, 308)
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 
 class AuthError(Exception):
-    """Why there is no answer: for the log, not for clients."""
+    """Why there is no answer. The text is for the log, not for clients."""
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------
 
-# What Python's `re` takes and Go's regexp does not, or reads differently: back references, lookaround, possessive
-# quantifiers, {,n}, [[:alpha:]]. Nobody gets a permission by a pattern that has it.
+# Syntax that Go's regexp refuses or reads differently than Python's `re`: back references, lookaround, possessive
+# quantifiers, {,n}, [[:alpha:]]. A pattern with it is refused, so it grants nothing.
 FOREIGN: Final = re.compile(r"(?:\\.|[^\\])*?(?:\\[1-9Z]|\(\?(?:[=!>(#]|<[=!]|P=)|[*+?}]\+|\{,|\[\[:)", re.DOTALL)
 
 
@@ -57,7 +57,7 @@ class Authorization:
     permissions: frozenset[str]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """To subscribe; or, with no channel, to publish."""
+        """Whether it allows to subscribe to the channel; without a channel: to publish to the topic."""
         if ("subscribe" if channel else "publish") not in self.permissions:
             return False
         return bool(self.topic.search(topic)) and any(pattern.search(channel) for pattern in self.channels)
@@ -65,7 +65,7 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class Authorizations:
-    """What one client may do, until then."""
+    """What one client may do until `expires_ns`."""
 
     identity: str
     identity_url: str
@@ -134,7 +134,7 @@ def _compile(what: str, pattern: str) -> re.Pattern[str]:
 
 @dataclass(slots=True)
 class Question:
-    """About the client of a connection. `remote_ip` without a port."""
+    """A question about the client of a connection. `remote_ip` has no port."""
 
     conn: int
     remote_ip: str
@@ -148,7 +148,7 @@ Outcome: TypeAlias = Authorizations | AuthError
 
 
 class AuthClient:
-    """Asks one of several servers, and if that fails the others.
+    """Asks one of several servers, chosen at random, and if that fails the others.
 
     client = AuthClient(["127.0.0.1:4181"], poke=engine.poke, ...)
     question = Question(conn, "10.0.0.1", b"secret", tls=False, common_name="")
@@ -167,7 +167,7 @@ class AuthClient:
         poke: Callable[[], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`poke` is called on a thread of the client's, never after close()."""
+        """`poke` is called on one of this object's threads, never after close()."""
         self._addresses: Final = tuple(addresses)
         self._connect_timeout_s: Final = connect_timeout_ns / SECOND_NS
         self._request_timeout_s: Final = request_timeout_ns / SECOND_NS
@@ -177,11 +177,11 @@ class AuthClient:
         self._questions: queue.Queue[Question] = queue.Queue(MAX_WAITING)
         self._outcomes: queue.SimpleQueue[tuple[Question, Outcome]] = queue.SimpleQueue()
         self._threads = 0
-        self._lock = threading.Lock()  # of the next
+        self._lock = threading.Lock()  # protects _closed
         self._closed = False
 
     def trust(self, context: ssl.SSLContext) -> None:
-        """For questions that come."""
+        """Uses this context for the questions from now on."""
         self._context = context
 
     def ask(self, question: Question) -> None:
@@ -192,11 +192,11 @@ class AuthClient:
             return
         if self._threads < THREADS:
             self._threads += 1
-            # They hold nothing that an end of the process in the middle of a request could harm.
+            # A daemon: it does no harm if the process ends in the middle of a request.
             threading.Thread(target=self._work, name=f"auth-{self._threads}", daemon=True).start()
 
     def outcomes(self) -> Iterator[tuple[Question, Outcome]]:
-        """What is there now, but for cancelled questions."""
+        """Takes the outcomes that are there now, except those of cancelled questions."""
         while True:
             try:
                 question, outcome = self._outcomes.get_nowait()
@@ -237,7 +237,8 @@ class AuthClient:
     # --- HTTP -------------------------------------------------------------------------------------------------------
 
     def _get(self, url: str, query: str) -> bytes:
-        """The body of a good answer, within the time of one request. Raises AuthError, OSError, HTTPException."""
+        """The body of a good answer. The time of one request covers all redirections. Raises AuthError, OSError,
+        HTTPException."""
         until = time.monotonic() + self._request_timeout_s
         for _ in range(MAX_HOPS):
             status, reason, location, body = self._get_once(url, query, until)
@@ -252,7 +253,7 @@ class AuthClient:
         raise AuthError(f"{MAX_HOPS} redirections")
 
     def _get_once(self, url: str, query: str, until: float) -> tuple[int, str, str, bytes]:
-        """Status, reason, Location and body."""
+        """Sends one request. Returns status, reason, Location and body."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise AuthError(f"neither http nor https: {parts.scheme}://{parts.netloc}")
@@ -293,7 +294,7 @@ def headers(url: SplitResult) -> dict[str, str]:
 
 
 def https_url(url: str, body: bytes) -> str:
-    """Where a server that speaks only https says that it does. Raises AuthError."""
+    """The https URL that a server names in a 403 when it speaks only https. Raises AuthError."""
     try:
         port = go_json.fields(go_json.loads(body), {"https_port": int64}).get("https_port", 0)
     except DecodeError as error:
@@ -312,8 +313,8 @@ def left(until: float) -> float:
 
 @contextmanager
 def ended_at(sock: socket.socket, until: float) -> Iterator[None]:
-    """Nothing on `sock` goes on after that time, however slowly and steadily its peer sends. Raises TimeoutError."""
-    # The same connection under a descriptor of its own: TLS takes the other over.
+    """Shuts `sock` down at that time, even if its peer keeps sending slowly. Raises TimeoutError."""
+    # The same connection by another descriptor, since TLS takes over that of `sock`.
     with sock.dup() as same:
 
         def end() -> None:

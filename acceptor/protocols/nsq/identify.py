@@ -1,6 +1,6 @@
-"""IDENTIFY: what a client says of itself and asks for, and what it gets.
+"""IDENTIFY: reads what a client tells about itself and asks for, and decides what it gets.
 
-The ranges, the errors' texts and the order in which they are looked at are nsqd 1.3's.
+The ranges, the texts of errors and the order of the checks are those of nsqd 1.3.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MS_NS: Final = 1_000_000
 DEFAULT_OUTPUT_BUFFER_BYTES: Final = 16 << 10
 DEFAULT_DEFLATE_LEVEL: Final = 6
 HIGHEST_DEFLATE_LEVEL: Final = 9
-# Of each text that a client describes itself with, this much is kept.
+# How much is kept of each text by which a client describes itself.
 TEXT_CHARACTERS: Final = 512
 
 FIELDS: Final[Mapping[str, go_json.Reader[Any]]] = {
@@ -39,14 +39,14 @@ FIELDS: Final[Mapping[str, go_json.Reader[Any]]] = {
 
 
 class ClientError(Exception):
-    """The error that a client is told before its connection is closed."""
+    """An error that the client is told before its connection is closed."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code} {text}")
 
 
 class Request(NamedTuple):
-    """An IDENTIFY's body; times in milliseconds, 0 for the default, and -1 for none of heartbeats and buffering."""
+    """The body of an IDENTIFY. Times are in milliseconds; 0: the default; -1: no heartbeats, or no buffering."""
 
     client_id: str = ""
     hostname: str = ""
@@ -73,16 +73,16 @@ def parse(body: bytes) -> Request:
 
 @dataclass(slots=True)
 class Terms:
-    """What holds for one connection."""
+    """The settings agreed on for one connection."""
 
     heartbeat_ns: int  # 0: no heartbeats
     output_buffer_timeout_ns: int  # 0: no buffering
     msg_timeout_ns: int
     output_buffer_bytes: int = DEFAULT_OUTPUT_BUFFER_BYTES
-    sample_rate: int = 0  # of a hundred messages, so many; 0: all
+    sample_rate: int = 0  # percentage of messages that it gets; 0: all
 
     def change(self, request: Request, settings: Mapping[str, Any]) -> None:
-        """As the client asks. Raises ClientError."""
+        """Changes the terms as the client asks. Raises ClientError."""
         self._change_heartbeat(request.heartbeat_interval, settings)
         self._change_buffer(request, settings)
         if not 0 <= request.sample_rate <= 99:
@@ -124,7 +124,7 @@ def default_terms(settings: Mapping[str, Any]) -> Terms:
 
 
 class Upgrade(NamedTuple):
-    """What will stand between the socket and the protocol."""
+    """The filters that the connection gets."""
 
     tls: bool
     snappy: bool
@@ -137,7 +137,7 @@ class Upgrade(NamedTuple):
 def negotiate(
     request: Request, terms: Terms, settings: Mapping[str, Any], *, has_tls: bool, has_auth: bool
 ) -> tuple[bytes, Upgrade]:
-    """The answer and what follows it. Raises ClientError."""
+    """Returns the answer, and the filters that begin behind it. Raises ClientError."""
     snappy = settings["snappy"] and request.snappy
     deflate = settings["deflate"] and request.deflate
     level = DEFAULT_DEFLATE_LEVEL

@@ -1,13 +1,14 @@
-"""NSQ's rare commands: IDENTIFY, AUTH and SUB, the question whether a client may publish; and its filters.
+"""NSQ's rare commands, IDENTIFY, AUTH and SUB; whether a client may publish; and the connections' filters.
 
-nsq.c, the C half, has the others. It hands over a command when everything before it on the connection has
-been answered, and takes no more input from there until the command is done with:
+The codec, nsq.c, does the other commands. It hands over a command when everything before it on the connection has been
+answered, and takes no more input of the connection until the command is done:
 
     IDENTIFY '\\n' body      AUTH '\\n' body      SUB topic channel
-    PUB topic, MPUB topic, DPUB topic ms      may it? Answered by "authorize", and C looks at the input again
+    PUB topic, MPUB topic, DPUB topic ms      asks whether the client may publish: "authorize" is the answer, then the
+                                              codec parses the command again
 
-Errors, their texts and the order in which conditions are looked at are nsqd 1.3's. All errors of these commands end the
-connection. What is kept of a connection goes when it is closed.
+Errors, their texts and the order of the checks are those of nsqd 1.3. Every error of these commands ends the
+connection.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc._core import ffi, lib
 
 if TYPE_CHECKING:
-    # Loaded when they are needed: most brokers use none of them.
+    # Imported only when needed: most brokers use none of them.
     from mq_shards.acceptor.filters.tls import TlsFactory
     from mq_shards.acceptor.protocols.nsq.auth import AuthClient, Authorizations, Outcome, Question
 
@@ -53,10 +54,10 @@ SECOND_NS: Final = 1_000_000_000
 
 EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
 HIDDEN: Final = tuple(name.encode() for name in nsq_options.HIDDEN)
-INIT, SUBSCRIBED = 0, 3  # as nsqd numbers a client's states
+INIT, SUBSCRIBED = 0, 3  # nsqd's numbers of a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
 
-# The engine's options, by nsqd's that they are set from.
+# The codec's options by the nsqd options that they are set from.
 ENGINE_OPTIONS: Final = {
     "max-msg-size": "max-msg-size",
     "max-body-size": "max-body-size",
@@ -79,7 +80,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Asking:
-    """A question to the auth server under way."""
+    """A question to the auth server that is under way."""
 
     question: Question
     then: WhenAsked
@@ -87,23 +88,23 @@ class Asking:
 
 @dataclass(slots=True)
 class Client:
-    """What is kept of a connection."""
+    """The state of a connection."""
 
     connected_s: int
-    terms: Terms  # as it was answered last
-    # The first IDENTIFY decides what it is sent; nsqd reads no other.
+    terms: Terms  # of the last IDENTIFY, as it was answered
+    # The terms that are applied, those of the first IDENTIFY: nsqd too applies no later ones.
     sent_terms: Terms | None = None
     client_id: str | None = None
     hostname: str | None = None
     user_agent: str = ""
     subscribed: bool = False
     subscribing: tuple[bytes, bytes] | None = None
-    consumes: bytes = b""  # the topic
-    login: Login | None = None  # where there are users
+    consumes: bytes = b""  # the topic it has subscribed to
+    login: Login | None = None  # None also where no users are configured
     secret: bytes = b""
     authorizations: Authorizations | None = None
     asking: Asking | None = None
-    upgrade: Upgrade | None = None  # what it asked for and has got, or gets when the handshake is done
+    upgrade: Upgrade | None = None  # the filters that it has, or gets after the handshake
     snappy: bool = False
     deflate: bool = False
 
@@ -145,7 +146,7 @@ class Nsq(Protocol):
         now_ns: Callable[[], int] = time.monotonic_ns,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Raises ValueError when `settings` ask for TLS that cannot be had."""
+        """Raises ValueError when the certificates that `settings` name cannot be used."""
         super().__init__(engine, settings, broker)
         self._now_ns = now_ns
         self._wall_ns = wall_ns
@@ -172,8 +173,8 @@ class Nsq(Protocol):
         engine.set("nsq.tls-required", int(nsq_options.is_tls_required(settings)))
 
     def reload(self, settings: Settings) -> None:
-        """It is about certificates: who comes is shown what the files have now.
-        Raises ValueError: all is as before."""
+        """Reads the certificates again, for new connections. Raises ValueError when they cannot be used, with nothing
+        changed."""
         self._make_tls = _tls_factory(settings)
         if self._auth is not None:
             from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
@@ -181,7 +182,7 @@ class Nsq(Protocol):
             self._auth.trust(nsq_tls.client_context(settings))
 
     def close(self) -> None:
-        """Before the engine is."""
+        """Called before the engine is closed."""
         if self._auth is not None:
             self._auth.close()
 
@@ -223,7 +224,7 @@ class Nsq(Protocol):
         self._upgrades.output(conn, data)
 
     def poked(self) -> None:
-        """The auth server has answered something."""
+        """Continues the commands for which the auth server has answered."""
         if self._auth is None:
             return
         for question, outcome in self._auth.outcomes():
@@ -296,7 +297,7 @@ class Nsq(Protocol):
         self._engine.resume(conn)
 
     def _compress(self, conn: int, client: Client, upgrade: Upgrade) -> None:
-        # Loaded late, with their libraries.
+        # Imported here because their libraries are seldom needed.
         if upgrade.snappy:
             from mq_shards.acceptor.filters.snappy import Snappy
 
@@ -319,7 +320,7 @@ class Nsq(Protocol):
         self._engine.resume(conn)
 
     def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
-        # Behind the alert, for a client that does not speak TLS at all.
+        # The error follows the alert, for a client that does not speak TLS at all.
         error = frame(ERROR, f"E_IDENTIFY_FAILED IDENTIFY failed {why}".encode())
         self._engine.send(conn, alert + error)
         self._engine.close_connection(conn)
@@ -344,7 +345,7 @@ class Nsq(Protocol):
             self._ask_who(conn, client, self._auth)
 
     def _proven(self, conn: int, client: Client, login: Login | None) -> None:
-        """Perhaps later: it may be gone, and another be there by its number."""
+        """The login has been checked, perhaps later: by then another connection may have this number."""
         if self._clients.get(conn) is not client:
             return
         if login is not None:
@@ -381,7 +382,7 @@ class Nsq(Protocol):
 
     def _heard(self, conn: int, client: Client, outcome: Outcome) -> Authorizations:
         if isinstance(outcome, Exception):
-            # Who fails to authenticate is not told about our servers.
+            # A client that fails to authenticate is told nothing about our servers.
             self._upgrades.remark(conn, f"AUTH failed: {outcome}", logging.WARNING)
             raise ClientError("E_AUTH_FAILED", "AUTH failed")
         client.authorizations = outcome
@@ -391,7 +392,8 @@ class Nsq(Protocol):
     def _when_allowed(
         self, conn: int, client: Client, command: str, topic: bytes, channel: bytes, then: Callable[[], None]
     ) -> None:
-        """Now, or once the auth server was asked again. No channel: to publish."""
+        """Calls `then` if the client is allowed, now or once the auth server was asked again. An empty channel: to
+        publish."""
         if self._is_guarded(conn) and self._login_of(conn, client) is not None:
             self._check_right(client, command, topic, channel)
             then()
@@ -406,7 +408,7 @@ class Nsq(Protocol):
             raise ClientError("E_AUTH_FIRST", f"AUTH required before {command}")
 
         def decide(authorizations: Authorizations) -> None:
-            # Names are ASCII.
+            # decode() cannot fail: names are ASCII.
             if not authorizations.allows(topic.decode(), channel.decode()):
                 raise ClientError("E_UNAUTHORIZED", f"AUTH failed for {command} on {quoted(topic)} {quoted(channel)}")
             then()
@@ -417,11 +419,11 @@ class Nsq(Protocol):
             decide(authorizations)
 
     def _is_guarded(self, conn: int) -> bool:
-        """Somebody has to be a user there."""
+        """Whether the client of this connection must be a user."""
         return self.access is not None and self.access.guards(conn)
 
     def _login_of(self, conn: int, client: Client) -> Login | None:
-        """Of who has said AUTH; or whom a certificate or the listener names."""
+        """The login by AUTH; without an AUTH the one by the certificate or the listener."""
         access = self.access
         if client.login is None and client.authorizations is None and access is not None:
             client.login = access.users.of_certificate(self.certificate_names(conn)) or access.of_listener(conn)
@@ -436,7 +438,7 @@ class Nsq(Protocol):
 
     def certificate_names(self, conn: int) -> tuple[str, ...]:
         tls = self._upgrades.tls(conn)
-        # Another, which may be anybody's, is not verified.
+        # Only a verified certificate has these; an unverified one could be anybody's.
         found = getattr(tls, "certificate_names", ())
         return tuple(found) or super().certificate_names(conn)
 
@@ -528,14 +530,14 @@ class Nsq(Protocol):
 
     def _described(self, conn: int, opened_ns: int) -> dict[str, Any]:
         client = self._clients.get(conn)
-        if client is None:  # it has only published
+        if client is None:  # it has sent no command that Python handles
             opened_s = (self._wall_ns() - (self._now_ns() - opened_ns)) // SECOND_NS
             client = Client(opened_s, default_terms(self._settings))
         state = SUBSCRIBED if client.subscribed else INIT
         return self._description(conn, client) | {"state": state}
 
     def _describe(self, conn: int, client: Client) -> bytes:
-        """What nsqd's /stats shows of a client and does not change, as JSON."""
+        """What nsqd's /stats shows of a consumer and does not change later, as JSON."""
         return shortened(self._description(conn, client), DESCRIPTION_BYTES)
 
     def _description(self, conn: int, client: Client) -> dict[str, Any]:
@@ -597,13 +599,13 @@ def frame(kind: int, data: bytes) -> bytes:
 
 
 def quoted(text: bytes) -> str:
-    """As Go's %q shows it."""
+    """The text as Go's %q writes it."""
     out = ffi.new("uint8_t[]", 4 * len(text) + 2)
     return bytes(ffi.buffer(out, lib.go_quote(out, text, len(text)) - out)).decode()
 
 
 def shortened(told: dict[str, Any], limit: int) -> bytes:
-    """As JSON of at most `limit` bytes: of its texts no more than there is room for."""
+    """JSON of at most `limit` bytes, in which texts are cut to the length that fits."""
     longest = TEXT_CHARACTERS
     while True:
         told = {key: value[:longest] if isinstance(value, str) else value for key, value in told.items()}

@@ -1,9 +1,11 @@
-"""nsqd's HTTP API, in an acceptor: what nsq_http.c leaves to others.
+"""nsqd's HTTP API in an acceptor: what its codec, nsq_http.c, leaves to Python. The codec hands over three kinds of
+commands:
 
-It hands over three things: nothing, when a connection's next request is not plainly a publish: then the gateway goes on
-with the connection, until it sends a publish again; the name of a topic that the gateway is to look at before anything
-is published to it; and, where there are users, who wants to publish to a topic. Whoever may not is answered by the
-gateway, too, except for a login that was wrong: that is not to be tried twice.
+    empty           the next request is not plainly a publish: the gateway serves the connection until a publish
+    a topic         the gateway must prepare the topic before anything is published to it
+    ? topic login   where users are configured: may this client publish to the topic?
+
+The gateway also answers a client that may not publish. Only a wrong login is answered here: it must not be tried twice.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from mq_shards.acceptor.protocols.nsq.options import is_http_forbidden
 from mq_shards.ringbuf.calls import Reply
 from mq_shards.ringbuf.handover import MOST_BYTES, Handover
 
-# The engine's options, by nsqd's that they are set from.
+# The codec's options by the nsqd options that they are set from.
 ENGINE_OPTIONS: Final = {
     "max-msg-size": "max-msg-size",
     "max-body-size": "max-body-size",
@@ -33,7 +35,7 @@ ENGINE_OPTIONS: Final = {
     "msg-timeout": "msg-timeout-ns",
 }
 RETRY_NS: Final = 20 * MS
-WHO: Final = b"?"  # begins a question of who may publish
+WHO: Final = b"?"  # begins a question whether a client may publish
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.relay import Relays
@@ -55,8 +57,8 @@ class NsqHttp(Protocol):
             engine.set(f"nsq-http.{theirs}", settings[ours])
         engine.set("nsq-http.serves", int(not is_http_forbidden(settings)))
         self._handover: Handover | None = None
-        self._relays: Relays | None = None  # of those that are encrypted
-        self._waiting: dict[int, None] = {}  # connections that are to go to the gateway, in their order
+        self._relays: Relays | None = None  # of encrypted connections
+        self._waiting: dict[int, None] = {}  # connections to hand to the gateway, in order
         self._retry_at_ns = FOREVER
         self._ask_before_new_topics(bool(settings["lookupd-tcp-address"]))
 
@@ -88,13 +90,14 @@ class NsqHttp(Protocol):
         if self._relays is not None:
             self._relays.closed(conn)
 
-    # --- who may ----------------------------------------------------------------------------------------------------
+    # --- rights -----------------------------------------------------------------------------------------------------
 
     def users_changed(self) -> None:
         self._engine.configure(self._number, "users")
 
     def _decide(self, conn: int, topic: str, header: str) -> None:
-        """What is decided holds for all connections where the same is said, until users change."""
+        """Decides whether a client may publish. The codec applies the decision to all connections with the same login
+        until users change."""
         access = self.access
         if access is None or not access.guards(conn):
             self._say(conn, "open")
@@ -110,7 +113,7 @@ class NsqHttp(Protocol):
         self._allow(conn, topic, login)
 
     def _proven(self, conn: int, topic: str, login: Login | None) -> None:
-        """Perhaps later: it may be gone."""
+        """The login has been checked, perhaps later: by then the connection may be closed."""
         if login is None:
             self._say(conn, "unknown")
         else:
@@ -123,10 +126,11 @@ class NsqHttp(Protocol):
         if self._engine.call(conn, what):
             self._engine.resume(conn)
 
-    # --- topics that are new ----------------------------------------------------------------------------------------
+    # --- new topics -------------------------------------------------------------------------------------------------
 
     def _prepare(self, conn: int, topic: bytes) -> None:
-        """Without an answer the message is published as well: no message waits for the gateway for long."""
+        """Has the gateway prepare the topic. The message is published even without an answer, so that it does not wait
+        long for the gateway."""
 
         def heard(reply: Reply) -> None:
             self._say(conn, "admit")
@@ -138,7 +142,8 @@ class NsqHttp(Protocol):
     # --- connections ------------------------------------------------------------------------------------------------
 
     def _give_waiting(self) -> None:
-        """As many as there is room for on the way; the others wait here, with what they have sent in the engine."""
+        """Hands over as many connections as the socket pair has room for. The others wait, their input in the
+        engine."""
         self._retry_at_ns = FOREVER
         while self._waiting and self._handover is not None:
             conn = next(iter(self._waiting))
@@ -149,7 +154,7 @@ class NsqHttp(Protocol):
             self._waiting.pop(conn, None)
 
     def _give(self, handover: Handover, conn: int) -> bool:
-        """False: not now."""
+        """Hands a connection to the gateway. False: it must be tried again later."""
         found = self._engine.socket_of(conn)
         if found is not None:
             if len(found[1]) > MOST_BYTES:
@@ -161,7 +166,7 @@ class NsqHttp(Protocol):
         return True
 
     def _relay(self, handover: Handover, conn: int) -> bool:
-        """The same of one that is encrypted: what is said there passes through here."""
+        """Hands over an encrypted connection, whose bytes continue to pass through this process."""
         relays = self._relays_made()
         try:
             far, name, received = relays.begin(conn)
@@ -196,7 +201,7 @@ class NsqHttp(Protocol):
         return Arrival(is_open=True) if access is None else access.arrival(conn)
 
     def _take_back(self) -> None:
-        """A connection of which the next request is a publish."""
+        """Takes back a connection whose next request is a publish."""
         assert self._handover is not None
         found = self._handover.take()
         if found is None:
@@ -204,7 +209,7 @@ class NsqHttp(Protocol):
         sock, received, came = found
         came_by = arrival.decode(came)
         if came_by.relay:
-            # One of a process before this one has lost its client with that.
+            # A relay of an earlier acceptor process has lost its client with that process.
             conn = None if self._relays is None else self._relays.end(came_by.relay, sock, received)
             if conn is not None:
                 self._engine.resume(conn)

@@ -1,4 +1,4 @@
-"""The options of the section nsq: they have the names and defaults of nsqd's command line."""
+"""The options of the section nsq, with the names and defaults of nsqd's command line."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from mq_shards.acceptor.option_kinds import (
     is_url_or_address,
 )
 
-EPHEMERAL: Final = "#ephemeral"  # at the end of the name of a topic or channel that goes with its last consumer
-# Of a topic of Pulsar: what compaction has kept, and what is to be kept, which are nobody's to consume. COMPACTION_NAME
-# and RETENTION_NAME, csrc/ringbuf/message.h
+EPHEMERAL: Final = "#ephemeral"  # ends the name of a topic or channel that is deleted with its last consumer
+# Internal channels of Pulsar topics, for compaction and retention, which no client may consume: COMPACTION_NAME and
+# RETENTION_NAME in csrc/ringbuf/message.h.
 HIDDEN: Final = ("__compaction", "__retention")
-NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes, and whose behaviour this is; tools look at it
+NSQD_VERSION: Final = "1.3.0"  # the nsqd whose behaviour this is; tools look at it
 HOST_NAME: Final = socket.gethostname()
 HOST_NODE_ID: Final = -1  # stands for node_id(HOST_NAME)
 
 
 def node_id(host_name: str) -> int:
-    """The number that nsqd gives itself on a host of this name."""
-    import hashlib  # the gateway alone asks, and it takes long to load
+    """The node id that nsqd chooses on a host of this name."""
+    import hashlib  # slow to load, and only the gateway needs it
 
     return zlib.crc32(hashlib.md5(host_name.encode(), usedforsecurity=False).digest()) % 1024
 
@@ -108,7 +108,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 _TIMERS: Final = "every message has a timer of its own, there is no scan to tune"
 _LATENCIES: Final = "latencies from publish to finish are not computed"
-# Of nsqd's options those that make no sense here, and what to do instead.
+# nsqd options that make no sense here, and what to do instead.
 INSTEAD: Final[Mapping[str, str]] = {
     "data-path": "use --data-dir",
     "mem-queue-size": "no message is in memory only, unless all are (--memory)",
@@ -128,7 +128,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "verbose": "use --log-level debug",
     "worker-id": "use node-id",
     "config": "use --config, with these options under [nsq]",
-    # As nsqd's configuration file has them, if they are not only written with _ for -.
+    # Names in nsqd's configuration file that differ from the command line's by more than _ for -.
     "id": "use node-id",
     "nsqlookupd-tcp-addresses": "use lookupd-tcp-address",
     "auth-http-addresses": "use auth-http-address",
@@ -136,11 +136,11 @@ INSTEAD: Final[Mapping[str, str]] = {
 
 
 def is_tls_required(settings: Mapping[str, Any]) -> bool:
-    """Of clients of the TCP protocol."""
+    """Whether clients of the TCP protocol must encrypt."""
     return settings["tls-required"] != "false" or bool(settings["tls-client-auth-policy"])
 
 
 def is_http_forbidden(settings: Mapping[str, Any]) -> bool:
-    """Unless it is encrypted."""
+    """Whether unencrypted HTTP is refused."""
     required = settings["tls-required"]
     return required == "true" or (required == "false" and bool(settings["tls-client-auth-policy"]))

@@ -1,5 +1,5 @@
-"""Who has published what, for nsqd's /stats: the gateway asks each acceptor for it with the call `nsq.producers`, in
-pieces, from a connection on. Nothing is kept for this but what C counts (nsq_producers.h).
+"""The producers in nsqd's /stats. The gateway asks each acceptor for them with the call `nsq.producers`, in pieces that
+each begin at a connection. The counts are kept by the codec (nsq_producers.h), and nothing here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
     from mq_shards.ringbuf.calls import Asked, Calls
 
-# What nsq_ask_producers writes: from where to ask next, then of each producer a struct nsq_producer and its topics.
+# What nsq_ask_producers writes: where the next piece begins, then each producer's struct nsq_producer and its topics.
 _NEXT: Final = struct.Struct("<Q")
 _PRODUCER: Final = struct.Struct("<IIQ")
 _PRODUCED: Final = struct.Struct("<QII64s")
@@ -27,7 +27,7 @@ class Producer(NamedTuple):
 
 
 def producers_of(data: bytes) -> tuple[int, list[Producer]]:
-    """From where to ask next, 0 when that is all; and those that have published something."""
+    """Returns where the next piece begins (0: this was the last), and the producers that have published something."""
     (following,) = _NEXT.unpack_from(data)
     found = []
     at = _NEXT.size
@@ -49,7 +49,7 @@ class Producers:
     def __init__(
         self, engine: Engine, protocol: int, describe: Callable[[int, int], dict[str, Any]], calls: Calls | None
     ) -> None:
-        """`describe`: a connection, by its number and when it was opened, as /stats shows it."""
+        """`describe`: makes the /stats entry of a connection, given its number and when it was opened."""
         self._engine = engine
         self._protocol = protocol
         self._describe = describe

@@ -1,12 +1,12 @@
-"""The section nsq's options about TLS: what they mean, and whether they can be met.
+"""The TLS options of the section nsq: what they mean, and whether they can be used.
 
     tls-cert, tls-key         both or neither: without them no client gets TLS
     tls-client-auth-policy    "", "require" (a certificate, whoever signed it) or "require-verify"; implies tls-required
-    tls-root-ca-file          who may have signed certificates, of clients and the auth server; "": the system's roots
+    tls-root-ca-file          the authorities for certificates of clients and of the auth server; "": the system's roots
     tls-required              "false", "true" or "tcp-https": with the last two a client does nothing before TLS
     tls-min-version           tls1.0 to tls1.3
 
-Needs neither the C core nor a connection, so that the supervisor can ask before it starts anything.
+Must not need the C core, so that the supervisor can check the options before it starts anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIN_VERSIONS: Final = {
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
 }
-# OpenSSL has the versions before 1.2 only at its level 0, where it also takes the keys and signatures of their time.
+# OpenSSL offers versions before 1.2 only at its security level 0, which also accepts old, weak keys and signatures.
 CIPHERS: Final = "DEFAULT"
 OLD_CIPHERS: Final = "DEFAULT:@SECLEVEL=0"
 
@@ -40,7 +40,7 @@ Settings = Mapping[str, Any]
 
 
 def check(settings: Settings) -> None:
-    """Raises ValueError: one line that names the option and says what is wrong with it."""
+    """Raises ValueError with one line that names the option and says what is wrong with it."""
     if settings["tls-client-auth-policy"] not in POLICIES:
         raise ValueError(_bad(settings, "tls-client-auth-policy", '"require" or "require-verify"'))
     if settings["tls-required"] not in REQUIRED:
@@ -61,7 +61,7 @@ def check(settings: Settings) -> None:
 
 
 def factory(settings: Settings) -> TlsFactory | None:
-    """What makes a connection's filter; None when there is no certificate. Raises ValueError as check() does."""
+    """A factory of TLS filters; None when there is no certificate. Raises ValueError as check() does."""
     if not settings["tls-cert"]:
         return None
     if settings["tls-client-auth-policy"] == REQUIRE:
@@ -72,7 +72,7 @@ def factory(settings: Settings) -> TlsFactory | None:
 
 
 def server_context(settings: Settings) -> ssl.SSLContext:
-    """With "require" it asks clients for nothing: ssl cannot do what that means."""
+    """The context by ssl. With "require" it asks for no certificate: ssl cannot accept certificates of any signer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_min_version(context, settings)
@@ -88,7 +88,7 @@ def server_context(settings: Settings) -> ssl.SSLContext:
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:
-    """For our own requests by https. Raises ValueError as check() does."""
+    """The context of our own https requests. Raises ValueError as check() does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_min_version(context, settings)
     _trust(context, settings, ssl.Purpose.SERVER_AUTH)
@@ -100,7 +100,7 @@ def _unverifying_context(settings: Settings) -> object:
         library: Any = importlib.import_module("OpenSSL.SSL")
     except ImportError:
         raise ValueError('nsq.tls-client-auth-policy: "require" needs the Python package pyOpenSSL') from None
-    server_context(settings)  # which says what is wrong with the files
+    server_context(settings)  # raises if something is wrong with the files
     context = library.Context(library.TLS_SERVER_METHOD)
     context.set_options(library.OP_NO_RENEGOTIATION)
     context.set_min_proto_version(int(_min_version(settings)))
@@ -113,7 +113,7 @@ def _unverifying_context(settings: Settings) -> object:
     except (library.Error, OSError, ValueError) as error:
         raise ValueError(_not_loaded(settings, error)) from None
     context.set_verify(library.VERIFY_PEER | library.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
-    # Without it OpenSSL refuses to resume a session of a client whose certificate it asked for.
+    # Without this id OpenSSL refuses to resume the session of a client whose certificate it has asked for.
     context.set_session_id(b"nsq")
     return context
 
@@ -145,7 +145,7 @@ def _min_version(settings: Settings) -> ssl.TLSVersion:
 
 def _set_min_version(context: ssl.SSLContext, settings: Settings) -> None:
     with warnings.catch_warnings():
-        # Whoever wants an old version has said so.
+        # The operator has asked for the old version, so no warning is needed.
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = _min_version(settings)
 
