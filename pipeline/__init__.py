@@ -5,8 +5,8 @@
     pipeline.register(spark)
     spark.read.format("mqshards").option("brokers", "127.0.0.1:4180").option("topic", "orders").load()
 
-The import alone registers it with the session that is active, if there is one; but not over Spark Connect, whose
-clients declarative projects are: those leave it to Spark (`declarative.settings.check_source`).
+The import alone registers it with the active session, if there is one, but not over Spark Connect. Declarative projects
+run over Spark Connect and leave it to Spark to find the source (`declarative.settings.check_source`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
     from pyspark.sql.utils import is_remote
 except ModuleNotFoundError as error:
     needed = f"the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17 (there is no {error.name})"
-    # The command's own module is in this package, so it would have a traceback.
+    # mq-pipeline imports this package first: without this it would end with a traceback.
     if Path(sys.argv[0]).name == "mq-pipeline":
         sys.exit(f"mq-pipeline: {needed}")
     raise ModuleNotFoundError(needed) from error
@@ -31,16 +31,16 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> None:
-    """Makes the format known to a session. With `push_filters` Spark gives it the filters of a query, also with the
-    session's own `spark.sql.python.filterPushdown.enabled`: then each `load()` is for one filter only. Of what was
-    pushed last Spark (4.1 to 4.3) makes all later scans of the same load, whatever they ask for."""
+    """Registers the format with a session. With `push_filters`, or if the session has set
+    `spark.sql.python.filterPushdown.enabled`, Spark hands the filters of a query to the source. Then use each `load()`
+    for one filter only: Spark (4.1 to 4.3) applies the last pushed filters to all later scans of that load."""
     is_on = spark.conf.get(PUSHDOWN, "false") == "true"
-    # Spark refuses a data source that takes filters while this is off, which is the default. In a declarative project
-    # it is for the spec to say, and setting it an error.
+    # Spark refuses a data source that takes filters while this setting is off, which is the default. In a declarative
+    # project only the spec may set it; setting it here is an error.
     if push_filters and not is_on:
         spark.conf.set(PUSHDOWN, "true")
-    # Spark looks in the session that is active whether there is one already, and registers it here: of a session that
-    # is not active it says that there is.
+    # Spark looks for the source's name in the active session, but registers it in this one. This call makes this
+    # session the active one; otherwise Spark would report that the source exists already.
     spark.createDataFrame([], "is_active boolean")
     spark.dataSource.register(MqShards if push_filters or is_on else Unfiltered)
 

@@ -1,7 +1,7 @@
-"""What stands out in a report, said in words: rates, delays and backlogs that are not as they usually are.
+"""What stands out in a report, as sentences: rates, delays and backlogs that differ from the usual.
 
-"Usual" is the median of a topic's minutes, and how far those stray from it their median absolute deviation (MAD), which
-a few odd minutes do not move. Factors are high: a sentence that nobody would have asked for costs trust.
+"Usual" is the median over a topic's minutes, and their spread is the median absolute deviation (MAD): a few odd minutes
+change neither. The thresholds are high, because each needless sentence costs trust.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from statistics import median
 from typing import Any, Final
 
 MINUTE: Final = timedelta(minutes=1)
-WINDOW: Final = timedelta(days=31)  # looked at; a clock that was set back once may have dated a message 1970
-LEAST_MINUTES: Final = 10  # of a topic, to say what is usual
+WINDOW: Final = timedelta(days=31)  # how far back minutes count: a wrong clock may have dated a message 1970
+LEAST_MINUTES: Final = 10  # minutes of a topic before anything counts as usual
 TIMES_USUAL: Final = 3.0
 MADS: Final = 8.0
-LEAST_MESSAGES: Final = 60  # a minute more than usual
-LEAST_DELAY_MS: Final = 1000.0  # more than usual
-QUIET_GAPS: Final = 3.0  # times the longest quiet before
+LEAST_MESSAGES: Final = 60  # per minute, above the usual
+LEAST_DELAY_MS: Final = 1000.0  # above the usual
+QUIET_GAPS: Final = 3.0  # times the longest silence before
 QUIET_MINUTES: Final = 3
-BACKLOG_MINUTES: Final = 30.0  # of what is usually published
+BACKLOG_MINUTES: Final = 30.0  # minutes of the usual rate that the backlog amounts to
 MOST: Final = 20
 
 Row = Mapping[str, Any]
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Anomaly:
-    """`weight`: how many times the usual it is."""
+    """`weight`: the ratio to the usual value; for a backlog, to the threshold."""
 
     topic: str
     text: str
@@ -38,8 +38,8 @@ class Anomaly:
 
 
 def found(minutes: Sequence[Row], backlog: Sequence[Row], until: datetime) -> list[Anomaly]:
-    """`minutes` and `backlog`: rows of the report's tables. `until`: what lies behind it is not known yet. The
-    strangest first."""
+    """Returns the anomalies, the strangest first. `minutes` and `backlog`: rows of the report's tables. `until`: the
+    end of what is known."""
     result: list[Anomaly] = []
     usual: dict[str, float] = {}
     in_order = sorted(minutes, key=lambda row: (row["topic"], row["minute"]))
@@ -56,7 +56,7 @@ def found(minutes: Sequence[Row], backlog: Sequence[Row], until: datetime) -> li
 
 
 def _counts(rows: Sequence[Row], until: datetime) -> list[tuple[datetime, int]]:
-    """Each whole minute from the topic's first in the window to the end of the report, those without messages too."""
+    """Returns the count of each whole minute, from the topic's first in the window to `until`; 0 where nothing came."""
     by_minute = {row["minute"]: int(row["messages"]) for row in rows if row["minute"] > until - WINDOW}
     counts, minute = [], min(by_minute, default=until)
     while minute + MINUTE <= until:
@@ -108,13 +108,13 @@ def _backlogs(backlog: Sequence[Row], usual: Mapping[str, float]) -> Iterable[An
 
 
 def _usual(values: Sequence[float]) -> tuple[float, float]:
-    """Median and MAD."""
+    """Returns the median and the MAD."""
     middle = median(values)
     return middle, median(abs(value - middle) for value in values)
 
 
 def _stretches(points: Sequence[tuple[datetime, Any]], odd: Any) -> Iterable[list[tuple[datetime, Any]]]:  # noqa: ANN401
-    """Runs of minutes one behind the other that are odd."""
+    """Yields the runs of consecutive minutes whose value is odd."""
     stretch: list[tuple[datetime, Any]] = []
     for minute, value in points:
         if stretch and (not odd(value) or minute - stretch[-1][0] > MINUTE):

@@ -1,8 +1,9 @@
 """`mq-pipeline archive`: topics to Parquet, partitioned by topic and date, each message once.
 
-Spark's checkpoint says what has been read, the log of its file sink (`_spark_metadata`) which files count: a run that
-is killed leaves files that no reader of the archive sees, and the next run goes on. A subscription holds the broker's
-retention back until then. When nothing is written small files become few, and the manifest says what there is.
+Spark's checkpoint says what has been read, and the log of its file sink (`_spark_metadata`) says which files count. A
+run that is killed may leave files that no reader of the archive sees; the next run continues from the checkpoint. A
+subscription keeps the broker from deleting messages that are not archived yet. While nothing is written, small files
+are merged into larger ones and the manifest is rewritten.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_S: Final = 1
-UPKEEP_S: Final = 3600.0  # of a job that goes on for ever: so often its query stands still for it
-COMPACT_S: Final = 60.0  # for so long at most, or a little more
+UPKEEP_S: Final = 3600.0  # how often the query of an endless job (--every) pauses for upkeep
+COMPACT_S: Final = 60.0  # most time that merging files takes in such a pause, or a little more
 _DESCRIBING: Final = threading.Lock()
-_newest: Final[dict[Path, int]] = {}  # of the lists of what an archive has
+_newest: Final[dict[Path, int]] = {}  # by archive, the number of the newest list of its files
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def subscription_of(archive: str) -> str:
 
 @dataclass
 class Tally:
-    """What the micro-batches of a run have done."""
+    """Counts what the micro-batches of a run have done."""
 
     telemetry: Telemetry
     messages: int = 0
@@ -149,13 +150,13 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
 
 
 def _follow(query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s: float) -> None:
-    """Until it ends, is to be stopped, or has gone on for so long. Nothing of it is left when this returns."""
+    """Follows the query until it ends, is to be stopped, or has run for `most_s`. It has stopped when this returns."""
     until = time.monotonic() + most_s
     try:
         while not query.awaitTermination(POLL_S) and not stopping and time.monotonic() < until:
             tally.add(query)
     except PySparkException:
-        if not stopping:  # else the next run meets it again
+        if not stopping:  # a real failure while stopping will show in the next run
             raise
     finally:
         query.stop()
@@ -163,7 +164,7 @@ def _follow(query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s
 
 
 def local_directory(to: str) -> Path | None:
-    """None: it is not on a file system of this machine."""
+    """Returns the archive's path; None if it is not on a file system of this machine."""
     try:
         return local_path(to).absolute()
     except ValueError:
@@ -172,7 +173,7 @@ def local_directory(to: str) -> Path | None:
 
 @contextlib.contextmanager
 def only_one(directory: Path | None) -> Iterator[None]:
-    """Of all jobs of this archive: what one writes another would take for small files. Raises OptionError."""
+    """Keeps other jobs off this archive: one might merge files while another writes them. Raises OptionError."""
     if directory is None:
         yield
         return
@@ -186,8 +187,8 @@ def only_one(directory: Path | None) -> Iterator[None]:
 
 
 def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:
-    """Small files become few, those that they took the place of go after a while. What counts then. Raises
-    OptionError."""
+    """Merges small files into larger ones, and deletes files merged some time ago. Returns the files that count then.
+    Raises OptionError."""
     try:
         files = SinkLog(directory)
         files.remove_left(listed=archive_manifest.listed(directory))
@@ -200,8 +201,8 @@ def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:
 
 
 def describe(directory: Path, files: Sequence[SinkFile], *, wait: bool) -> None:
-    """In the manifest. Of an archive that has never had one all is read, so who does not `wait` goes on meanwhile.
-    Raises OptionError."""
+    """Writes the manifest. Without an earlier manifest every file is read, which takes long: unless `wait` is set, a
+    thread does it. Raises OptionError."""
     number = _newest[directory] = _newest.get(directory, 0) + 1
     if not wait:
         threading.Thread(target=_describe, args=(directory, files, number), name="manifest", daemon=True).start()
@@ -219,7 +220,7 @@ def _write(directory: Path, files: Sequence[SinkFile]) -> None:
 def _describe(directory: Path, files: Sequence[SinkFile], number: int) -> None:
     with _DESCRIBING:
         if _newest[directory] != number:
-            return  # a later one waits, or has been written
+            return  # a newer list waits, or has been written
         try:
             _write(directory, files)
         except OptionError as error:
@@ -228,8 +229,8 @@ def _describe(directory: Path, files: Sequence[SinkFile], number: int) -> None:
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Has something in it once the job is to stop. A micro-batch that is cut off is done again by the next run. The JVM
-    may have heard the signal too, and be gone: what is raised then is no failure."""
+    """Yields a list that gets the signal's number once the job is to stop. The next run repeats a micro-batch that was
+    cut off. The JVM may have got the signal too and be gone, so errors raised after the signal are ignored."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:

@@ -1,5 +1,5 @@
-"""What a topic's directory in an archive is called: `topic=NAME`, as Spark writes it, unless that is too long for a
-file system or has a NUL. Then it is the name's beginning and a hash, and each message has it among its attributes."""
+"""Names the directory of a topic in an archive: `topic=NAME`, as Spark writes it. A name that is too long for a file
+system or has a NUL is replaced by its beginning and a hash; its messages then carry the full name as an attribute."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 MOST_BYTES: Final = 255 - len("topic=")
-_ESCAPED: Final = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"  # by Spark, as three letters
-_BEGINNING: Final = 30  # letters, of which one is 4 bytes at most
+_ESCAPED: Final = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"  # characters that Spark escapes, as three letters each
+_BEGINNING: Final = 30  # letters, each of at most 4 bytes
 _HASH: Final = 16
 _FOLDED: Final = f"~[0-9a-f]{{{_HASH}}}$"
 _ATTRIBUTE: Final = "archived_topic"
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # a topic of this name is a null; nothing else is, as each message has one
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # Spark reads a topic of this name, and no other, as null
 
 
 def folded(messages: DataFrame) -> DataFrame:
-    """As they are archived."""
+    """Returns messages as they are archived."""
     topic, attributes = sf.col("topic"), sf.col("attributes")
     others = sf.map_filter(sf.coalesce(attributes, _no_attributes()), lambda name, _: name != _ATTRIBUTE)
     named = sf.map_concat(others, sf.create_map(sf.lit(_ATTRIBUTE), topic))
@@ -29,7 +29,7 @@ def folded(messages: DataFrame) -> DataFrame:
 
 
 def unfolded(archived: DataFrame) -> DataFrame:
-    """As they were. An attribute that anybody may have given counts only where the directory is that name's."""
+    """Undoes folded(). The attribute, which any producer may set, counts only where the directory is that name's."""
     topic = sf.coalesce(sf.col("topic"), sf.lit(_NULL))
     if "attributes" not in archived.columns:
         return archived.withColumn("topic", topic)
@@ -43,13 +43,13 @@ def unfolded(archived: DataFrame) -> DataFrame:
 
 
 def where_topic(archived: DataFrame, wanted: Column) -> DataFrame:
-    """As unfolded, only topics that are wanted, by the column `topic`: other directories are not read."""
+    """As unfolded(), for topics that `wanted`, a condition on `topic`, selects; skips directories of others."""
     topic = sf.col("topic")
     return unfolded(archived.where(wanted | topic.isNull() | topic.rlike(_FOLDED))).where(wanted)
 
 
 def _is_unfit(topic: Column) -> Column:
-    """For most it is said by their length; letters are looked at where there are many."""
+    """The length decides for most names; only in long ones are escaped letters counted."""
     size = sf.octet_length(topic)
     is_too_long = (size > MOST_BYTES // 3) & (size + 2 * sf.regexp_count(topic, sf.lit(_ESCAPED)) > MOST_BYTES)
     return is_too_long | topic.contains("\0")

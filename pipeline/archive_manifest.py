@@ -1,11 +1,10 @@
-"""What an archive has, for who reads it without Spark: `_manifest.json`, replaced whole.
+"""The list of an archive's files, for readers without Spark: `_manifest.json`, always replaced as a whole.
 
     {"version": 1, "made": "2026-01-31T12:00:00+00:00",
      "files": [{"path", "topic", "date", "bytes", "sha256", "messages", "seqs": {BROKER: [first, last]}}],
      "topics": {TOPIC: {"messages", "bytes", "seqs": {BROKER: [first, last]}}}}
 
-`path` is that of a file below the archive, as it is on disk. A file that is listed stays for a day after another list
-has taken the place of this one.
+`path` is relative to the archive, as on disk. A listed file stays for a day after a newer list has replaced this one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Seqs = dict[str, list[int]]
 
 
 def write(archive: Path, files: Iterable[SinkFile]) -> Mapping[str, Any]:
-    """Of these files. What the last manifest said of a file is not looked at again. Raises OSError."""
+    """Writes the manifest of these files; those in the last manifest are not read again. Raises OSError."""
     before = {(file["path"], file["bytes"]): file for file in _last(archive)}
     found: list[File] = []
     for file in sorted(files, key=lambda file: file.name):
@@ -46,7 +45,7 @@ def write(archive: Path, files: Iterable[SinkFile]) -> Mapping[str, Any]:
 
 
 def listed(archive: Path) -> set[str]:
-    """The names of files that who reads the manifest now is told of. Raises OSError."""
+    """Returns the names of the files in the current manifest. Raises OSError."""
     return {file["path"] for file in _last(archive)}
 
 
@@ -54,7 +53,7 @@ def _last(archive: Path) -> list[File]:
     try:
         found = orjson.loads((archive / NAME).read_bytes())
         files: list[File] = found["files"] if found["version"] == _VERSION else []
-    except (FileNotFoundError, ValueError, KeyError, TypeError):  # what is not there, or no manifest, is made anew
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # missing, or not a manifest: made anew
         return []
     return files
 
@@ -66,7 +65,7 @@ def _described(file: SinkFile) -> File:
     with pq.ParquetFile(file.path) as parquet:
         names = [name for name in ("broker", "seq") if name in parquet.schema_arrow.names]
         rows = parquet.read(columns=names)
-    # Before there was a column for it, all were of one broker that nobody names.
+    # Archives from before the column `broker` hold messages of one broker, unnamed.
     seqs = rows.group_by(names[:-1]).aggregate([("seq", "min"), ("seq", "max")]).to_pylist()
     return {
         "path": file.name,

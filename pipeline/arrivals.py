@@ -1,4 +1,4 @@
-"""When the brokers of a project have something that no run has seen yet."""
+"""Waits until the brokers of a project have messages that no run has seen yet."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.topics import Brokers, Key
 
-POLL_S: Final = 1.0  # or as often as there is to be a run, if that is more often
+POLL_S: Final = 1.0  # or the interval between runs, if that is shorter
 
 
 class Arrivals:
-    """What is there when it is made counts as seen, so it is to be made before the run that reads it."""
+    """Messages that are there at construction count as seen: construct it before the run that reads them."""
 
     def __init__(self, options: Mapping[str, str], every_s: float) -> None:
         self._brokers = Brokers(ReadOptions.parse(options, streaming=True))
@@ -25,7 +25,7 @@ class Arrivals:
         self._brokers.close()
 
     def wait(self) -> None:
-        """Until something has come since the last time, and it is time for a run. Raises BrokerError, OptionError."""
+        """Blocks until messages have come since the last call, and a run is due. Raises BrokerError, OptionError."""
         time.sleep(max(0.0, self._next - time.monotonic()))
         while (found := self._places()) == self._seen:
             time.sleep(min(POLL_S, self._every_s))

@@ -1,8 +1,8 @@
-"""How a reader or writer gets to the tasks: so that an executor without this package says so in one line.
+"""Pickles readers and writers for tasks, so that an executor without this package says so in one line.
 
-Spark pickles it by the name of its class, and where that cannot be imported a task ends in the midst of unpickling,
-with a trace of cloudpickle's. What is pickled instead is a function, taken apart and put together again where it comes
-to, since it is of no module that could be imported. It imports the rest.
+Spark would pickle them by the name of their class. Where that cannot be imported, a task fails while unpickling, with a
+traceback of cloudpickle's. So a function is pickled instead, by value, since it belongs to no module that could be
+imported. On the executor it imports the class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 
 def _arrive(module: str, name: str, state: bytes) -> Any:  # noqa: ANN401
-    """It comes alone: all that it needs it imports."""
+    """Runs on the executor. It is pickled without its module, so it imports all that it needs."""
     import importlib
     import pickle
     import platform
@@ -34,11 +34,11 @@ def _arrive(module: str, name: str, state: bytes) -> Any:  # noqa: ANN401
 
 
 _by_value = FunctionType(_arrive.__code__, {"__builtins__": __builtins__}, "arrive")
-_by_value.__module__ = "__main__"  # by which cloudpickle knows what cannot be imported
+_by_value.__module__ = "__main__"  # makes cloudpickle pickle the function by value
 
 
 class Arrives:
-    """Of what Spark sends to tasks."""
+    """Base class of what Spark sends to tasks."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         state: bytes = cloudpickle.dumps(self.__dict__)  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
-"""What waits in a broker, as it says itself: what named readers have not read, what is in channels and in tubes.
+"""What waits in a broker, by its own account: messages that named readers have not read, those in channels, and in
+tubes.
 
-A message waits once for each who is to have it; so backlogs of different readers do not add up.
+A message counts once for each consumer that is to get it, so backlogs of different consumers do not add up.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mq_shards.pipeline.client import Address, BrokerError, Client
 
 TIMEOUT_S: Final = 10.0
 REPLY_BYTES: Final = 64 << 20
-# What beanstalkd's clients may call a tube. Another name, of Pulsar's or NATS's, could be more than one command.
+# Names that beanstalkd's protocol allows for a tube. Others, from Pulsar or NATS, could be read as a second command.
 _TUBE: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]*")
 
 
@@ -36,7 +37,7 @@ class Backlog:
 
 
 def of_readers(broker: Address) -> Iterator[Backlog]:
-    """Raises BrokerError, as the others do."""
+    """Raises BrokerError, as of_channels and of_tubes do."""
     with Client(broker, TIMEOUT_S) as client:
         for reader in client.readers():
             for topic, unread in sorted(reader.unread.items()):
@@ -48,13 +49,13 @@ def of_channels(nsq_http: Address) -> Iterator[Backlog]:
         for channel in topic["channels"]:
             yield Backlog(
                 str(nsq_http), topic["topic_name"], "channel", channel["channel_name"],
-                # An nsqd counts what is in flight and deferred apart from the depth.
+                # The depth does not include messages that are in flight or deferred.
                 channel["depth"], channel["in_flight_count"], channel["deferred_count"],
             )  # fmt: skip
 
 
 def of_tubes(beanstalk: Address, topics: Iterable[str]) -> Iterator[Backlog]:
-    """Of those topics that are tubes."""
+    """Yields the backlogs of those topics that are tubes."""
     try:
         with (
             socket.create_connection((beanstalk.host, beanstalk.port), timeout=TIMEOUT_S) as connection,

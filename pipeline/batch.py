@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class PlainBatchReader(Arrives, DataSourceReader):
-    """Spark pickles it and sends it to the tasks: it holds no connection."""
+    """Holds no connection, because Spark pickles it and sends it to the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -46,7 +46,7 @@ class PlainBatchReader(Arrives, DataSourceReader):
             brokers.close()
         sizes = {key: s.topic.message_bytes for key, s in streams.items()}
         found = tasks(ranges, sizes, options.min_partitions, options.max_records_per_partition)
-        # Spark takes an empty list for one partition of its own.
+        # Spark would make a partition of its own from an empty list.
         return [*found] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -65,7 +65,7 @@ class PlainBatchReader(Arrives, DataSourceReader):
                 raise DataLossError(f"{text}; failOnDataLoss is true")
             log.warning("%s", text)
         start, end = max(start, topic.earliest), min(end, topic.latest)
-        # Messages that nobody had finished may outlive those around them: gaps that were there before.
+        # Unfinished messages may outlive those around them: gaps below `complete` are no loss, unless seqs were given.
         explicit = isinstance(options.starting, AtSeq) and options.starting.by_topic is not None
         gaps_from = start if explicit else topic.complete
         start, end = max(start, self._pushed.seqs.start), min(end, self._pushed.seqs.end)
@@ -83,7 +83,7 @@ class PlainBatchReader(Arrives, DataSourceReader):
 
 
 class BatchReader(PlainBatchReader):
-    """Takes the filters of a query too, where Spark is told to give them."""
+    """Also takes the filters of a query, where Spark is told to push them down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         return list(self._pushed.push(filters))

@@ -1,9 +1,9 @@
-"""The checkpoint of a streaming query as Spark keeps it: how far it is with each of its sources.
+"""The checkpoint of a streaming query as Spark keeps it: how far the query is with each of its sources.
 
     DIR/offsets/N    the end of micro-batch N, written before it is begun: a line for each source
     DIR/commits/N    written when it is done
 
-Only what Spark documents by its own files is looked at: version 1 of that log, in a directory that this machine sees.
+Reads only version 1 of this log, and only in a directory that this machine can access.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.shards import durable
 
 VERSION: Final = "v1"
-LOCKS: Final = {"_checkpoint": "_lock", "storage": ".lock"}  # beside these: archive.only_one, Project.lock
-MOVED: Final = "moved"  # where what was replaced is kept
+LOCKS: Final = {"_checkpoint": "_lock", "storage": ".lock"}  # lock files beside these: archive.only_one, Project.lock
+MOVED: Final = "moved"  # directory of replaced offset files
 
 
 @dataclass(frozen=True)
 class Position:
-    """Of a source of ours, the `source`th of the query's: its offset behind the last micro-batch that is done."""
+    """The offset of one of our sources after the last micro-batch that is done. `source`: its index in the query."""
 
     source: int
     offset: Json
@@ -48,7 +48,7 @@ class Checkpoint:
 
     @property
     def begun(self) -> int:
-        """The last that was begun."""
+        """The last micro-batch that was begun; -1: none."""
         return max(_numbers(self.directory / "offsets"), default=-1)
 
     def positions(self) -> list[Position]:
@@ -59,15 +59,15 @@ class Checkpoint:
         return [Position(source, offset) for source, offset in found if offset is not None]
 
     def move(self, source: int, offset: Json) -> Path:
-        """The next micro-batch begins there. What it replaces is kept at the path that is returned. Of a query that is
-        stopped, between two micro-batches. Raises OptionError."""
+        """Makes the next micro-batch begin at `offset`; returns the path of a copy of the replaced file. The query must
+        be stopped, between two micro-batches. Raises OptionError."""
         with self.movable():
             return self._replace(source, offset)
 
     @contextlib.contextmanager
     def movable(self) -> Iterator[None]:
-        """Nobody begins a job of ours with it meanwhile. Of another's query only what it has begun tells that it runs.
-        Raises OptionError."""
+        """Keeps jobs of ours from beginning with this checkpoint meanwhile. Any other query is noticed only by a
+        micro-batch that it has begun and not done. Raises OptionError."""
         with contextlib.ExitStack() as held:
             for path in self._locks():
                 lock = held.enter_context(path.open("a"))
@@ -79,7 +79,7 @@ class Checkpoint:
             yield
 
     def _locks(self) -> list[Path]:
-        """Of the archive or the project that it is in: those that their jobs hold."""
+        """Returns the lock files of the archive or project that has this checkpoint; jobs hold them while they run."""
         here = self.directory.resolve()
         beside = [path.with_name(LOCKS[path.name]) for path in (here, *here.parents) if path.name in LOCKS]
         return [path for path in beside if path.is_file()]
@@ -98,7 +98,7 @@ class Checkpoint:
         kept.parent.mkdir(exist_ok=True)
         durable.save(kept, path.read_bytes())
         lines[2 + source] = orjson.dumps(offset).decode()
-        # Hadoop's checksum is of what was there: without one the file is taken as it is.
+        # Hadoop's checksum is that of the replaced content; without a checksum Spark takes the file as it is.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         durable.save(path, "\n".join(lines).encode())
         return kept
@@ -112,7 +112,7 @@ class Checkpoint:
             raise OptionError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError:
             content, lines = b"\0", []
-        if not content or b"\0" in content:  # as a disk leaves what was not synced, or a sector that was lost
+        if not content or b"\0" in content:  # what a crash before the sync, or a lost sector, leaves
             raise OptionError(f"{path} is damaged: bring back the whole checkpoint, or begin a new one")
         if lines[0] != VERSION or len(lines) < 3:
             raise OptionError(f"{path}: it is of version {lines[0]!r}; this reads {VERSION}")
@@ -124,7 +124,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _offset(line: str) -> Json | None:
-    """None: of a source of another kind."""
+    """Returns the offset in this line; None if it is of another kind of source."""
     try:
         found: Any = orjson.loads(line)
     except ValueError:

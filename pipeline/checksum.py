@@ -1,8 +1,8 @@
-"""CRC-32C without C, of many pieces at once: numpy looks up a column of words, one of each piece, at a time.
+"""CRC-32C without C, of many pieces at once: each numpy lookup takes one word of every piece.
 
-What is said of tables is Sarwate's method, eight bytes at once ("slicing by 8", Kounavis and Berry, 2005). A CRC is
-linear: zeros before a message change nothing if it begins with 0, so pieces of different lengths are set to one end;
-and the CRC of a long piece is made of those of its lanes, each advanced over what follows it.
+The tables are those of Sarwate's method for eight bytes at once ("slicing by 8", Kounavis and Berry, 2005). A CRC is
+linear. From an initial state of 0, zeros before a message change nothing, so pieces of different lengths are padded at
+the front. The CRC of a long piece is combined from those of its lanes, each advanced over the lanes after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, reflected
 LANE: Final = 4096
 ALL: Final = 0xFFFFFFFF
-_LITTLE: Final = 64  # names of topics, say
+_LITTLE: Final = 64  # bytes up to which a plain loop is used: names of topics, say
 
 Table = npt.NDArray[np.uint32]
 
@@ -34,7 +34,7 @@ def _bytes_table() -> list[int]:
 
 @cache
 def _tables() -> list[Table]:
-    """The i-th advances a byte over i more."""
+    """Table i gives the state after a byte and i more zero bytes."""
     tables = [np.array(_bytes_table(), np.uint32)]
     for _ in range(7):
         last = tables[-1]
@@ -44,7 +44,7 @@ def _tables() -> list[Table]:
 
 @cache
 def _over_a_lane() -> list[list[int]]:
-    """By each of a state's bytes: what becomes of it over LANE zeros."""
+    """For each byte of a state, a table of what LANE zero bytes make of it."""
     state = np.array([value << 8 * byte for byte in range(4) for value in range(256)], np.uint32)
     for _ in range(LANE // 8):
         state = _step(state, np.zeros(len(state), np.uint64))
@@ -70,13 +70,13 @@ def crc32c(data: bytes) -> int:
 
 
 def crcs(pieces: Sequence[bytes | bytearray | memoryview]) -> list[int]:
-    """Of pieces of 4 bytes and more."""
+    """Returns the CRC of each piece; a piece has at least 4 bytes."""
     lanes: list[bytes | bytearray | memoryview] = []
     begins: list[bool] = []
     for piece in pieces:
         first = len(piece) % LANE or LANE
         assert len(piece) >= 4
-        if first < 4:  # what the CRC begins with has to lie in one
+        if first < 4:  # the initial ~0 is applied to 4 bytes, which must lie in one lane
             first += LANE
         lanes.append(piece[:first])
         begins.append(True)
@@ -103,10 +103,10 @@ def crcs(pieces: Sequence[bytes | bytearray | memoryview]) -> list[int]:
 
 
 def _of_lanes(lanes: Sequence[bytes | bytearray | memoryview], begins: Sequence[bool]) -> Table:
-    """Each from 0, but that those which begin a piece begin as a CRC does."""
+    """Returns the state after each lane, from 0; from ~0 for a lane that begins a piece."""
     words = np.array([(len(lane) + 7) // 8 for lane in lanes])
     found = np.zeros(len(lanes), np.uint32)
-    # Of about one length, so that what is set before the shorter ones is little.
+    # Groups lanes of about one length, so that shorter ones need little padding.
     kinds = np.ceil(np.log2(np.maximum(words, 1)))
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)

@@ -1,8 +1,9 @@
-"""The client of a broker's HTTP API (docs/pipeline-http.md): topics, offsets, records, what a query has read and
-what one writes.
+"""The client of a broker's HTTP API (docs/pipeline-http.md): topics, offsets, records, the progress of readers and the
+batches of writers.
 
-Owns one connection, kept between calls. A call that fails for a reason that may pass (no connection, a broker that
-restarts, 5xx) is tried again until `patience_s` have gone by; then, or at once if the broker refuses it, BrokerError.
+Owns one connection, kept between calls. A call that fails for a passing reason (no connection, a broker that restarts,
+5xx) is tried again until `patience_s` have gone by, and then raises BrokerError. A call that the broker refuses raises
+it at once.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ import orjson
 DEFAULT_PORT: Final = 4180
 DEFAULT_TLS_PORT: Final = 4181
 CONNECT_S: Final = 10.0
-WINDOW_BYTES: Final = 1 << 20  # on their way at most: what is has passed where a broker lets readers wait
+WINDOW_BYTES: Final = 1 << 20  # most bytes in transit: a broker that slows readers down has no hold on these
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-PUBLISH_REPLY_S: Final = 30.0  # at least, for the reply to a writer's batch, which a broker holds back for 10 s
-REPLY_BYTES: Final = 64 << 20  # of a reply that is not records: a million topics and more
-ERROR_BYTES: Final = 4096  # that are read of an error
+PUBLISH_REPLY_S: Final = 30.0  # least timeout for the reply to a batch, which a broker may hold back for 10 s
+REPLY_BYTES: Final = 64 << 20  # largest reply that is not records: enough for a million topics
+ERROR_BYTES: Final = 4096  # most that is read of an error reply
 PUBLISHED: Final = "published"
-FAILED: Final = "failed"  # it can never be published
+FAILED: Final = "failed"  # the batch can never be published
 CONFLICT: Final = 409
 T = TypeVar("T")
 
 
 class BrokerError(Exception):
-    """One line: which broker, which call, why. `status` is the one with which it was refused, if it was."""
+    """One line: which broker, which call, why. `status`: the HTTP status of a refusal; None if it was not refused."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -46,12 +47,12 @@ class BrokerError(Exception):
 
 
 class BrokenOffError(Exception):
-    """A reply of records ended before it was complete; what came of it is good."""
+    """A reply of records ended before it was complete; the part that came is good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM: authorities beside which no other is believed ("": the system's); a certificate of our own."""
+    """PEM files: `ca`, the only authorities believed ("": the system's); `cert` and `key`, our certificate."""
 
     ca: str = ""
     cert: str = ""
@@ -73,12 +74,12 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Where a broker answers; and, where it is encrypted, with whom we speak and as whom."""
+    """Where a broker answers, and how we authenticate. `tls`: None if the connection is not encrypted."""
 
     host: str
     port: int
     tls: Tls | None = field(default=None, compare=False, repr=False)
-    token: str = field(default="", compare=False, repr=False)  # what is said of who we are
+    token: str = field(default="", compare=False, repr=False)  # proves who we are; "": none
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -124,8 +125,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a broker has, and which it is. If it is not `whole` it has only what changed since the one before, and
-    which are `gone`. `changes`: what the next is to say that it has seen."""
+    """A broker's id and topics: all if `whole`, else those that changed since the last listing, with the names of
+    topics that are `gone`. `changes`: what to pass as `since` next time."""
 
     broker: str
     topics: list[Topic]
@@ -137,13 +138,13 @@ class Listing:
     def decode(body: Mapping[str, Any]) -> Listing:
         names = [field.name for field in fields(Topic)]
         topics = [Topic(*(topic[name] for name in names)) for topic in body["topics"]]
-        # A broker from before there were changes tells all, each time.
+        # An older broker knows no `changes` and always lists all topics.
         return Listing(body["broker"], topics, body.get("changes", ""), body.get("whole", True), body.get("gone", []))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A time among a topic's messages: `seq` is the first at or after it, no message from `until` on is before it."""
+    """A time among a topic's messages: `seq` is the first at or after it, none from `until` on is before it."""
 
     seq: int
     until: int | None
@@ -151,7 +152,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What a broker keeps for a named reader: by topic, the first seq that it has not read, and how many messages."""
+    """What a broker keeps for a named reader: by topic, the first unread seq, and the number of unread messages."""
 
     name: str
     topics: Mapping[str, int]
@@ -165,7 +166,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """What was staged under a name, and when somebody did so last. `publishing`: a batch has named it."""
+    """What is staged under a name. `touched_ns`: when it was last added to. `publishing`: a batch has named it."""
 
     name: str
     bytes: int
@@ -175,8 +176,8 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """The last batch that a broker has of a writer. Its `state` is PUBLISHED, or it is on the way there; `error` says
-    why it does not get on."""
+    """The last batch of a writer that a broker knows. `state`: PUBLISHED, FAILED, or another while it is published;
+    `error`: why it does not get on."""
 
     batch: int
     state: str
@@ -219,7 +220,7 @@ class Records:
         self.next = int(response.headers["X-Next"])
 
     def readinto(self, buffer: memoryview) -> int:
-        """0 at the end, and only at the end. Raises BrokenOffError."""
+        """Returns how many bytes were read; 0 only at the end. Raises BrokenOffError."""
         try:
             count = self._response.readinto(buffer)
         except (OSError, http.client.HTTPException) as error:
@@ -230,8 +231,8 @@ class Records:
 
 
 class ManyRecords:
-    """The reply to a call for the records of many ranges: a part for each, from the first on, as far as it goes; None:
-    there is no such topic. The parts are read one behind the other."""
+    """The reply to a call for the records of many ranges. `parts`: one for each range, from the first on, as many as
+    fit; None for a topic that does not exist. Read the parts in their order."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         try:
@@ -244,7 +245,7 @@ class ManyRecords:
 
 
 class Part:
-    """As Records."""
+    """The records of one range, read like Records."""
 
     def __init__(self, response: http.client.HTTPResponse, said: Mapping[str, Any]) -> None:
         self._response = response
@@ -276,7 +277,7 @@ class _RefusedError(Exception):
 
 
 class Client:
-    """`broker`: the id of the one that is meant, once it is known. Another that answers at the address refuses."""
+    """`broker`: the id of the broker that is meant, "" until it is known. Another at this address refuses calls."""
 
     def __init__(self, address: Address, patience_s: float, broker: str = "") -> None:
         self.address = address
@@ -296,14 +297,14 @@ class Client:
         self.close()
 
     def identify(self) -> str:
-        """Which broker answers here now: from now on it is meant."""
+        """Asks which broker answers here now; later calls are meant for it."""
         self.broker = ""
         self.broker = self._json("GET", "/v1/broker", lambda body: str(body["broker"]))
         return self.broker
 
     def listing(self, since: str = "", names: Sequence[str] = (), prefix: str = "") -> Listing:
-        """Of what answers here now: from now on it is meant. `since`: what the last listing said of changes. With
-        `names` only those topics, with `prefix` those that begin so: always the same, as long as `since` goes on."""
+        """Lists the topics of the broker that answers here now; later calls are meant for it. `since`: `changes` of the
+        last listing. `names` or `prefix` select topics; keep them the same while passing on `since`."""
         self.broker = ""
         query = {"since": since, "topics": ",".join(names), "prefix": prefix}
         path = "/v1/topics?" + urlencode({name: value for name, value in query.items() if value})
@@ -319,19 +320,19 @@ class Client:
         return self._json("GET", f"/v1/offsets?{query}", lambda body: Place(body["seq"], body.get("until")))
 
     def commit(self, reader: str, offsets: Mapping[str, int], owner: str, *, begin: bool = False) -> None:
-        """From now on the broker keeps, for `reader`, what lies at or beyond these. It is refused (409) when another
-        owner has begun under this name since."""
+        """Makes the broker keep, for `reader`, all messages from these offsets on. Refused (409) if another owner has
+        begun under this name since."""
         query = urlencode({"owner": owner} | ({"begin": 1} if begin else {}))
         path = f"/v1/readers/{quote(reader, safe='')}?{query}"
         self._json("PUT", path, lambda _: None, orjson.dumps(dict(offsets)))
 
     def stage(self, name: str, at: int, sections: bytes) -> int:
-        """Puts them behind the first `at` bytes of what is staged under a name; how many there are then."""
+        """Writes sections after the first `at` bytes staged under a name; returns how many bytes are staged then."""
         path = f"/v1/staged/{quote(name, safe='')}?at={at}"
         return self._json("POST", path, lambda body: int(body["bytes"]), sections)
 
     def staged(self) -> Iterator[StagedFile]:
-        """All that is staged there, by name, piece by piece."""
+        """Yields all staged files by name, one page of them per call to the broker."""
         after, more = "", True
         while more:
             path = "/v1/staged?" + urlencode({"after": after})
@@ -354,7 +355,7 @@ class Client:
         return self._json("GET", "/v1/writers", lambda body: [Writer.decode(found) for found in body["writers"]])
 
     def publish(self, writer: str, batch: int, staged: Sequence[tuple[str, int]], *, once: bool) -> WriterState:
-        """Asks for it, or how it stands. `staged`: names and bytes, in the order in which they are to be published."""
+        """Asks to publish a batch, or how far it is. `staged`: names and sizes, in the order of publication."""
         asked = {"batch": batch, "staged": [{"name": name, "bytes": size} for name, size in staged]}
         body = orjson.dumps(asked | {"once": True} if once else asked)
         path = f"/v1/writers/{quote(writer, safe='')}"
@@ -367,7 +368,7 @@ class Client:
         return self._json("GET", "/v1/readers", lambda body: [Reader.decode(found) for found in body["readers"]])
 
     def drop_reader(self, reader: str) -> bool:
-        """False: there is none of that name."""
+        """Returns False if there is no reader of that name."""
         try:
             self._json("DELETE", f"/v1/readers/{quote(reader, safe='')}", lambda _: None)
         except BrokerError as error:
@@ -378,20 +379,20 @@ class Client:
 
     @contextlib.contextmanager
     def records(self, topic: str, start: int, end: int, max_bytes: int) -> Iterator[Records]:
-        """The records of seq `start` to `end` - 1, or of as many of the first as max_bytes hold."""
+        """The records of seq `start` to `end` - 1, or as many of the first as fit in max_bytes."""
         query = urlencode({"topic": topic, "from": start, "to": end, "max_bytes": max_bytes})
         path = f"/v1/records?{query}"
         response = self._persist("GET", path, lambda: self._ask("GET", path, None))
         try:
             yield Records(response)
         finally:
-            # A connection with an unread rest is of no more use.
+            # A connection with an unread rest of a reply cannot be used again.
             if not response.isclosed():
                 self.close()
 
     @contextlib.contextmanager
     def records_of(self, ranges: Sequence[tuple[str, int, int]], max_bytes: int) -> Iterator[ManyRecords]:
-        """Of each range (topic, start, end), or of as many of the first as max_bytes hold."""
+        """The records of each range (topic, start, end), or as many of the first as fit in max_bytes."""
         body = orjson.dumps({"ranges": ranges, "max_bytes": max_bytes})
         response = self._persist("POST", "/v1/records", lambda: self._ask("POST", "/v1/records", body))
         try:
@@ -444,7 +445,7 @@ class Client:
         return found
 
     def _ask(self, method: str, path: str, body: bytes | None, reply_s: float = CONNECT_S) -> http.client.HTTPResponse:
-        """A response with a status of success. Raises OSError and HTTPException for what may pass."""
+        """Returns a response with a status of success. Raises OSError and HTTPException for errors that may pass."""
         if self._connection is None:
             self._connection = self._connected()
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)

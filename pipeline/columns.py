@@ -43,5 +43,5 @@ _ARROW: Final = {
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """Of a schema that has some of those columns."""
+    """Returns the Arrow schema of a Spark schema that has some of these columns."""
     return pa.schema([pa.field(field.name, _ARROW[field.name], field.nullable) for field in schema])

@@ -1,7 +1,7 @@
-"""The mq-pipeline command: one job of Spark on the broker's topics for each of its words.
+"""The mq-pipeline command: each subcommand is one job on the brokers' topics, most of them run by Spark.
 
-Its exit status is for schedulers: 0, all was done; 1, it failed; 2, it was called wrongly; 128 and the signal's number,
-it was stopped, and the next run goes on from there.
+The exit status is for schedulers: 0, all was done; 1, the job failed; 2, the arguments are wrong; 128 plus a signal's
+number, the job was stopped, and the next run goes on from there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Job(Protocol):
 
 
 TRIES: Final = 3
-# As Spark has it, for as long as there is no class of it.
+# Spark's words for this error, which has no class of its own.
 NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
 JOBS: Final[Mapping[str, tuple[Job, str]]] = {
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(master="local[*]", brokers="", nice=NICENESS)
     parser.set_defaults(ca="", cert="", key="", token_file="")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    # Before the job's word and behind it: whichever somebody thinks of.
+    # Common arguments may stand before or after the job's name.
     _add_common_arguments(parser)
     for name, (job, text) in JOBS.items():
         command = jobs.add_parser(name, help=text)
@@ -92,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
-    """A job of which Spark could not start a Python worker in its 10 s, on a machine that is busy, is begun again, some
-    times, and goes on from where it was. One that empties tables is not: what it had read may be gone."""
+    """Runs the job, up to TRIES times if Spark could not start a Python worker in its 10 s because the machine is busy:
+    it goes on from where it was. A job that empties tables runs once: what it had read may be gone."""
     empties = getattr(options, "full_refresh_all", False) or getattr(options, "full_refresh", [])
     for left in reversed(range(1 if empties else TRIES)):
         try:

@@ -1,6 +1,7 @@
-"""Many small Parquet files of a directory as few, where Spark's streams have written and do not write now.
+"""Merges many small Parquet files of a directory into few. Spark's streams have written them, and must not write
+meanwhile.
 
-Who reads it meanwhile reads what it has listed: see `sink_log`.
+Others may read meanwhile: the files that they have listed stay, see `sink_log`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from mq_shards.pipeline.sink_log import SinkFile, SinkLog
 from mq_shards.shards import durable
 
 SMALL_BYTES: Final = 16 << 20
-WHOLE_BYTES: Final = 128 << 20  # about so large a file is made of small ones
-AT_LEAST: Final = 4  # small files of a folder, that it is worth it
-ROW_GROUP_BYTES: Final = 64 << 20  # in memory
+WHOLE_BYTES: Final = 128 << 20  # about the size of a merged file
+AT_LEAST: Final = 4  # small files in a folder before merging is worth it
+ROW_GROUP_BYTES: Final = 64 << 20  # size in memory
 ROWS: Final = 1 << 14
 _UTC_US: Final = pa.timestamp("us", tz="UTC")
-# Fewer rows that say the same; of such rows again, too.
+# Sums rows up into fewer rows; can be applied to its own results too.
 Summed = Callable[[pa.Table], pa.Table]
 
 
@@ -37,8 +38,8 @@ def compact(
     at_least: int = AT_LEAST,
     most_s: float = math.inf,
 ) -> int:
-    """How many files have given their place to others. `summed`: what becomes of their rows, a file's in memory at a
-    time. `most_s`: no other is begun after so long, the rest is for the next time. Raises OSError, SinkLogError,
+    """Returns how many files were replaced. `summed`: makes fewer rows of theirs, one file in memory at a time.
+    `most_s`: no merge begins later, the rest is for the next call. Raises OSError, SinkLogError,
     pyarrow.ArrowException."""
     gone, until = 0, time.monotonic() + most_s
     for files in [files for files in _groups(log, small_bytes) if len(files) >= at_least]:
@@ -51,7 +52,7 @@ def compact(
 
 
 def _groups(log: SinkLog, small_bytes: int) -> list[list[SinkFile]]:
-    """Of small files that become one, in the order in which they were written."""
+    """Returns groups of small files to be merged into one, each in the order in which it was written."""
     folders: dict[Path, list[SinkFile]] = defaultdict(list)
     for file in sorted(log.settled, key=lambda file: (file.modified_s, file.path)):
         if file.size < small_bytes:
@@ -69,12 +70,12 @@ def _groups(log: SinkLog, small_bytes: int) -> list[list[SinkFile]]:
 
 
 def _merged(log: SinkLog, files: Sequence[SinkFile], summed: Summed | None) -> Path:
-    """Durable when it returns; it does not count yet."""
+    """Writes the merged file and returns its path. The file is durable, but does not count yet."""
     schemas = [_plain(pq.read_schema(file.path)) for file in files]
     schema = pa.unify_schemas(schemas).with_metadata(schemas[-1].metadata)
     folder = files[0].path.parent
     path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    # Until it is whole it has a name that nobody reads.
+    # Until it is complete the file has a name that no reader looks for.
     new = folder / f".{path.name}.new"
     try:
         with pq.ParquetWriter(new, schema, compression="snappy") as writer:
@@ -110,7 +111,7 @@ def _rows(files: Sequence[SinkFile], schema: pa.Schema) -> Iterator[pa.RecordBat
     for file in files:
         with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
             for batch in parquet.iter_batches(ROWS):
-                # A column that came later is null before.
+                # A column that was added later is null in older files.
                 columns = [
                     batch.column(field.name).cast(field.type)
                     if field.name in batch.schema.names
@@ -121,6 +122,6 @@ def _rows(files: Sequence[SinkFile], schema: pa.Schema) -> Iterator[pa.RecordBat
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Spark's timestamps are of UTC, in whichever form its files have them."""
+    """Returns the schema with timestamps as UTC microseconds, in whichever form Spark's files store them."""
     fields = [field.with_type(_UTC_US) if pa.types.is_timestamp(field.type) else field for field in schema]
     return pa.schema(fields, schema.metadata)

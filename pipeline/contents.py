@@ -1,7 +1,7 @@
-"""Bodies with headers before them, out of a column of attributes and one of keys.
+"""Puts headers before bodies, made from a column of attributes and one of keys.
 
-A message's headers are names and values, which Spark reads as `attributes`, and NATS clients as their headers where
-they can be written so. A key is one of them, and says which consumer of a subscription by key gets the message.
+A message's headers are names and values. Spark reads them as `attributes`; NATS clients read them as NATS headers, if
+they can be written so. A key is one of the headers: it selects the consumer of a subscription by key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAP: Final = pa.map_(pa.string(), pa.string())
 
 
 def contents(bodies: pa.Array, attributes: pa.Array | None, keys: pa.Array | None) -> pa.Array:
-    """Of type large_binary. Raises EncodeError."""
+    """Returns headers and bodies joined, as large_binary. Raises EncodeError."""
     attributes = _empty(len(bodies)) if attributes is None else attributes.cast(MAP)
     if keys is not None:
         attributes = _with_keys(attributes, keys)
@@ -44,7 +44,7 @@ def _empty(rows: int) -> pa.Array:
 
 
 def _with_keys(attributes: pa.Array, keys: pa.Array) -> pa.Array:
-    """The key is an attribute; one of that name which was there gives way."""
+    """Adds each row's key as an attribute, in place of one of that name."""
     begins, ends = _bounds(attributes)
     names, values = attributes.keys, attributes.items
     is_key = pc.equal(names, KEY).fill_null(False).to_numpy(zero_copy_only=False)
@@ -65,7 +65,7 @@ def _with_keys(attributes: pa.Array, keys: pa.Array) -> pa.Array:
 
 
 def _bounds(attributes: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Of the entries of each row; one that is null has none."""
+    """Returns where the entries of each row begin and end; a null row has none."""
     offsets = attributes.offsets.to_numpy(zero_copy_only=False).astype(np.int32)
     begins, ends = offsets[:-1].copy(), offsets[1:].copy()
     if attributes.null_count:
@@ -81,7 +81,7 @@ def _split(attributes: pa.Array, keys: pa.Array | None) -> Split:
 
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """As Pulsar's clients have them: once for each key that occurs."""
+    """Returns the key hashes of Pulsar's clients, computed once for each distinct key."""
     encoded = pc.dictionary_encode(keys.cast(pa.string()))
     offsets, data = text(encoded.dictionary)
     known = np.concatenate([np.zeros(1, np.uint32), key_hashes(offsets, data)])

@@ -1,4 +1,4 @@
-"""From runs of log records to Arrow record batches: in C, or without it in Python, more slowly and to the same rows."""
+"""Decodes runs of log records to Arrow record batches: in C, or without it in Python, to the same rows but slower."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From runs of log records to the columns of an Arrow record batch, without a Python object per message.
+"""Decodes runs of log records to the columns of an Arrow record batch, without a Python object per message.
 
-The C core (csrc/pipeline/decode.h) checks each record and writes straight into the buffers that become Arrow's; here
-they are made, handed over and wrapped.
+The C core (csrc/pipeline/decode.h) checks each record and writes straight into the buffers that become Arrow's; this
+module allocates them, hands them over and wraps them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Buffers:
         self.values = self._column("values", "uint8_t[]", value_bytes, np.uint8, mapped)
 
     def _column(self, name: str, ctype: str, size: int, dtype: type[np.generic], wanted: bool) -> npt.NDArray[Any]:
-        # Of Arrow's pool, which keeps what batches give back: the kernel would zero new pages for each.
+        # From Arrow's pool, which reuses the memory of freed batches: the kernel would zero new pages for each batch.
         memory_of = pa.allocate_buffer((size if wanted else 0) * np.dtype(dtype).itemsize)
         array: npt.NDArray[Any] = np.frombuffer(memory_of, dtype)
         if wanted:
@@ -69,10 +69,10 @@ class _Buffers:
 
 
 class Decoder:
-    """Messages of topics of one broker, which its id names: of one range after the other, into the same batches."""
+    """Decodes messages of one broker, named by its id: one range after the other, into the same batches."""
 
     def __init__(self, broker: str, schema: pa.Schema, messages: int) -> None:
-        """`messages`: of all ranges together."""
+        """`messages`: how many all ranges have together."""
         self._schema = schema
         self._wanted = frozenset(schema.names)
         self._most = min(messages, decoding.BATCH_MESSAGES)
@@ -81,7 +81,7 @@ class Decoder:
         self._id_prefix = id_prefix(broker)
         self._d = ffi.new("struct decoder *")
         self._used = ffi.new("size_t *")
-        # A range of a few messages, of which there may be thousands, takes no megabytes.
+        # A small range, of which there may be thousands, must not take megabytes.
         self._body_capacity = min(BATCH_BODY_BYTES, self._most * SMALL_MESSAGE_BYTES)
         self._buffers = self._new_buffers(self._body_capacity)
 
@@ -89,8 +89,8 @@ class Decoder:
         return _Buffers(self._wanted, self._most, body_capacity, self._id_prefix)
 
     def turn_to(self, topic: str, shard: int, start: int, end: int, gaps_from: int) -> None:
-        """From now on it is messages `start` to `end` - 1 of this topic. Gaps before `gaps_from` are not counted as
-        missing messages."""
+        """Turns to messages `start` to `end` - 1 of this topic. Gaps before `gaps_from` are not counted as missing
+        messages."""
         self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
         self._d.gap_from = self._d.gap_until = self._d.missing = 0
         self._d.within = self._d.next_part = self._d.was_opened = 0
@@ -102,18 +102,18 @@ class Decoder:
 
     @property
     def missing(self) -> int:
-        """So many messages were not there, in all gaps."""
+        """How many messages of the range are missing, in all gaps."""
         return int(self._d.missing)
 
     def take_gap(self) -> tuple[int, int]:
-        """The first since this was asked last: [from, until)."""
+        """Returns the first gap since the last call: [from, until), empty if there is none."""
         gap = int(self._d.gap_from), int(self._d.gap_until)
         self._d.gap_from = self._d.gap_until
         return gap
 
     @property
     def needs(self) -> int:
-        """After Progress.MORE: so many bytes in one piece, what is left over included."""
+        """After Progress.MORE: how many bytes the next piece must have, with what is left over of this one."""
         return int(self._d.needs)
 
     @property
@@ -124,12 +124,12 @@ class Decoder:
         self._d.next_seq = seq
 
     def begin(self) -> None:
-        """A new reply: nothing is left of a run."""
+        """Begins a new reply: forgets what is left of a run."""
         self._d.run.records = self._d.run.bytes = 0
 
     def decode(self, data: Bytes) -> tuple[Progress, int]:
-        """Goes on with `data`; returns how many of its bytes are done with. After FULL, `take` a batch and go on with
-        the rest. Raises DecodeError; what was decoded before it can still be taken."""
+        """Decodes `data`; returns how many of its bytes are used up. After FULL, `take` a batch and go on with the
+        rest. Raises DecodeError; what was decoded before it can still be taken."""
         used = 0
         while True:
             rest = data[used:]
@@ -141,7 +141,7 @@ class Decoder:
         if result == lib.DECODE_MORE:
             return Progress.MORE, used
         if result == lib.DECODE_FULL:
-            # Of a range of a few records there may be many rows.
+            # A few records, as batches, may hold many rows.
             self._most = max(self._most, min(int(self._d.rows), decoding.BATCH_MESSAGES))
             if self._buffers.c.count == 0:
                 self._grow(self.needs)
@@ -152,7 +152,7 @@ class Decoder:
         raise DecodeError(f"{where}: there is a record that was not asked for")
 
     def _open(self, data: Bytes) -> None:
-        """What is compressed, of the record that is next in `data`."""
+        """Decompresses the compressed part of the next record in `data`."""
         at, size = int(self._d.packed_at), int(self._d.opened_size)
         packed = data[at : at + int(self._d.packed_bytes)].tobytes()
         self._opened = decompress(int(self._d.compression), packed, size) if size <= MAX_OPENED_BYTES else None
@@ -165,7 +165,7 @@ class Decoder:
         self._buffers = self._new_buffers(body_bytes)
 
     def take(self) -> pa.RecordBatch | None:
-        """What has been decoded since the last time; None if nothing has."""
+        """Returns what has been decoded since the last call; None if nothing has."""
         taken, n = self._buffers, int(self._buffers.c.count)
         if n == 0:
             return None

@@ -1,7 +1,7 @@
-"""decode_core.py without C, to the same rows: where an executor's machine is one that no wheel was built for.
+"""The same as decode_core.py, but without C: for executors on machines that no wheel was built for.
 
-Records are walked, checked some hundred at once (checksum.py), and taken apart one by one: a tenth of a million
-messages a second, where C does forty times as many.
+It finds the records, checks some hundred at once (checksum.py), and takes them apart one by one: 100,000 messages a
+second, where C does forty times as many.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LONG: Final = struct.Struct("<IIQQ")
 _PUBLISH, _MOVED, _STAGED = 3, 6, 18
 _HAS_HEADERS: Final = 8
 _HEADERS_MOST: Final = 65536
-_HEADERS_VALUE_BYTES: Final = 4 << 20  # of all messages of a batch
-_CHECKED: Final = 256  # records at once, ...
+_HEADERS_VALUE_BYTES: Final = 4 << 20  # of headers, of all messages of a batch
+_CHECKED: Final = 256  # most records that are checked at once
 _CHECKED_BYTES: Final = 1 << 20
 _MS_NS: Final = 1_000_000
 
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
 
 
 class _Rows:
-    """Of one batch."""
+    """The columns of one batch."""
 
     def __init__(self) -> None:
         self.seq: list[int] = []
@@ -83,7 +83,7 @@ class _Rows:
 
 
 class Decoder:
-    """As decode_core.py's."""
+    """The same as the Decoder of decode_core.py."""
 
     def __init__(self, broker: str, schema: pa.Schema, messages: int) -> None:
         self._schema = schema
@@ -100,7 +100,7 @@ class Decoder:
         self._next_seq, self._end_seq, self._gaps_from = start, end, gaps_from
         self._gap = (0, 0)
         self._missing = 0
-        self._within: list[_Row] | None = None  # of the record that is next, those that have not gone into a batch
+        self._within: list[_Row] | None = None  # rows of the next record that no batch has yet, the last first
         self._constant.turn_to(topic, shard, len(self._rows.seq))
 
     @property
@@ -157,7 +157,7 @@ class Decoder:
         return DecodeError(f"segment {self._segment}, behind seq {self._next_seq - 1}: {what}")
 
     def _whole(self, view: memoryview, at: int) -> tuple[list[_Record], bool]:
-        """The records that are there, some of them; and whether what comes next is none."""
+        """Returns the next complete records, some hundred at most, and whether what follows them is corrupt."""
         found: list[_Record] = []
         pieces: list[bytearray] = []
         left, size, corrupt = self._run_bytes, 0, False
@@ -174,7 +174,7 @@ class Decoder:
             if len(view) - at < record.stride:
                 break
             piece = bytearray(view[at : at + total])
-            piece[4:8] = self._segment.to_bytes(4, "little")  # what the CRC is seeded with stands where it will stand
+            piece[4:8] = self._segment.to_bytes(4, "little")  # the CRC was made with the segment in its own place
             found.append(record)
             pieces.append(piece)
             at, left, size = at + record.stride, left - record.stride, size + total
@@ -189,7 +189,7 @@ class Decoder:
         return known and last_ends_run and self._next_seq <= record.seq < self._end_seq
 
     def _put(self, record: _Record, view: memoryview) -> bool:
-        """False: the batch is full. What of the record did not fit comes next."""
+        """Adds a record's rows. False if the batch is full: the next one begins with the rows that did not fit."""
         if record.kind != _STAGED:
             if self._within is None:
                 self._within = list(reversed(list(self._rows_of(record, view))))
@@ -277,7 +277,7 @@ class Decoder:
             or rows.body_bytes + body_bytes > BATCH_BODY_BYTES
             or rows.header_bytes > _HEADERS_VALUE_BYTES
         ):
-            # Of a range of a few records there may be many rows.
+            # A few records, as batches, may hold many rows.
             self._most = max(self._most, min(left, decoding.BATCH_MESSAGES))
             return False
         if body_bytes > MAX_BODY_BYTES:
@@ -336,7 +336,7 @@ class Decoder:
 
 
 def _attributes_of(raw: bytes) -> list[tuple[str, str]]:
-    """Of a PUBLISH or MOVED record, in whichever form."""
+    """Returns the attributes of a PUBLISH or MOVED record, in its long or its brief form."""
     if len(raw) >= _LONG.size:
         pri, _, delay_ns, ttr_ns = _LONG.unpack_from(raw)
     else:
@@ -347,7 +347,7 @@ def _attributes_of(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _ms(ns: int) -> str:
-    """Milliseconds, with as many decimals as it takes."""
+    """Returns milliseconds, with as many decimals as needed."""
     whole, rest = divmod(ns, _MS_NS)
     return f"{whole}.{rest:06}".rstrip("0") if rest else str(whole)
 

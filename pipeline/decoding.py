@@ -1,5 +1,5 @@
-"""What both decoders (decode_core.py, decode_python.py) say and have in common: how batches are cut, what is the same
-for all rows of a topic, and how memory becomes Arrow's.
+"""What both decoders (decode_core.py, decode_python.py) share: how batches are cut, the columns that are the same for
+all rows of a topic, and how memory becomes Arrow arrays.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ BATCH_MESSAGES: Final = 32768
 BATCH_BODY_BYTES: Final = 4 << 20
 SMALL_MESSAGE_BYTES: Final = 4096
 MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
-# What a batch says that it takes when it is opened; of one that takes more there is a row, as it lies there.
+# Most bytes that a compressed batch may say it opens to. A larger one becomes one row, still compressed.
 MAX_OPENED_BYTES: Final = 128 << 20
-ID_PREFIX_BYTES: Final = 17  # of the broker's id, and a dash: ids are unique over brokers
+ID_PREFIX_BYTES: Final = 17  # half of the broker's id, and a dash: makes ids unique over all brokers
 UTC_US: Final = pa.timestamp("us", tz="UTC")
 
 Bytes = npt.NDArray[np.uint8]
@@ -26,21 +26,21 @@ Offsets = npt.NDArray[np.int32]
 
 
 class DecodeError(Exception):
-    """What came is not what the broker's log says, or not what was asked for."""
+    """The bytes received are not what a broker's log holds, or not what was asked for."""
 
 
 class Progress(Enum):
-    MORE = "more"  # what has come is done with, but for a piece of a record
-    FULL = "full"  # a batch is
+    MORE = "more"  # all data is used up, but for a piece of a record
+    FULL = "full"  # a batch is full
 
 
 class Constant:
-    """What is the same for all messages of a topic, and which rows of a batch are of which."""
+    """The columns that are the same for all messages of a topic, and which rows of a batch are of which topic."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
-        self._ranges: list[tuple[int, str, int]] = []  # the first row of each, its topic and shard
-        # For the largest batch so far; the first two of one topic alone.
+        self._ranges: list[tuple[int, str, int]] = []  # first row, topic and shard of each range
+        # Cached columns, as long as the largest batch so far. The first two are of one topic only.
         self._shards: tuple[int, pa.Array] | None = None
         self._topics: tuple[str, pa.Array] | None = None
         self._brokers: pa.Array = pa.array([], pa.string())
@@ -51,7 +51,7 @@ class Constant:
         self._ranges.append((row, topic, shard))
 
     def begin(self) -> None:
-        """A new batch, of the last topic so far."""
+        """Begins a new batch, with the current topic."""
         _, topic, shard = self._ranges[-1]
         self._ranges = [(0, topic, shard)]
 
@@ -85,7 +85,7 @@ class Constant:
 
 
 def id_prefix(broker: str) -> bytes:
-    """With which all ids of a broker's messages begin: half of its own."""
+    """Returns the beginning of all ids of a broker's messages: half of the broker's own id, and a dash."""
     return f"{broker[: ID_PREFIX_BYTES - 1]:0>{ID_PREFIX_BYTES - 1}}-".encode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""What the commands that show what brokers keep, and drop some of it, have in common: how old, and how it ends."""
+"""What the commands staged and writers share: the age of --drop-older, and the exit status."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST = 100_000  # of days, or hours
 
 
 def age(text: str) -> float:
-    """Of --drop-older. Raises ValueError."""
+    """Parses the number of --drop-older. Raises ValueError."""
     found = float(text)
-    if not 0 <= found <= MOST:  # nor "nan"
+    if not 0 <= found <= MOST:  # this refuses "nan" too
         raise ValueError
     return found
 
@@ -28,8 +28,8 @@ def show_or_drop(
     drop: Callable[[Client, argparse.Namespace], int],
     none: str,
 ) -> int:
-    """Needs no Spark. The exit status is 1 when there was none of that name, as `none` says, or a broker does not
-    answer."""
+    """Shows what brokers keep, or drops what the options say; needs no Spark. The exit status is 1 if a broker has
+    nothing of the name to drop, which `none` then says, or does not answer."""
     try:
         clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
         if options.drop is None and options.drop_older is None:

@@ -1,9 +1,9 @@
-"""From columns of Arrow record batches to sections (docs/pipeline-http.md): messages of one topic, as a broker
-takes them.
+"""Encodes columns of Arrow record batches as sections (docs/pipeline-http.md): messages of one topic, as a broker takes
+them.
 
-Sections are gathered over many batches, so that they are large however many topics there are. The C core copies the
-bodies (encode_core.py; where it is not there, encode_python.py does); what is done here is done once per topic and
-batch, never once per message.
+A section collects messages of many batches, so that sections are large even with many topics. The C core copies the
+bodies (encode_core.py; without it, encode_python.py does). The code here runs once per topic and batch, never once per
+message.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ else:
 
 __all__ = ["Column", "EncodeError", "Encoder", "Schedules", "Section", "join"]
 
-SECTION_BYTES: Final = 1 << 20  # of messages, or one message
-MAX_MESSAGE_BYTES: Final = (32 << 20) - 1024  # the body of a request, less what is around the message
-HELD_BYTES: Final = 64 << 20  # in sections that are not full yet
+SECTION_BYTES: Final = 1 << 20  # most bytes of messages in a section, unless it has only one
+MAX_MESSAGE_BYTES: Final = (32 << 20) - 1024  # the largest request body, less what is around the message
+HELD_BYTES: Final = 64 << 20  # most memory of sections that are not full yet
 HELD_SECTIONS: Final = 16384
-FIRST_BYTES: Final = 4096  # a section's memory at first
+FIRST_BYTES: Final = 4096  # memory of a new section
 GROWTH: Final = 4
 DEFAULT_PRIORITY: Final = 1024
 _HEAD: Final = struct.Struct("<HHII")
 HEADERS: Final = 1
 SCHEDULED: Final = 2
 _SCHEDULE: Final = struct.Struct("<QII")
-_FEW: Final = 1 << 16  # what numpy sorts in linear time
+_FEW: Final = 1 << 16  # for fewer topics their numbers have 16 bits, which numpy sorts in linear time
 
 
 class EncodeError(Exception):
@@ -54,14 +54,14 @@ class Section(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """When, and before which others, messages are delivered; None: as any."""
+    """The delay and priority of messages. None instead of a Schedule: the defaults."""
 
     delay_ns: int
     priority: int
 
 
 class _Held:
-    """A section in the making."""
+    """A section that is being filled."""
 
     def __init__(
         self, topic: str, capacity: int = FIRST_BYTES, schedule: Schedule | None = None, *, headers: bool = False
@@ -90,14 +90,14 @@ class _Held:
         return self.end - self.head_bytes
 
     def grow(self, data_bytes: int) -> None:
-        """So that there is room for so much."""
+        """Makes room for so many bytes of messages."""
         size = max(self.head_bytes + data_bytes, min(GROWTH * self._buffer.size, self.head_bytes + SECTION_BYTES))
         buffer = np.empty(size, np.uint8)
         buffer[: self.end] = self._buffer[: self.end]
         self._resize(buffer)
 
     def put(self, column: Column, rows: Rows | None, first: int, count: int) -> int:
-        """As many as there is room for. Raises EncodeError."""
+        """Adds as many of these rows as there is room for, and returns how many. Raises EncodeError."""
         room = min(self._buffer.size - self.end, SECTION_BYTES - self.data_bytes)
         done, used = column.put(rows, first, count, self._buffer[self.end :], max(0, room))
         if done < 0:
@@ -107,7 +107,7 @@ class _Held:
         return done
 
     def put_large(self, column: Column, row: int) -> None:
-        """One message, which has more than a section of several may have."""
+        """Adds one message, which is larger than a section of several may be."""
         done, used = column.put(None, row, 1, self._buffer[self.end :], self._buffer.size - self.end)
         assert done == 1, done
         self.end += used
@@ -123,7 +123,7 @@ class _Held:
 
 
 class Encoder:
-    """The rows of a topic stay in their order. `headers`: the bodies begin with them."""
+    """Keeps the order of each topic's rows. `headers`: whether the bodies begin with headers."""
 
     def __init__(
         self, held_bytes: int = HELD_BYTES, held_sections: int = HELD_SECTIONS, *, headers: bool = False
@@ -135,7 +135,7 @@ class Encoder:
         self._headers = headers
 
     def add(self, topics: pa.Array | str, bodies: pa.Array, schedules: Schedules | None = None) -> Iterator[Section]:
-        """The sections that are full now. `topics`: one for each body, or one for all. Raises EncodeError."""
+        """Yields the sections that are full now. `topics`: one for each body, or one for all. Raises EncodeError."""
         column = Column(bodies)
         by_topic = [(topics, None)] if isinstance(topics, str) else rows_by_topic(topics)
         for topic, rows in by_topic:
@@ -147,14 +147,14 @@ class Encoder:
                 yield from self._add(topic, column, part, part.size, schedule)
 
     def finish(self) -> Iterator[Section]:
-        """What is left."""
+        """Yields the sections that are left."""
         held, self._held, self._held_bytes = self._held, {}, 0
         for section in held.values():
             if section.messages:
                 yield section.take()
 
     def _holding(self, topic: str, schedule: Schedule | None) -> Iterator[Section]:
-        """Makes room for messages with this schedule behind those that the topic has."""
+        """Gives the topic a section with this schedule; yields the section with another that it had."""
         held = self._held.get(topic)
         if held is not None and held.schedule != schedule:
             if held.messages:
@@ -177,7 +177,7 @@ class Encoder:
             done += held.put(column, rows, done, count - done)
             if done == count:
                 break
-            # There is no room for the next one.
+            # The next message does not fit.
             row = done if rows is None else int(rows[done])
             size = SIZE_BYTES + column.body_bytes(row)
             if size > SECTION_BYTES:
@@ -198,14 +198,14 @@ class Encoder:
 
 
 class Schedules:
-    """By row; a priority below 0 is none."""
+    """The delay and priority of each row; a priority below 0: none was given."""
 
     def __init__(self, delay_ns: npt.NDArray[np.int64], priority: npt.NDArray[np.int64]) -> None:
         self._delay_ns = delay_ns
         self._priority = priority
 
     def parts(self, rows: Rows) -> Iterator[tuple[Schedule | None, Rows]]:
-        """Rows, in their order, as far as they have the same."""
+        """Splits rows, in their order, into runs that have the same schedule; None: the defaults."""
         delay_ns, priority = self._delay_ns[rows], self._priority[rows]
         changes = (delay_ns[1:] != delay_ns[:-1]) | (priority[1:] != priority[:-1])
         begins = [0, *(np.flatnonzero(changes) + 1).tolist(), len(rows)]
@@ -228,7 +228,7 @@ def _alone(topic: str, column: Column, row: int, schedule: Schedule | None, *, h
 
 
 def rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, Rows | None]]:
-    """Each topic with its rows, in order; None: all of them."""
+    """Yields each topic with its rows, in order; None: all rows."""
     encoded = pc.dictionary_encode(topics)
     names = encoded.dictionary.to_pylist()
     if len(names) == 1:

@@ -1,4 +1,4 @@
-"""What the C core does of writing (csrc/pipeline/encode.h, contents.h): copies bodies, and puts headers before them."""
+"""The part of writing that the C core does (csrc/pipeline/encode.h, contents.h): bodies, and headers before them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Column:
         return int(self._offsets[row + 1]) - int(self._offsets[row])
 
     def put(self, rows: Rows | None, first: int, count: int, out: Bytes, room: int) -> tuple[int, int]:
-        """Rows first to first + count - 1 of `rows`, or of all, each behind its size, as many as there is room for: how
-        many, and their bytes. -1: an offset leads out of the column."""
+        """Copies rows first to first + count - 1 of `rows` (None: of all), each after its size, as many as there is
+        room for. Returns how many, and their bytes; -1: an offset leads out of the column."""
         used = ffi.new("size_t *")
         at = ffi.NULL if rows is None else ffi.from_buffer("int64_t[]", rows) + first
         done = lib.encode_many(self.c, at, first, count, ffi.from_buffer("uint8_t[]", out), room, used)
@@ -42,7 +42,7 @@ class Column:
 
 
 def join(bodies: pa.Array, headers: Split) -> tuple[pa.Array | None, int, int]:
-    """Bodies behind their headers, as large_binary; or None, in which row something is wrong, and what."""
+    """Returns bodies after their headers, as large_binary; or None, the row that is wrong, and what is wrong."""
     column = Column(bodies)
     kept: list[object] = []
     c = ffi.new("struct encode_attributes *")
@@ -63,7 +63,7 @@ def join(bodies: pa.Array, headers: Split) -> tuple[pa.Array | None, int, int]:
 
 
 def _lent(array: npt.NDArray[Any], kept: list[object]) -> Any:  # noqa: ANN401
-    """For the C core, as long as `kept` is there."""
+    """Lends an array's memory to the C core, for as long as `kept` is there."""
     ctypes = {"int32": "int32_t[]", "int64": "int64_t[]", "uint32": "uint32_t[]", "uint8": "uint8_t[]"}
     kept.append(memory := ffi.from_buffer(ctypes[array.dtype.name], array))
     return memory

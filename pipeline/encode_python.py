@@ -1,4 +1,4 @@
-"""encode_core.py without C, to the same bytes."""
+"""The same as encode_core.py, but without C; it writes the same bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Column:
         return int(self._offsets[row + 1]) - int(self._offsets[row])
 
     def body(self, row: int) -> memoryview | None:
-        """None: an offset leads out of the column."""
+        """Returns None if an offset leads out of the column."""
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])
         return self._data[start:end] if 0 <= start <= end <= len(self._data) else None
 
@@ -70,7 +70,7 @@ def join(bodies: pa.Array, headers: Split) -> tuple[pa.Array | None, int, int]:
 
 
 def _pairs(headers: Split, row: int) -> list[tuple[bytes, bytes]] | int:
-    """Or why they cannot be."""
+    """Returns the headers of a row, or why they cannot be written."""
     begin, end = int(headers.begins[row]), int(headers.ends[row])
     if not 0 <= begin <= end < len(headers.name_offsets):
         return UNSOUND

@@ -1,4 +1,4 @@
-"""What both ways of writing (encode_core.py, encode_python.py) are given and say."""
+"""What both encoders (encode_core.py, encode_python.py) share: their input, and why they refuse it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Offsets = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Split:
-    """A column of headers: row i has the entries begins[i] to ends[i] - 1. `key_hashes` of each row; 0: it has none."""
+    """A column of headers: row i has the entries begins[i] to ends[i] - 1. `key_hashes`: one a row; 0: no key."""
 
     begins: Offsets
     ends: Offsets
@@ -37,7 +37,7 @@ def is_large(kind: pa.DataType) -> bool:
 
 
 def text(column: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
-    """Offsets, and what they lead into."""
+    """Returns a column's offsets, and the data that they point into."""
     dtype = np.int64 if is_large(column.type) else np.int32
     _, offsets, data = column.buffers()
     found: npt.NDArray[Any] = np.zeros(1, dtype)

@@ -1,6 +1,6 @@
-"""Events out of messages' bodies: what kind of content, its fields, and whether it is what its topic is to hold.
+"""Makes events of messages' bodies: the kind of content, its fields, and whether it is of its topic's format.
 
-Everything here is an expression that Spark computes; no message comes to Python.
+Everything here is an expression that Spark computes; no message reaches Python.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _FIELD: Final = re.compile(r"[^'\"\\\[\]]+")
 
 
 class FieldError(ValueError):
-    """A field's name cannot be looked for."""
+    """A field has a name that cannot be looked for."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The names of an event's fields, of its JSON's outermost object. The first that is there counts."""
+    """The names of an event's fields in the outermost object of its JSON. The first name that is there counts."""
 
     id: Sequence[str] = ("id",)
     time: Sequence[str] = ("time", "timestamp", "ts")
@@ -44,10 +44,10 @@ def decoded(
 ) -> DataFrame:
     """The columns `keep` of messages, and `kind` (json, text, binary), `payload` (variant, of JSON), `text` (of text),
     `event_id`, `event_time`, `source`, `bytes`, and `reason`: why the body is not of its topic's format, else null.
-    `formats`: of the topics whose whole name matches; auto for all others.
+    `formats`: the format of topics, by patterns for their whole name; auto for all others.
 
-    Only selects: a declarative pipeline must not look at columns (`withColumn` does) while it is defined, or it takes
-    for another's a table of its own that an earlier run has left."""
+    Uses only select. While a declarative pipeline is defined it must not look at columns, as `withColumn` does: it
+    would take a table of its own that an earlier run has left for another's."""
     looked_at = messages.select("*", sf.length("body").alias("bytes"), _text().alias("_text"))
     looked_at = looked_at.select(
         "*", sf.col("_text").rlike(r"^\s*[\[{]").alias("_json"), _format(formats or {}).alias("_format")
@@ -69,7 +69,7 @@ def decoded(
 
 
 def delay_ms(published: str = "timestamp") -> Column:
-    """From an event's own time to its publication; null where it says none."""
+    """Milliseconds from an event's own time to its publication; null if the event has no time."""
     micros = sf.unix_micros(sf.col(published)).cast("double") - sf.unix_micros("event_time").cast("double")
     return micros / 1000
 

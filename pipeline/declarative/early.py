@@ -1,8 +1,8 @@
-"""What a project does where Spark looks at the columns of a flow when it is defined: PySpark 4.2.
+"""What a project does for PySpark 4.2, which looks at the columns of a flow as soon as the flow is defined.
 
-Its server resolves what is to be deduplicated at once, for which the table that it comes from has to be there, and
-takes what it finds for the flow's input: it no longer sees that one flow has to wait for the other. Later ones resolve
-all flows together, when they run.
+The server of 4.2 resolves a deduplication at once, so the table that it reads must exist by then. It then takes that
+table for the flow's input, and no longer sees that one flow must wait for the other. Later versions resolve all flows
+together, when they run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ READ_AT: Final = "read_at TIMESTAMP"
 
 
 def make_raw_messages(spark: SparkSession, table_format: str) -> None:
-    """The table, of no rows, before anything is defined that reads it."""
+    """Creates the table, empty, before anything that reads it is defined."""
     columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in SCHEMA]
     spark.sql(f"CREATE TABLE IF NOT EXISTS raw_messages ({', '.join(columns)}, {READ_AT}) USING {table_format}")
 
 
 def behind(found: DataFrame, other: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """With no row of `other`, whose flow it waits for."""
+    """Adds no row of `other`: it makes the flow wait for that of `other`."""
     return found.union(other.where("false").select(*columns))

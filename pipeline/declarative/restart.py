@@ -1,8 +1,8 @@
-"""spark-pipelines, begun again with settings that hold for a whole Spark application.
+"""Restarts spark-pipelines with settings that hold for a whole Spark application.
 
-Which catalog Spark has is settled when its JVM starts, before anything of the project is read: what is in a spec comes
-too late for that. So the project finds out in Python, and begins the same command anew in the same process, with the
-directory conf beside the spec as Spark's.
+Spark chooses its catalog when its JVM starts, before anything of the project is read: a setting in the spec comes too
+late. So the project checks the catalog in Python, and executes the same command anew in the same process, with the
+directory conf beside the spec as Spark's configuration.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, Final, NoReturn
 CONF_DIR: Final = "SPARK_CONF_DIR"
 DEFAULTS: Final = "spark-defaults.conf"
 END_S: Final = 60.0
-# Spark finds the source by a module's name. Installed, that is beside `mq_shards`; in a checkout it is here.
+# Spark finds the source by a module's name. The module is installed beside `mq_shards`; in a checkout it is here.
 IN_CHECKOUT: Final = Path(__file__).resolve().parents[1] / "default_source"
 
 
 def python_path(*before: str) -> str:
-    """With the folder of a checkout, if this is one."""
+    """Joins these paths, and adds the source's folder if this is a checkout."""
     paths = [*filter(None, before), *([str(IN_CHECKOUT)] if IN_CHECKOUT.exists() else [])]
     return os.pathsep.join(dict.fromkeys(paths))
 
 
 def restart(conf: Path) -> NoReturn:
-    """Raises ValueError where it cannot be done: it is not spark-pipelines that runs, or with a JVM of its own."""
+    """Raises ValueError if it cannot: this is not spark-pipelines, has settings already, or has no JVM of its own."""
     if Path(sys.argv[0]).parts[-2:] != ("pipelines", "cli.py"):
         raise ValueError("this is not spark-pipelines")
     given = Path(os.environ.get(CONF_DIR, "/"), DEFAULTS)
@@ -36,7 +36,7 @@ def restart(conf: Path) -> NoReturn:
     if not (conf / DEFAULTS).exists():
         raise ValueError(f"there is no {conf / DEFAULTS}")
     try:
-        # Both as they were when it began.
+        # The environment and the directory as they were when the command began.
         words = os.fsdecode(Path("/proc/self/environ").read_bytes()).split("\0")
         directory = Path(f"/proc/{os.getppid()}/cwd").readlink()
         _end_jvm()
@@ -50,7 +50,7 @@ def restart(conf: Path) -> NoReturn:
 
 
 def _end_jvm() -> None:
-    """It ends when Python says no more; its port is free again then."""
+    """Ends the JVM by closing its standard input, and waits for its end: then its port is free again."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway

@@ -1,4 +1,4 @@
-"""What the project is told through the configuration of its session, keys under spark.mqshards."""
+"""The settings of the project: keys under spark.mqshards in the configuration of its session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 
 PREFIX: Final = "spark.mqshards."
-# Options of the source that are passed on as they are; those that are empty count as not given.
+# Options of the source that are passed on unchanged; an empty one counts as not given.
 _SOURCE: Final = (
     "brokers", "topics", "topicPattern", "assign", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs", "tlsCa", "tlsCert", "tlsKey",
@@ -31,15 +31,15 @@ def source_options(spark: SparkSession) -> dict[str, str]:
 
 
 def source_options_in(configuration: Mapping[str, str]) -> dict[str, str]:
-    """What a spec says of the source."""
+    """Returns the options of the source in a spec's configuration."""
     found = {name: configuration.get(PREFIX + name, "") for name in _SOURCE}
     return {name: value for name, value in found.items() if value}
 
 
 def check_catalog(spark: SparkSession) -> None:
-    """Starts the application again with settings of conf/ where its catalog forgets the tables, whose files a second
-    run would then refuse to go on with. Raises ValueError if it cannot. `catalog`: `own` says that the spec names
-    another catalog than spark_catalog."""
+    """Restarts the application with the settings of conf/ if its catalog forgets the tables: a second run would refuse
+    to go on with their files. Raises ValueError if it cannot. The setting `catalog` is `own` if the spec names another
+    catalog than spark_catalog."""
     forgets = spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
     if not forgets or setting(spark, "catalog", "") == "own":
         return
@@ -53,9 +53,9 @@ def check_catalog(spark: SparkSession) -> None:
 
 
 def check_source() -> None:
-    """Raises ValueError where Spark does not find the source `mqshards` by itself. One that the session registers would
-    not do: whenever Spark plans it, its Python tells the session what profilers found, nothing if there are none, and
-    PySpark 4.3 hands that to who follows a pipeline's run, which ends with UNKNOWN_RESPONSE after it went well."""
+    """Raises ValueError if Spark does not find the source `mqshards` by itself. A source registered with the session
+    would not do: whenever Spark plans one, its Python reports profiler results (even none) to the session. PySpark 4.3
+    passes them to the client that follows a run, which then ends with UNKNOWN_RESPONSE though all went well."""
     if not any(module.name == "pyspark_mqshards" for module in pkgutil.iter_modules()):
         raise ValueError(
             "Spark does not find the source mqshards: install mq-shards[spark] or pyspark_mqshards where the driver's "
@@ -74,7 +74,7 @@ def fields(spark: SparkSession) -> Fields:
 
 
 def formats(spark: SparkSession) -> dict[str, str]:
-    """`formats`: JSON, the format of topics by a pattern for their whole name. Raises ValueError."""
+    """`formats`: JSON that maps patterns for the whole name of a topic to its format. Raises ValueError."""
     found = orjson.loads(setting(spark, "formats", "{}"))
     if not isinstance(found, dict) or any(value not in FORMATS for value in found.values()):
         raise ValueError(f'{PREFIX}formats: wanted is JSON, as {{"orders-.*": "json"}}, of {", ".join(FORMATS)}')
@@ -99,7 +99,7 @@ def duplicates_window(spark: SparkSession) -> str:
 
 
 def top(spark: SparkSession) -> int:
-    """`top`: so many talkers of each topic."""
+    """`top`: how many talkers of each topic are listed."""
     return int(setting(spark, "top", "10"))
 
 

@@ -1,7 +1,7 @@
-"""What projects register that an older release has written: nothing that Spark would use.
+"""A source that Spark never uses: projects that an older release has written still register it.
 
-Spark finds `mqshards` by itself (settings.check_source says why it has to). Such projects are their owners' and are not
-written anew, so what they import stays, under a name that no query of theirs reads from.
+Spark finds `mqshards` by itself (settings.check_source says why it has to). Such projects belong to their owners and
+are not rewritten, so the class that they import stays, under a name that none of their queries reads from.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ SEED: Final = 20_000
 START_S: Final = 30.0
 STOP_S: Final = 20.0
 CHANNEL: Final = "billing"
-# A JVM that lives for half a minute has no time for its optimizing compiler.
+# The optimizing compiler is of no use to a JVM that lives for half a minute.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
 RUNS: Final = 4
 
@@ -85,7 +85,7 @@ def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
             _await_run(job)
             publish(ports, SEED + 1, options.events, published)
             _say("it takes up what is new")
-            for _ in range(RUNS):  # it may begin in the midst of what is published
+            for _ in range(RUNS):  # a run may begin while messages are being published
                 _await_run(job)
                 if not (problems := differences(quality, published)):
                     break
@@ -114,7 +114,7 @@ def publish(ports: Ports, seed: int, count: int, published: dict[str, list[Batch
 
 
 def differences(table: Path, published: dict[str, list[Batch]]) -> list[str]:
-    """Between what the tables say and what was published."""
+    """Returns the differences between the tables and what was published."""
     found = {row["topic"]: row for row in pq.read_table(table).to_pylist()}
     problems = []
     for topic, batches in published.items():
@@ -160,7 +160,7 @@ def _job(ports: Ports, master: str, arguments: list[str], **how: Any) -> Iterato
 
 
 def _await_run(job: subprocess.Popen[str]) -> None:
-    """Says what the job says, until a run of it is complete."""
+    """Prints what the job prints, until one of its runs is complete."""
     assert job.stdout is not None
     for line in job.stdout:
         print(line, end="", flush=True)
@@ -171,8 +171,8 @@ def _await_run(job: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def _process(command: list[str], **how: Any) -> Iterator[subprocess.Popen[bytes]]:  # noqa: ANN401
-    """In a group of its own: ^C is for the demo, which ends it. No signal comes between its start and the knowledge
-    of whom to end."""
+    """Runs a process in a session of its own: ^C reaches only the demo, which then ends the process. Signals are held
+    while it starts, so that the demo always knows which process to end."""
     process = None
     try:
         with signals_held() as release:

@@ -1,4 +1,4 @@
-"""Events of a web shop and of its cold stores, made up: the same for the same seed, but for their times."""
+"""Made-up events of a web shop and of its cold stores: the same for the same seed, except for their times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOODS: Final = {"tea": 4.5, "coffee": 7.9, "cocoa": 5.2, "mate": 6.1, "sugar": 1
 
 @dataclass(frozen=True)
 class Batch:
-    """What is published, in that order: `distinct` events, `bad` messages that are none, the rest duplicates."""
+    """Bodies in the order of publication: `distinct` events, `bad` messages that are no events, and duplicates."""
 
     bodies: list[bytes]
     distinct: int
@@ -51,7 +51,7 @@ def readings(seed: int, count: int, now: float) -> Batch:
     def one(number: int) -> dict[str, object]:
         return {
             "id": f"reading-{seed}-{number}",
-            # Milliseconds, as sensors like them.
+            # Milliseconds, as sensors often send.
             "time": round((now - chance.uniform(0.2, 2.0)) * 1000),
             "source": f"{chance.choice(STORES)}/{chance.randrange(4)}",
             "celsius": round(chance.gauss(4.0, 0.8), 2),

@@ -1,4 +1,4 @@
-"""The least of two protocols that publishes: beanstalkd's put, NSQ's MPUB."""
+"""Minimal publishers in two protocols: beanstalkd's put, NSQ's MPUB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESPONSE: Final = 0
 
 
 def put_jobs(port: int, tube: str, bodies: Sequence[bytes]) -> None:
-    """All commands at once; the answers come in their order."""
+    """Sends all commands at once; the replies come in the same order."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
         stream = connection.makefile("rb")
         commands = b"".join(b"put 1024 0 60 %d\r\n%b\r\n" % (len(body), body) for body in bodies)

@@ -1,8 +1,8 @@
-"""What the tables tell of the topics.
+"""Statistics of the topics: minutes, talkers and quality.
 
-The views add up what is in `message_parts` and `read_parts`: a few columns of each message that is new, which
-`mq-pipeline run` makes into sums when it has been run some times. So a view costs what there are minutes and sources,
-not messages; one that comes late changes its minute; and raw messages may go.
+The views add up `message_parts` and `read_parts`. These hold a few columns of each new message, which `mq-pipeline run`
+replaces by sums after some runs. So the cost of a view grows with minutes and sources, not with messages; a late
+message changes its minute; and raw messages may be deleted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Messages decoded, each event once; those that are not what their topic is to hold are set aside.
+"""Decodes messages and keeps each event once; messages that are not of their topic's format are set aside.
 
-Two messages of a topic are one event if they have one id, or, where a body has no id, the same body. A duplicate is
-recognised until `duplicates.window` after the first has been read, and longer if nothing is read meanwhile. The
-watermark is on the time of reading: on that of publication it would drop, as too late, what is read of another topic,
-another broker or a long backlog.
+Two messages of a topic are one event if they have the same id, or, where a body has no id, the same body. A duplicate
+is recognised until `duplicates.window` after the first has been read, and longer if nothing is read meanwhile. The
+watermark is on the time of reading: one on the time of publication would drop, as too late, messages of another topic,
+of another broker or of a long backlog.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""So that Spark finds `mqshards` by itself: `spark.read.format("mqshards")`, with no import.
+"""Lets Spark find `mqshards` by itself: `spark.read.format("mqshards")`, with no import.
 
 Spark looks, once in a session, for top-level modules whose names begin with `pyspark_` and that have a DefaultSource:
-installed, this package is `pyspark_mqshards`. What Spark finds so knows nothing of the session's settings, and Spark
-refuses a source that takes filters where those are not switched on: so this one takes none. With
+installed, this package is `pyspark_mqshards`. A source found this way knows nothing of the session's settings, and
+Spark refuses a source that takes filters where these settings do not allow it. So this one takes none. With
 `pipeline.register(spark, push_filters=True)` filters are pushed down too.
 """
 
