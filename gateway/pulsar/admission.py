@@ -1,8 +1,8 @@
-"""Whether a producer or consumer may come to a topic, by the policies of the topic or its namespace; whether its role
-lets it is roles.py's.
+"""Whether the policies of a topic or its namespace admit a producer or consumer. Whether its role may do so is checked
+by roles.py.
 
-How many there are already the acceptors are asked, and only where a policy limits it. Two producers or consumers that
-come at the same moment may both find room; of new subscriptions each has a place as soon as it was let in.
+Acceptors are asked how many clients there are only where a policy limits that. Two producers or consumers that come at
+the same moment may both find room. A new subscription takes up room as soon as it is admitted.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from mq_shards.gateway.pulsar.refusals import RefusedError
 
 HOLD: Final = "producer_request_hold"
 EXCEPTION: Final = "producer_exception"
-# As a real broker writes it.
+# The words of a real broker, misprint included.
 NO_SCHEMA: Final = (
     "Producers cannot connect or send message without a schema to topics with a schemawhen SchemaValidationEnforced "
     "is enabled"
 )
 
 
-# A subscription that was let in has been made after so long, or is not. Until then it counts, unless it was seen to be
-# there, or to go.
+# For how long an admitted subscription counts although no worker is known to have it: after that it has been made, or
+# never will be. It stops counting earlier if it was seen to exist, or was deleted.
 MADE_WITHIN_S: Final = 5.0
 
 
 class SubscriptionNotFoundError(RefusedError):
-    """It is not there, and nobody makes one by using it."""
+    """There is no such subscription, and policies forbid that a client makes one by using it."""
 
     def __init__(self) -> None:
         super().__init__(404, "SubscriptionNotFound", "Subscription does not exist")
@@ -41,12 +41,12 @@ class Admission:
     def __init__(self, core: Core, clients: Clients) -> None:
         self._core = core
         self._clients = clients
-        self._let_in: Final[dict[tuple[str, str], float]] = {}  # subscriptions that are being made: since when
-        self._looking: Final[list[tuple[str, set[str]]]] = []  # topics that are looked at, and what was let in
-        self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy that producers feel; kept by upkeep.py
+        self._let_in: Final[dict[tuple[str, str], float]] = {}  # when each was admitted that is being made
+        self._looking: Final[list[tuple[str, set[str]]]] = []  # lookups under way: topic, and what was admitted since
+        self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy for their producers; set by upkeep.py
 
     async def check(self, name: TopicName, asked: Json, policies: Json, *, has_schema: bool) -> None:
-        """`asked` and `policies` as docs/pulsar-catalog.md has them. Raises RefusedError."""
+        """Admits a client. docs/pulsar-catalog.md describes `asked` and `policies`. Raises RefusedError."""
         if asked["action"] == "consume":
             await self._check_consumer(name, asked, policies)
         else:
@@ -84,7 +84,10 @@ class Admission:
     async def check_subscription(
         self, name: TopicName, subscription: str, policies: Json, *, durable: bool, made: bool = False
     ) -> None:
-        """Of one that is not there yet. `made`: by an administrator, who always may. Raises RefusedError."""
+        """Admits a subscription, which may not exist yet. `made`: an administrator makes it, who always may make one.
+
+        Raises RefusedError.
+        """
         looking = name.core, self._being_made(name)
         self._looking.append(looking)
         try:
@@ -111,7 +114,7 @@ class Admission:
                 meanwhile.add(subscription)
 
     def was_made(self, name: TopicName, subscription: str) -> None:
-        """Or will not be, or has gone: what the topic has is what counts."""
+        """The subscription was made, will not be, or was deleted: from now on it counts only if the topic has it."""
         self._let_in.pop((name.core, subscription), None)
 
     def _being_made(self, name: TopicName) -> set[str]:

@@ -1,8 +1,9 @@
-"""What the control side knows: clusters, tenants, namespaces with their policies, topics, schemas. In memory, no I/O.
+"""What the control side knows: clusters, tenants, namespaces with their policies, topics, schemas, transactions. It is
+kept in memory, and does no I/O.
 
-It is changed by records alone, so that what a log replays and what was done is the same. A record says what something
-is now, not what was done to it. Who makes a record has checked it; what a record names that is not there is a defect
-of the log, and refused.
+Only records change it, so that replaying the log gives the same catalog. A record says what something is now, not what
+was done to it. Whoever makes a record has checked it. A record that names something that does not exist is a defect of
+the log, and is refused.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ FIRST: Final[tuple[Record, ...]] = (
 
 
 class CatalogError(Exception):
-    """A record that this version does not know, or that cannot be."""
+    """A record that this version does not know, or that cannot be applied."""
 
 
 class OutOfPlaceError(CatalogError):
-    """A record that cannot be after those before it: of something that is not there."""
+    """A record about something that does not exist after the records before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """One version; a deleted one has no type."""
+    """One version of a schema. A version without a type says that the schema was deleted."""
 
     version: int
     type: str
@@ -61,15 +62,15 @@ class Topic:
     partitions: int = 0  # 0: it is not partitioned
     properties: dict[str, str] = field(default_factory=dict)
     permissions: dict[str, list[str]] = field(default_factory=dict)
-    policies: Json = field(default_factory=dict)  # those of its own, by the names that a namespace's have
+    policies: Json = field(default_factory=dict)  # its own, under the same names as a namespace's
 
 
-PLAIN: Final = Topic()  # as most are, in all of which it is kept once
+PLAIN: Final = Topic()  # what most topics are: they share this object
 
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is open, or that is decided and not done everywhere."""
+    """A transaction that is open, or that is decided but not yet ended at every worker."""
 
     id: int
     timeout_ms: int = 0
@@ -78,16 +79,16 @@ class Transaction:
     status: Status = OPEN
     topics: set[str] = field(default_factory=set)  # whole names
     subscriptions: set[tuple[str, str]] = field(default_factory=set)
-    part_bytes: int = 0  # of the log, for what takes part
-    told: list[str] = field(default_factory=list)  # once it is decided: who is told, by the core's names
+    part_bytes: int = 0  # of the log, for its topics and subscriptions
+    told: list[str] = field(default_factory=list)  # once it is decided: topics to end it in, by the core's names
 
 
 @dataclass(slots=True)
 class Namespace:
     policies: Json
-    topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; partitions not one by one
+    topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; a partitioned topic is one entry
     deleted_partitions: set[str] = field(default_factory=set)
-    changes: int = 0  # of its topics
+    changes: int = 0  # how often its topics have changed
 
 
 class Catalog:
@@ -95,22 +96,22 @@ class Catalog:
         self.clusters: dict[str, Json] = {}
         self.tenants: dict[str, Json] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.schemas: dict[str, list[Schema]] = {}  # by a topic's whole name, a partitioned one's for all partitions
+        self.schemas: dict[str, list[Schema]] = {}  # by a topic's whole name; partitions share those of their topic
         self.transactions: dict[int, Transaction] = {}
-        self.transactions_from = 0  # no transaction from here on has been
+        self.transactions_from = 0  # no id from here on has been given out
         self.topic_count = 0
         self.schema_bytes = 0
 
     @staticmethod
     def new() -> Catalog:
-        """As every broker begins."""
+        """The catalog of a new broker."""
         catalog = Catalog()
         for record in FIRST:
             catalog.apply(record)
         return catalog
 
     def apply(self, record: Record) -> None:
-        """Raises CatalogError; then nothing has changed."""
+        """Applies a record. Raises CatalogError, with nothing changed."""
         try:
             change = _CHANGES[record["do"]]
         except KeyError:
@@ -121,7 +122,7 @@ class Catalog:
             raise OutOfPlaceError(f"a record of {record['do']!r} cannot be: {error!r}") from None
 
     def records(self) -> Iterator[Record]:
-        """From which an equal catalog is made. To be begun and ended without a change between, or on a copy()."""
+        """Yields records that make an equal catalog, which must not change meanwhile: iterate at once, or a copy()."""
         for name, data in self.clusters.items():
             yield {"do": "cluster", "name": name, "data": data}
         for name, data in self.tenants.items():
@@ -141,7 +142,7 @@ class Catalog:
             yield from transaction_records(transaction)
 
     def copy(self) -> Catalog:
-        """For another thread to read; what records replaced is not shared, what they put in is never changed."""
+        """A copy for another thread to read. It shares only values that records never change in place."""
         copy = Catalog()
         copy.clusters, copy.tenants = dict(self.clusters), dict(self.tenants)
         copy.namespaces = {
@@ -156,34 +157,34 @@ class Catalog:
         }
         return copy
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------------------------
 
     def topic(self, namespace: str, name: str) -> Topic | None:
         found = self.namespaces.get(namespace)
         return None if found is None else found.topics.get(name)
 
     def last_schema(self, topic: str) -> Schema | None:
-        """It may be a deletion."""
+        """The last version, which may be a deletion. None: there never was one."""
         versions = self.schemas.get(topic)
         return versions[-1] if versions else None
 
     def schema(self, topic: str) -> Schema | None:
-        """The last one, if it was not deleted."""
+        """The last version; None if there is none or it was deleted."""
         found = self.last_schema(topic)
         return None if found is None or found.is_deleted else found
 
     def schema_version(self, topic: str, version: int) -> Schema | None:
-        """One since the last deletion."""
+        """A version by its number, if it is newer than the last deletion."""
         return next((schema for schema in self.live_schemas(topic) if schema.version == version), None)
 
     def live_schemas(self, topic: str) -> list[Schema]:
-        """Those since the last deletion, oldest first."""
+        """The versions since the last deletion, oldest first."""
         versions = self.schemas.get(topic, [])
         deleted = next((i for i in range(len(versions) - 1, -1, -1) if versions[i].is_deleted), -1)
         return versions[deleted + 1 :]
 
     def next_schema(self, topic: str) -> int:
-        """The version of one that comes: none is given twice, though some were lost to damage."""
+        """The number for the next version. No number is given out twice, even if versions were lost to damage."""
         versions = self.schemas.get(topic)
         return versions[-1].version + 1 if versions else 0
 
@@ -251,7 +252,7 @@ class Catalog:
             record["version"], record["type"], record["data"], record["properties"], record["timestamp_ms"],
             record.get("user", ""), record.get("name", ""),
         )  # fmt: skip
-        if schema.version == 0 and record["topic"] in self.schemas:  # what said that they are gone was lost to damage
+        if schema.version == 0 and record["topic"] in self.schemas:  # the record of their deletion was lost to damage
             self._no_schemas(record)
         self.schemas.setdefault(record["topic"], []).append(schema)
         self.schema_bytes += len(schema.data)
@@ -281,7 +282,7 @@ class Catalog:
         self._decide(record, ABORTING)
 
     def _decide(self, record: Record, status: Status) -> None:
-        """Logs from before open transactions were written have decisions about ones that they do not name."""
+        """Logs of older versions, which did not record open transactions, decide transactions that no record began."""
         transaction = self.transactions.setdefault(record["id"], Transaction(record["id"]))
         transaction.status, transaction.told = status, record["topics"]
 
@@ -313,7 +314,7 @@ _CHANGES: Final = {
     "commit": Catalog._commit,
     "abort": Catalog._abort,
     "no-transaction": Catalog._no_transaction,
-    "no-commit": Catalog._no_transaction,  # as it was once called
+    "no-commit": Catalog._no_transaction,  # its name in older versions
 }
 
 

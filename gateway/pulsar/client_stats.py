@@ -1,5 +1,5 @@
-"""Figures of producers and consumers as a real broker's `stats` have them: what the acceptors count, and of
-acknowledgements what workers know. Rates are those of the last one or two intervals of keep-alive."""
+"""Figures of producers and consumers, in the form of a real broker's `stats`. Acceptors count them; workers know which
+messages are in flight. Rates are those of the last one or two intervals of keep-alive."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Consumer as Flying
 from mq_shards.gateway.pulsar.catalog import Json
 
-INDIVIDUAL: Final = ("Shared", "Key_Shared")  # subscriptions whose messages are acknowledged one by one
-SINGLE: Final = ("Exclusive", "Failover")  # of which one consumer is the active one
+INDIVIDUAL: Final = ("Shared", "Key_Shared")  # types of subscriptions whose messages are acknowledged one by one
+SINGLE: Final = ("Exclusive", "Failover")  # types of subscriptions that have one active consumer
 ANY_CREDIT: Final = (1 << 32) - 1
 
 _PUBLISHER: Final[Json] = {
@@ -28,11 +28,11 @@ _CONSUMER: Final[Json] = {
     "lastConsumedTimestamp": 0, "lastConsumedFlowTimestamp": 0, "metadata": {},
     "lastAckedTime": "1970-01-01T00:00:00Z", "lastConsumedTime": "1970-01-01T00:00:00Z",
 }  # fmt: skip
-# What a subscription's are together.
+# A subscription's figures: the sum, or the latest, of those of its consumers.
 _ADDED: Final = ("msgRateOut", "msgThroughputOut", "msgRateRedeliver", "messageAckRate", "bytesOutCounter")
 _LATEST: Final = ("lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp")
 KEY_SLOTS: Final = 65536
-# What one comes to that is at several partitions.
+# Figures that are added up for a client that is connected to several partitions.
 _PUBLISHED: Final = ("msgRateIn", "msgThroughputIn", "chunkedMessageRate")
 _CONSUMED: Final = (*_ADDED, "msgOutCounter", "chunkedMessageRate", "availablePermits", "unackedMessages")
 
@@ -50,7 +50,7 @@ def publisher(client: Json) -> Json:
 
 
 def publishers_together(parts: Iterable[list[Json]]) -> list[Json]:
-    """Of partitions, as a real broker has them: the first of each are one."""
+    """Joins the producers of partitions as a real broker does: the first of each partition become one, and so on."""
     found = []
     for same in _by_place(parts):
         one = {**_PUBLISHER, **{key: sum(each[key] for each in same) for key in _PUBLISHED}, "producerId": 0}
@@ -61,7 +61,7 @@ def publishers_together(parts: Iterable[list[Json]]) -> list[Json]:
 
 
 def consumers_together(parts: Iterable[list[Json]]) -> list[Json]:
-    """Likewise."""
+    """Joins the consumers of partitions in the same way."""
     found = []
     for same in _by_place(parts):
         one = {**_CONSUMER, **{key: sum(each[key] for each in same) for key in _CONSUMED}}
@@ -75,7 +75,7 @@ def _by_place(parts: Iterable[list[Json]]) -> list[list[Json]]:
 
 
 def of_consumers(channel: Channel, clients: list[Json]) -> Json:
-    """What a subscription's consumers are, and come to."""
+    """A subscription's consumers, and the figures that follow from theirs."""
     flying = {(one.acceptor, one.conn, one.number): one for one in channel.consumers}
     found: Json = {"consumers": []}
     kinds = [client["type"] for client in clients if "type" in client]
@@ -89,7 +89,7 @@ def of_consumers(channel: Channel, clients: list[Json]) -> Json:
     if not kinds:
         return found
     found["type"] = kinds[0]
-    if kinds[0] in INDIVIDUAL:  # who acknowledges all up to one has nothing of its own to count
+    if kinds[0] in INDIVIDUAL:  # with cumulative acks nothing is counted for each consumer
         found["unackedMessages"] = sum(one["unackedMessages"] for one in found["consumers"])
     if kinds[0] in SINGLE:
         active = [client for client in clients if client.get("active") or kinds[0] == "Exclusive"]
@@ -124,7 +124,7 @@ def _consumer(client: Json, flying: Flying | None) -> Json:
 
 
 def _add_ranges(found: Json, clients: list[Json]) -> None:
-    """Of those that share the slots out, only one that is alone has a range; a real broker has no slot 0."""
+    """Adds ranges of slots. With AUTO_SPLIT only a consumer that is alone shows one; a real broker has no slot 0."""
     sticky = any(client.get("ranges") for client in clients)
     found["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
     for one, client in zip(found["consumers"], clients, strict=True):
@@ -134,11 +134,11 @@ def _add_ranges(found: Json, clients: list[Json]) -> None:
 
 
 def _address(client: dict[str, Any]) -> str:
-    """As Java writes one."""
+    """An address as Java writes it."""
     return f"/{client.get('address', '')}"
 
 
 def iso(time_ms: int) -> str:
-    """As Java writes an instant."""
+    """A time as Java writes an Instant."""
     text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{time_ms % 1000:03d}Z" if time_ms % 1000 else f"{text}Z"

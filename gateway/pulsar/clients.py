@@ -1,4 +1,4 @@
-"""Who is connected to topics: the acceptors know, and are asked. One that knows nothing of Pulsar has no clients."""
+"""Asks acceptors which clients are connected to topics. An acceptor that does not serve Pulsar has no clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TOPICS_ASKED: Final = 1000  # in one question
 
 @dataclass(slots=True)
 class Connected:
-    """To one topic, as docs/pulsar-catalog.md has them."""
+    """The clients of one topic, as docs/pulsar-catalog.md describes them."""
 
     producers: list[dict[str, Any]] = field(default_factory=list)
     consumers: list[dict[str, Any]] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Clients:
         self._calls = calls
 
     async def of(self, topics: list[str]) -> dict[str, Connected]:
-        """By topic; RefusedError when an acceptor does not say."""
+        """The clients of each topic. Raises RefusedError if an acceptor does not answer."""
         found = {topic: Connected() for topic in topics}
         for begin in range(0, len(topics), MAX_TOPICS_ASKED):
             asked = {"topics": topics[begin : begin + MAX_TOPICS_ASKED]}
@@ -39,12 +39,12 @@ class Clients:
         return found
 
     async def close(self, topics: list[str], subscription: str | None = None) -> int:
-        """They are told to go, and come back if they like; how many."""
+        """Tells clients to close; they may come back. `subscription` None: all clients. Returns how many were told."""
         answers = await self._ask("pulsar.close", {"topics": topics, "subscription": subscription})
         return sum(int(answer.get("closed", 0)) for answer in answers)
 
     async def close_producers(self, topics: list[str]) -> None:
-        """As close, but consumers stay."""
+        """Like close(), but consumers stay."""
         await self._ask("pulsar.close", {"topics": topics, "subscription": None, "producers_only": True})
 
     async def terminated(self, topic: str) -> None:

@@ -1,10 +1,10 @@
-"""Compaction of topics: one run after the other, each reads its topic through once and says to the worker what is
+"""Compaction of topics, one after another. A run reads its topic once, and tells the worker which messages are
 superseded.
 
-Nothing of it is kept between two runs: what a run has to know the topic's compacted view tells it again. A run that is
-cut short has done a part of what there was to do, and nothing wrong.
+Nothing is kept between two runs: the topic's compacted view tells a run all that it has to know. A run that is cut
+short has done a part of its work, and nothing wrong.
 
-Owns: which topics are being compacted, and how it went last (as long as the process lives, as a real broker does).
+Owns: which topics are being compacted, and how each last run went (until the process ends, as in a real broker).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicErro
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, unavailable
 from mq_shards.gateway.pulsar.superseding import Superseding, TooManyKeysError
 
-MAX_WAITING: Final = 10_000  # topics to be compacted; how that many went is remembered
+MAX_WAITING: Final = 10_000  # topics to be compacted; the results of twice as many are remembered
 MAX_KEY_BYTES: Final = 256 << 20  # of memory, for the keys of one topic
 MAX_BATCH_BYTES: Final = 128 << 20
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Run:
-    """How it goes, or went, with a topic. Times are of the wall clock."""
+    """How the last run of a topic went, or goes. Times are wall clock."""
 
     status: str = NOT_RUN
     error: str = ""
@@ -59,7 +59,7 @@ class Compaction:
         return self._runs.get(str(name)) or Run()
 
     def start(self, name: TopicName) -> None:
-        """RefusedError when it is under way already, or too many are."""
+        """Queues a run. Raises RefusedError if the topic has one queued or under way, or too many are queued."""
         before = self._runs.pop(str(name), Run())
         if before.status == RUNNING:
             self._runs[str(name)] = before
@@ -85,7 +85,7 @@ class Compaction:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def backlog(self, name: TopicName) -> int:
-        """Messages that compaction has not seen."""
+        """How many messages compaction has not seen."""
         try:
             where = await self._core.position(name.core, COMPACTION)
         except NoSubscriptionError:
@@ -109,7 +109,7 @@ class Compaction:
                 self._failed(name, run, "There are more keys than can be kept in memory")
             except RefusedError as error:
                 self._failed(name, run, error.reason)
-            except Exception as error:  # of one topic: the others go on
+            except Exception as error:  # concerns one topic: the others go on
                 log.exception("cannot compact %s", name)
                 self._failed(name, run, str(error))
             run.took_ms = int((self._now_s() - began_s) * 1000)
@@ -120,7 +120,7 @@ class Compaction:
         run.status, run.error, run.failed_ms = ERROR, why, int(self._now_s() * 1000)
 
     async def _compact(self, name: TopicName) -> int:
-        """Up to what is there now. How many messages it removed."""
+        """Compacts all that the topic has now. Returns how many messages that removed."""
         where = await self._core.position(name.core)
         superseding = Superseding(self._max_key_bytes, MAX_BATCH_BYTES)
         seq = where.first_seq

@@ -1,8 +1,8 @@
-"""What can be done to the catalog and to topics, whoever asks for it: checked, made durable, told.
+"""The operations on the catalog and on topics, for all callers: each is checked, made durable, and told to acceptors.
 
-An operation is checked against the catalog and changes it without anything between; what a worker has to do comes after
-that when something is made, and before it when something is deleted: what is cut short between the two is in the
-catalog and can be deleted again. Every method raises RefusedError, and StoreError when the catalog cannot be written.
+An operation is checked against the catalog and changes it with no await between the two. Workers do their part after
+that when something is made, and before it when something is deleted. So what is interrupted halfway is still in the
+catalog, and can be deleted again. Every method raises RefusedError, and StoreError when the catalog cannot be written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Control:
     def __init__(
         self, store: Store, core: Core, clients: Clients, now_s: Callable[[], float] = time.time, address: str = ""
     ) -> None:
-        """`address`: by which clients are told what broker this is."""
+        """`address`: how error messages to clients name this broker."""
         self._address: Final = address
         self.store: Final = store
         self.core: Final = core
@@ -63,10 +63,10 @@ class Control:
         self.admission: Final = Admission(core, clients)
         self.schema_checks: Final = SchemaChecks()
         self._listing = Listing(core)
-        self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # topics' schemas
-        self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
+        self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # held to put a topic's schema
+        self.on_topics: list[Changed] = []  # called with the namespace, new topics, and deleted topics
         self.on_policies: list[Callable[[str, str | None], None]] = []
-        self.on_permissions: list[Callable[[str], None]] = []  # given the tenant
+        self.on_permissions: list[Callable[[str], None]] = []  # called with the tenant
         self.now_s: Final = now_s
 
     # --- names ------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Control:
         return found
 
     def _made(self, name: TopicName) -> Topic | None:
-        """As the catalog has it: a partition is there with its topic, unless it was deleted by itself."""
+        """The topic as the catalog has it. A partition exists with its topic, unless it alone was deleted."""
         namespace = self.namespace(name.namespace)
         found = namespace.topics.get(str(name))
         if found is None and name.partition >= 0 and str(name) not in namespace.deleted_partitions:
@@ -98,7 +98,7 @@ class Control:
         return found
 
     async def exists(self, name: TopicName) -> bool:
-        """In the catalog; or because another protocol's clients made it."""
+        """Whether the catalog has it, or a client of another protocol has made it."""
         if self._made(name) is not None:
             return True
         figures = await self.core.figures(name.core)
@@ -111,7 +111,10 @@ class Control:
     # --- what acceptors ask -----------------------------------------------------------------------------------------
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
-        """0: it is not partitioned. With `create` it is made if its namespace makes topics that have partitions."""
+        """How many partitions a topic has; 0: it is not partitioned.
+
+        With `create` the topic is made if its namespace makes partitioned topics automatically.
+        """
         if str(name) == ASSIGN:
             return COORDINATORS
         namespace = self.namespace(name.namespace)
@@ -125,14 +128,14 @@ class Control:
         return 0 if topic is None else topic.partitions
 
     def may_make(self, name: TopicName) -> bool:
-        """Who uses a topic that is not there makes it."""
+        """Whether a client that uses a topic that does not exist makes it."""
         namespace = self.store.catalog.namespaces.get(name.namespace)
         if namespace is None:
             return False
         return policies_module.auto_creation(namespace.policies)[0] and not self._beyond(namespace, name)
 
     async def open(self, name: TopicName, *, create: bool, asked: Json | None = None) -> Json:
-        """The topic exists then. For a producer or a consumer `asked` says what it is to be."""
+        """Opens a topic for a client, and makes it if need be. For a producer or a consumer `asked` describes it."""
         namespace = self.store.catalog.namespaces.get(name.namespace)
         self.store.check()
         if namespace is None:
@@ -160,7 +163,7 @@ class Control:
             await self.core.keep(name.core)
 
     def policies_of(self, name: TopicName) -> Json:
-        """As they are stored; those of a partition are its topic's."""
+        """A topic's policies in stored form: its own over its namespace's. A partition has those of its topic."""
         return policies_module.of_topic(self.namespace(name.namespace).policies, self._own_policies(name))
 
     def _own_policies(self, name: TopicName) -> Json:
@@ -170,14 +173,14 @@ class Control:
 
     @staticmethod
     def _beyond(namespace: Namespace, name: TopicName) -> bool:
-        """It would be a partition of a topic that has fewer."""
+        """Whether the name is that of a partition beyond those that the topic has."""
         base = namespace.topics.get(str(name.base))
         return name.partition >= 0 and base is not None and 0 < base.partitions <= name.partition
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
     async def create(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
-        """0 partitions: one without. It is not there: that has been looked at."""
+        """Makes a topic; 0 partitions: not partitioned. The caller has checked that it does not exist."""
         namespace = self.namespace(name.namespace)
         self._check_room(namespace, max(partitions, 1))
         if str(name) in namespace.deleted_partitions:
@@ -233,7 +236,7 @@ class Control:
         await self._tell_topics(name.namespace, [str(one) for one in new], [])
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """One that is not partitioned, or a partition of one that is."""
+        """Deletes a topic that is not partitioned, or one partition."""
         namespace = self.namespace(name.namespace)
         topic = namespace.topics.get(str(name))
         if topic is not None and topic.partitions:
@@ -283,7 +286,7 @@ class Control:
         await self.store.commit(record)
 
     def parts(self, name: TopicName) -> list[TopicName]:
-        """Its partitions; itself when it has none."""
+        """The partitions of a topic; if it is not partitioned, itself."""
         topic = self.namespace(name.namespace).topics.get(str(name))
         if topic is None or topic.partitions == 0:
             return [name]
@@ -291,7 +294,7 @@ class Control:
         return [part for i in range(topic.partitions) if str(part := name.of_partition(i)) not in gone]
 
     async def topics(self, namespace_name: str, domain: str, *, partitioned: bool = False) -> list[str]:
-        """Whole names, sorted; of partitions one by one, or of partitioned topics alone."""
+        """Whole names, sorted: all topics, with each partition by itself, or only the partitioned topics."""
         namespace = self.namespace(namespace_name, "Namespace does not exist")
         if not partitioned:
             return await self._listing.of(namespace_name, namespace, domain)
@@ -300,7 +303,7 @@ class Control:
 
     async def topics_of_mode(self, namespace: str, mode: str) -> list[str]:
         found: list[str] = []
-        if mode != "PERSISTENT":  # its name sorts before the other
+        if mode != "PERSISTENT":  # its name sorts before "persistent"
             found += await self.topics(namespace, NON_PERSISTENT)
         if mode != "NON_PERSISTENT":
             found += await self.topics(namespace, PERSISTENT)
@@ -321,7 +324,7 @@ class Control:
         return schemas.DEFAULT_STRATEGY if found == "UNDEFINED" else found
 
     async def schema_version(self, name: TopicName, wanted: Schema) -> int:
-        """Of the same one; -1: there is none."""
+        """The version that equals `wanted`; -1: there is none."""
         return await self.schema_checks.version(wanted, self.store.catalog.live_schemas(str(name.base)))
 
     async def check_schema(self, name: TopicName, new: Schema, strategy: str | None = None) -> None:
@@ -334,12 +337,12 @@ class Control:
             raise RefusedError(409, "IncompatibleSchema", str(error)) from None
 
     async def put_schema(self, name: TopicName, new: Schema) -> int:
-        """The version it has, or had."""
+        """Adds a schema, unless the topic has it already. Returns its version."""
         key = str(name.base)
         lock = self._putting.get(key)
         if lock is None:
             lock = self._putting[key] = asyncio.Lock()
-        async with lock:  # who asks once more for what is being looked at waits for that
+        async with lock:  # a second request for the same topic waits while the first is checked
             while True:
                 versions = self.store.catalog.schemas.get(key)
                 count = len(versions or ())
@@ -365,7 +368,7 @@ class Control:
         return version
 
     async def consumer_schema(self, name: TopicName, new: Schema, *, idle: bool) -> int:
-        """A consumer may bring the first one to a topic that nobody uses, and must be able to read what there is."""
+        """Checks a consumer's schema: it becomes the first of an idle topic, or must be able to read what is there."""
         if self.store.catalog.schema(str(name.base)) is None and idle:
             return await self.put_schema(name, new)
         live = self.store.catalog.live_schemas(str(name.base))
@@ -379,7 +382,7 @@ class Control:
         return max(await self.schema_version(name, new), 0)
 
     async def delete_schema(self, name: TopicName) -> int:
-        """The version that says so."""
+        """Returns the version that records the deletion; -1: there is no schema."""
         if not self.store.catalog.schemas.get(str(name.base)):
             return -1
         gone = Schema(self.store.catalog.next_schema(str(name.base)), "", "", {}, int(self.now_s() * 1000))
@@ -393,7 +396,7 @@ class Control:
         self.policies_changed(namespace)
 
     def policies_changed(self, namespace: str, topic: str | None = None) -> None:
-        """`topic`: of it alone."""
+        """`topic`: only the policies of this topic have changed."""
         for changed in self.on_policies:
             changed(namespace, topic)
 

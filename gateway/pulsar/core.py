@@ -1,6 +1,6 @@
-"""What the control side asks workers of topics: make and delete, terminate, positions, one message, figures.
+"""The control side's requests to workers: make, delete and terminate topics, positions, single messages, figures.
 
-It knows a topic by the core's name (pulsar_names.TopicName.core). A worker that does not answer is a RefusedError.
+Topics are named as in the core (TopicName.core). Methods raise RefusedError when a worker does not answer.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ AT_TIME: Final[int] = lib.START_TIME
 
 _TRANSACTION: Final = struct.Struct("=QQQQII")  # struct transaction_figures, csrc/ringbuf/message.h
 
-# Asked again when the worker died before it answered: what changes nothing, and what changes nothing the second time.
-# To a client it would be an error, with which some give up. A worker says the same where its disk is full: so there are
-# pauses.
+# Requests that are repeated if the worker dies before it answers: reads, and changes that do nothing the second time.
+# Without that a client would see an error, and some clients give up then. A worker whose disk is full gives the same
+# status, hence the pauses.
 _READS: Final = frozenset(
     {lib.MSG_POSITION, lib.MSG_CATALOG, lib.MSG_PEEK_SEQ, lib.MSG_SCAN, lib.MSG_TXN_LIST, lib.MSG_TXN_PENDING}
 )
 _MAKES: Final = frozenset({lib.CHANGE_RETAIN, lib.CHANGE_MAKE, lib.CHANGE_MAKE_AT})
 PAUSES_S: Final = (0.05, 0.2, 0.5)
 
-# How long the names of all topics are believed though they may have changed: pattern consumers ask again and again.
+# How long the names of all topics are used although they may have changed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
 
 
@@ -49,27 +49,27 @@ class Entry:
 
     seq: int
     time_ns: int
-    tag: int  # of its headers; 0: it has none
+    tag: int  # says what its headers are; 0: it has none
     headers: bytes
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """Of which a worker has something."""
+    """A transaction of which a worker has messages or acks, in one topic."""
 
     topic: str
     id: int
-    start: str | None = field(default=None, compare=False)  # ledger:entry of its first message there
+    start: str | None = field(default=None, compare=False)  # ledger:entry of its first message in the topic
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What transactions would finish of a subscription."""
+    """What open transactions would acknowledge in a subscription."""
 
-    upto: int | None  # all up to there, by one transaction
-    whole: bool  # all of one message
-    parts: tuple[int, ...]  # or of that those whose bits are set, 64 in a word; none: none
+    upto: int | None  # a cumulative ack of one transaction: up to this seq
+    whole: bool  # of the message asked for: all of it
+    parts: tuple[int, ...]  # or those parts of its batch whose bits are set, 64 in a word
 
 
 class NoSubscriptionError(Exception):
@@ -86,20 +86,20 @@ class Core:
         self._workers = workers
         self._names: list[str] = []
         self._names_at = -NAMES_S
-        self._names_after = 0  # so many changes
-        self._names_of: tuple[int, ...] | None = None  # as long as this is the version; None: they have to be asked for
+        self._names_after = 0  # the value of _changes when they were asked for
+        self._names_of: tuple[int, ...] | None = None  # the version for which they hold; None: ask again
         self._changes = 0
         self._naming = asyncio.Lock()
-        self.keeping: set[str] = set()  # topics whose messages are kept, as far as names() has seen
+        self.keeping: set[str] = set()  # topics that have retention, as names() last saw them
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     async def make(self, topic: str) -> int:
-        """One that retains; its incarnation. Nothing changes when it is there."""
+        """Makes a topic that retains its messages, unless it exists. Returns its incarnation."""
         return (await self._change(lib.CHANGE_RETAIN, topic)).incarnation
 
     async def delete(self, topic: str) -> bool:
-        """False: there was none."""
+        """Deletes a topic. False: there was none."""
         return await self._done(lib.CHANGE_DELETE, topic)
 
     async def terminate(self, topic: str) -> None:
@@ -109,7 +109,7 @@ class Core:
         await self._change(lib.CHANGE_MAKE, topic, name)
 
     async def begin_subscription(self, topic: str, name: str, start: int, at: int = 0) -> None:
-        """One that begins there; nothing changes when it is there."""
+        """Makes a subscription, unless it exists; it begins at EARLIEST, LATEST, or AT_SEQ or AT_TIME with `at`."""
         await self._change(lib.CHANGE_MAKE_AT, topic, name, delay_ns=start, ttr_ns=at)
 
     async def delete_subscription(self, topic: str, name: str) -> bool:
@@ -119,7 +119,7 @@ class Core:
         return await self._done(lib.CHANGE_EMPTY, topic, name)
 
     async def seek(self, topic: str, subscription: str, start: int, at: int) -> None:
-        """Its consumers are dismissed. NoTopicError, NoSubscriptionError."""
+        """Moves a subscription, and dismisses its consumers. Raises NoTopicError, NoSubscriptionError."""
         number = self._bind(topic)
         answer = await self._ask(
             self._engine.worker_of_topic(number), lib.MSG_SEEK,
@@ -128,14 +128,14 @@ class Core:
         _check(answer)
 
     async def expire(self, topic: str, subscription: str, before_ns: int) -> None:
-        """What was published before that is finished; consumers keep what else they have.
+        """Finishes messages that were published before that time; consumers keep others that they have in flight.
 
-        NoTopicError, NoSubscriptionError.
+        Raises NoTopicError, NoSubscriptionError.
         """
         await self._pass(topic, subscription, AT_TIME, before_ns)
 
     async def evict(self, topic: str, subscription: str, before_seq: int) -> None:
-        """As expire, by number."""
+        """Like expire(), for messages before a seq."""
         await self._pass(topic, subscription, AT_SEQ, before_seq)
 
     async def _pass(self, topic: str, subscription: str, start: int, at: int) -> None:
@@ -149,7 +149,7 @@ class Core:
     # --- retention --------------------------------------------------------------------------------------------------
 
     async def keep(self, topic: str) -> None:
-        """What comes from now on stays, whoever has finished it."""
+        """Keeps what is published from now on, even when every subscription has finished it."""
         await self.make_subscription(topic, RETENTION)
 
     async def keep_no_more(self, topic: str) -> None:
@@ -158,8 +158,8 @@ class Core:
     # --- compaction -------------------------------------------------------------------------------------------------
 
     async def scan(self, topic: str, seq: int) -> tuple[bytes, int]:
-        """Messages from there on that compaction has to see (struct scanned[] of csrc/ringbuf/message.h), and where to
-        go on. NoTopicError.
+        """Messages from `seq` on that compaction has to see (struct scanned[] of csrc/ringbuf/message.h), and the seq
+        from which to continue. Raises NoTopicError.
         """
         number = self._bind(topic)
         answer = await self._ask(self._engine.worker_of_topic(number), lib.MSG_SCAN, topic=number, ttr_ns=seq)
@@ -167,7 +167,7 @@ class Core:
         return answer.body, answer.seq
 
     async def compact(self, topic: str, verdicts: bytes, until: int) -> None:
-        """The topic's compacted view goes on until there, and has nothing any more of what `verdicts` say."""
+        """Extends the topic's compacted view up to `until`, and removes from it what `verdicts` say is superseded."""
         number = self._bind(topic)
         answer = await self._ask(
             self._engine.worker_of_topic(number), lib.MSG_COMPACT, topic=number, ttr_ns=until, body=verdicts
@@ -177,7 +177,7 @@ class Core:
     # --- transactions -----------------------------------------------------------------------------------------------
 
     async def end_transaction(self, topic: str, id: int, *, commit: bool) -> None:
-        """What the topic has of it counts from now on, or never will. RefusedError: ask again."""
+        """Commits or aborts what the topic has of a transaction. RefusedError: to be repeated."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
         _check(await self._ask(worker, lib.MSG_TXN_END, topic=number, id=id, pri=int(commit)))
@@ -187,7 +187,10 @@ class Core:
         return [one for answer in await asyncio.gather(*asked) for one in _transactions(answer.body)]
 
     async def pending(self, topic: str, subscription: str, id: int, seq: int = lib.NO_PLACE) -> Pending:
-        """By that transaction; of the message with that seq, by any. NoTopicError, NoSubscriptionError."""
+        """What transaction `id` would acknowledge, and what any transaction would of the message with seq `seq`.
+
+        Raises NoTopicError, NoSubscriptionError.
+        """
         number = self._bind(topic)
         answer = await self._ask(
             self._engine.worker_of_topic(number), lib.MSG_TXN_PENDING, topic=number, id=id, ttr_ns=seq,
@@ -202,7 +205,7 @@ class Core:
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def position(self, topic: str, subscription: str = "") -> Position:
-        """NoTopicError, NoSubscriptionError."""
+        """Positions of a topic, or of a subscription. Raises NoTopicError, NoSubscriptionError."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
         answer = await self._ask(worker, lib.MSG_POSITION, topic=number, body=subscription.encode())
@@ -221,7 +224,7 @@ class Core:
         return _entry(answer)
 
     async def figures(self, topic: str, *, consumers: bool = False) -> Figures | None:
-        """None: no worker has it. What keeps its messages is no subscription of its."""
+        """A topic's figures, without its retention subscription. None: no worker has the topic."""
         name = topic.encode()
         worker = self._engine.worker_of_name(name)
         answer = await self._ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name)
@@ -231,9 +234,9 @@ class Core:
         return in_text(found[0]) if found else None
 
     async def names(self) -> list[str]:
-        """Of all topics that there are, but tubes that nobody has put anything into. Not to be changed; the same list
-        as long as workers say the same, so that what was made of it holds."""
-        async with self._naming:  # who asks meanwhile has what the first is told
+        """Names of all topics, except tubes that hold nothing. The list must not be changed. It is the same object as
+        before if the names are the same, so that callers can tell whether what they derived from it is valid."""
+        async with self._naming:  # a second caller waits, and gets what the first one was told
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:
                 return self._names
@@ -261,7 +264,7 @@ class Core:
             return self._names
 
     def _version(self) -> tuple[int, ...] | None:
-        """Another one whenever workers have other names; None: some may come and go without."""
+        """Changes whenever the names of topics do. None: there are tubes, which come and go without changing it."""
         if self._engine.topics_pass():
             return None
         return (*self._engine.catalog_versions(), self._workers.attachments)
@@ -319,7 +322,7 @@ def _transactions(body: bytes) -> Iterator[OpenTransaction]:
 
 
 def in_text(figures: Figures) -> Figures:
-    """Its names as Pulsar's clients have them, in UTF-8."""
+    """Figures with names in UTF-8, as Pulsar's clients use them."""
     if figures.name.isascii() and all(channel.name.isascii() for channel in figures.channels):
         return figures
     channels = [replace(channel, name=shown(channel.name)) for channel in figures.channels]
@@ -335,7 +338,7 @@ def durable_channels(topic: Figures) -> list[Channel]:
 
 
 def used_channels(topic: Figures) -> list[Channel]:
-    """Those that policies are about: not the compacted view."""
+    """The subscriptions to which policies apply: all but the compacted view."""
     return [channel for channel in durable_channels(topic) if channel.name != COMPACTION]
 
 

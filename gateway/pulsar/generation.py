@@ -1,8 +1,9 @@
-"""Which generation a catalog's log has, told by its records alone: for a log whose head cannot be read.
+"""Finds the generation of a catalog's log from its records alone, for a log whose head cannot be read.
 
-The checksum of a record is that of its generation, its place and its payload, one behind the other. It can be run
-backwards from its end, which leaves the one generation below 2^32 with which it is what the record says (each is a log
-that was written anew, of megabytes: there are no more). What only looks like a record names one that no other does.
+The checksum of a record covers its generation, its place and its payload, in this order. A CRC can be computed
+backwards from its end, which gives the only generation below 2^32 that leads to the checksum in the record. (There are
+no higher generations: each is a rewrite of a log of megabytes.) Bytes that only look like a record give a generation
+that no other record gives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-# Each byte is a step in Python: records that are longer are not asked, nor more than so many.
+# Each byte takes a step in Python, so longer records are not used, nor more records than this.
 MAX_ASKED_BYTES: Final = 64 << 10
 MAX_ASKED: Final = 16
 
@@ -21,11 +22,11 @@ _ONES: Final = 0xFFFFFFFF
 
 
 def generation_of(records: Iterable[tuple[int, bytes, int]]) -> int | None:
-    """Of what look like records: place, payload, checksum. The one that most of them name; None: there are none."""
+    """The generation that most of `records` give (place, payload and checksum of each). None: there are none."""
     named: Counter[int] = Counter()
     for place, payload, crc in records:
         if len(payload) <= MAX_ASKED_BYTES:
-            # The lower half of the generation in the place of what was before the first byte, which is all ones.
+            # A CRC that begins with the generation's lower half is one that begins with 0 and its first state XORed.
             named[_before(crc, struct.pack("<QQ", 0, place) + payload)] += 1
         if named.total() == MAX_ASKED:
             break
@@ -33,7 +34,7 @@ def generation_of(records: Iterable[tuple[int, bytes, int]]) -> int | None:
 
 
 def _before(crc: int, data: bytes) -> int:
-    """The CRC of which `crc` is what it became with `data`."""
+    """The CRC that becomes `crc` when `data` is appended."""
     state = crc ^ _ONES
     for byte in reversed(data):
         entry = _BY_HIGHEST[state >> 24]

@@ -1,6 +1,6 @@
-"""Pulsar's REST API: its sockets, and which request goes to which handler. docs/pulsar-admin.md says what there is.
+"""Pulsar's REST API: its server, and which handler serves which request. docs/pulsar-admin.md lists the API.
 
-Statuses, {"reason": ...} and the pages for what is not there are a real broker's.
+Statuses, {"reason": ...} and the error pages are those of a real broker.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PulsarHttp:
 
 
 class _Tree:
-    """Paths, a segment at a time: one that is named wins over one that may be anything."""
+    """The tree of paths, a segment a level. A literal segment is preferred to one that may be anything."""
 
     def __init__(self, routes: Routes) -> None:
         self._start = _Node()
@@ -98,8 +98,8 @@ class _Tree:
             node.route = path
 
     def find(self, parts: list[str]) -> tuple[str, dict[str, Handler] | None, dict[str, str]]:
-        """Its route, the methods that it has, and what stands for its names."""
-        # Depth first, bounded by what routes there are.
+        """Finds a path: its route, the handlers by method (None: no such path), and the values of the route's names."""
+        # Depth first; the number of steps is bounded by the number of routes.
         open_: list[tuple[_Node, int, dict[str, str]]] = [(self._start, 0, {})]
         while open_:
             node, at, names = open_.pop()
@@ -116,7 +116,7 @@ class _Tree:
 
 class _Node:
     def __init__(self) -> None:
-        self.name = ""  # of what stands here, if it may be anything
+        self.name = ""  # of the segment, if it may be anything
         self.route = ""
         self.named: dict[str, _Node] = {}
         self.anything: _Node | None = None
@@ -124,7 +124,7 @@ class _Node:
 
 
 def page(status: int, uri: str, message: str = "") -> Answer:
-    """As a servlet container says it."""
+    """An error page like that of a servlet container."""
     phrase = message or HTTPStatus(status).phrase
     text = (
         f"<html>\n<head>\n<title>Error {status} {phrase}</title>\n</head>\n"
