@@ -1,4 +1,4 @@
-"""Rings of records in shared memory, from Python: for the supervisor, which makes them, and for tests and perf."""
+"""Rings of records in shared memory, from Python: for the supervisor, which creates them, and for tests and perf."""
 
 from mq_shards.ringbuf.ring import Consumer, Producer, Record, RingError, create
 

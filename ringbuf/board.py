@@ -1,4 +1,4 @@
-"""The board (csrc/ringbuf/board.h) as the supervisor sees it: it makes it, and turns the drain switch."""
+"""The board (csrc/ringbuf/board.h) as the supervisor sees it, which creates it and turns on drain mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from mq_shards.csrc._core import ffi, lib
 
-DRAINING_OFFSET: Final = 64  # of struct board's `draining`, a uint32_t
+DRAINING_OFFSET: Final = 64  # of `draining`, a uint32_t, in struct board
 
 
 def create() -> int:
@@ -22,7 +22,7 @@ def create() -> int:
 
 
 def drain(fd: int) -> None:
-    """From now on acceptors refuse new messages; there is no way back but a restart."""
+    """Turns on drain mode: acceptors refuse new messages until the broker is restarted."""
     with mmap.mmap(fd, mmap.PAGESIZE) as page:
-        # One aligned 32-bit store; the acceptors look at it with relaxed loads, nothing else hangs on it.
+        # One aligned 32-bit store; acceptors read it with relaxed loads, and no other memory depends on it.
         struct.pack_into("=I", page, DRAINING_OFFSET, 1)

@@ -1,15 +1,15 @@
 """Calls: questions and answers between an acceptor and the gateway, both ways, and what the gateway tells acceptors.
 
-    calls.ask("pulsar.partitions", body, heard)    `heard` is given a Reply, once ask() has returned
-    calls.serve("nats.connections", handler)       `handler` is given an Asked, and answers it now or later
-    calls.tell("pulsar.policies", body)            without an answer; the other side's `hear` has it
+    calls.ask("pulsar.partitions", body, heard)    `heard` gets a Reply, after ask() has returned
+    calls.serve("nats.connections", handler)       `handler` gets an Asked, and answers it now or later
+    calls.tell("pulsar.policies", body)            has no answer; the function given to the other side's hear() gets it
 
 One object is one end; it lives as long as its process, the socket pair below it (from the supervisor) as long as both
-processes. Nothing here waits: what cannot be sent now is kept, up to a limit, and whoever asked is always answered,
-with UNAVAILABLE when the other side is gone, too slow, or has too much to do. Time is passed in.
+processes. Nothing here waits: what cannot be sent now is kept, up to a limit. Every question gets an answer, which is
+UNAVAILABLE when the other side is gone, too slow, or has too much to do. The caller passes in the clock.
 
-A message travels in pieces, each a packet of a SOCK_SEQPACKET socket, in turn with those of others: a large answer does
-not hold up small ones. What is told arrives in the order in which it was told; nothing else has an order.
+A message travels in pieces, each a packet of a SOCK_SEQPACKET socket. Messages take turns, so that a large
+answer does not hold up small ones. tell() keeps the order of its messages; questions and answers have no order.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Final, Protocol
 SECOND_NS: Final = 1_000_000_000
 PIECE_BYTES: Final = 32 << 10
 # The limits of one end.
-MESSAGE_BYTES: Final = 16 << 20  # of one question, answer, or what is told
-UNDER_WAY: Final = 1024  # questions of each side that are not answered
-WAITING_BYTES: Final = 32 << 20  # not sent yet
-ARRIVING_BYTES: Final = 32 << 20  # of messages that have come in part
+MESSAGE_BYTES: Final = 16 << 20  # of one question, answer or told message
+UNDER_WAY: Final = 1024  # unanswered questions of each side
+WAITING_BYTES: Final = 32 << 20  # of messages that are not sent yet
+ARRIVING_BYTES: Final = 32 << 20  # of messages that have arrived in part
 NAME_BYTES: Final = 64
-PIECES_AT_ONCE: Final = 64  # sent, or received, before others have their turn
+PIECES_AT_ONCE: Final = 64  # pieces sent, or received, before the event loop gets its turn
 TIMEOUT_NS: Final = 5 * SECOND_NS
 
-# Before each piece: its kind, whether it is the last of its message, the number of the question.
+# In front of each piece: its kind, whether it is the last one of its message, the number of the question.
 _HEAD: Final = struct.Struct("<BBxxI")
 _ASK: Final = 1
 _ANSWER: Final = 2
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 
 class Status(enum.IntEnum):
     OK = 0
-    UNAVAILABLE = 1  # nobody is there, or has answered in time, or can be asked more now; it may have been done
-    UNKNOWN = 2  # the other side answers no such question
-    FAILED = 3  # the other side could not, for a reason that is its own
+    UNAVAILABLE = 1  # no other side, no answer in time, or too many questions; it may have been done
+    UNKNOWN = 2  # the other side has no handler for this question
+    FAILED = 3  # the handler of the other side failed
     TOO_LARGE = 4  # the question, or its answer
 
 
@@ -64,21 +64,21 @@ class Reply:
 
 
 class CallsError(Exception):
-    """What came cannot have been sent by an end of ours: it is not listened to any more."""
+    """What has arrived cannot come from another Calls: the socket is closed."""
 
 
 class Loop(Protocol):
-    """Whoever watches the socket and calls Calls.ready() when it can be read, or, if so wanted, written."""
+    """The event loop: watches the socket and calls Calls.ready() when it can be read or, with `writing`, written."""
 
     def watch(self, fd: int, ready: Callable[[], None], writing: bool) -> None:
-        """Also to change what is wanted."""
+        """Also called again, to change `writing`."""
 
     def forget(self, fd: int) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A question of the other side's: to be answered once. Nothing comes of an answer that is too late."""
+    """A question of the other side, to be answered once. An answer that comes too late is dropped."""
 
     what: str
     body: bytes
@@ -95,12 +95,12 @@ class _Question:
     heard: Callable[[Reply], None]
     until_ns: int
     again: bool
-    message: bytes | None = None  # kept while it may be asked again, or nobody is there
+    message: bytes | None = None  # kept while it may have to be sent (again) over the next socket
 
 
 @dataclass(slots=True, eq=False)
 class _Outgoing:
-    """A message on its way out, one piece at a time."""
+    """A message that is being sent, piece by piece."""
 
     kind: int
     number: int
@@ -112,12 +112,12 @@ class _Outgoing:
 class _Incoming:
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
-    is_dropped: bool = False  # there was no room
+    is_dropped: bool = False  # its pieces are thrown away, for want of room
 
 
 class Calls:
     def __init__(self, loop: Loop, now_ns: Callable[[], int], *, expected: bool = True) -> None:
-        """Not `expected`: there is no other side and will be none."""
+        """Not `expected`: there never is another side."""
         self._loop = loop
         self._now_ns = now_ns
         self._expected = expected
@@ -125,22 +125,22 @@ class Calls:
         self._hearers: dict[str, Callable[[bytes], None]] = {}
         self._lost: list[Callable[[], None]] = []
         self._questions: dict[int, _Question] = {}  # by number
-        self._soonest_ns: int | None = None  # none of them is due before
+        self._soonest_ns: int | None = None  # no question is due before this; None: there is none
         self._next = 1
         self._socket: socket.socket | None = None
-        self._gone_at_ns = now_ns()  # if there is none
-        self._generation = 0  # of the socket
+        self._gone_at_ns = now_ns()  # when the last socket was lost
+        self._generation = 0  # counts the sockets
         self._writing = False
-        self._sending: deque[_Outgoing] = deque()  # one piece of each in turn
-        self._told: deque[_Outgoing] = deque()  # one after the other
-        self._has_lost = False  # what was to be told, since the other side did not take it
+        self._sending: deque[_Outgoing] = deque()  # questions and answers; one piece of each in turn
+        self._told: deque[_Outgoing] = deque()  # told messages; one after the other
+        self._has_lost = False  # whether told messages were dropped, since the other side was too slow
         self._waiting_bytes = 0
-        self._kept_bytes = 0  # of questions' messages
+        self._kept_bytes = 0  # of the messages kept in `_questions`
         self._incoming: dict[tuple[int, int], _Incoming] = {}
         self._incoming_bytes = 0
-        self._serving: set[int] = set()  # numbers of the other side's questions
+        self._serving: set[int] = set()  # numbers of the other side's unanswered questions
 
-    # --- what there is to say ---------------------------------------------------------------------------------------
+    # --- asking and telling -----------------------------------------------------------------------------------------
 
     @property
     def connected(self) -> bool:
@@ -148,7 +148,7 @@ class Calls:
 
     @property
     def absent_ns(self) -> int:
-        """How long nobody has been there; 0: somebody is."""
+        """How long the other side has been gone; 0: it is connected."""
         return 0 if self._socket is not None else self._now_ns() - self._gone_at_ns
 
     def serve(self, what: str, handler: Callable[[Asked], None]) -> None:
@@ -160,7 +160,7 @@ class Calls:
         self._hearers[what] = hearer
 
     def on_lost(self, hearer: Callable[[], None]) -> None:
-        """Called when something may have been told that was not heard: what follows from it is to be asked anew."""
+        """`hearer` is called when told messages may have been missed: it is to ask for their content anew."""
         self._lost.append(hearer)
 
     def ask(
@@ -172,10 +172,10 @@ class Calls:
         timeout_ns: int = TIMEOUT_NS,
         again: bool = False,
     ) -> int:
-        """`heard` is called once, at the latest when expire() is after that time, and never from within this call.
+        """Asks a question; returns its number, for forget(). `heard` is called once, at the latest by the first
+        expire() after `timeout_ns`, and never from within this call.
 
-        `again`: it changes nothing, so that it is asked anew if the other side dies before it has answered. The number
-        is for forget().
+        `again`: the question changes nothing, so it is asked again if the other side dies before it has answered.
         """
         number = self._next
         self._next = self._next % 0xFFFFFFFF + 1
@@ -196,21 +196,21 @@ class Calls:
         return number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for the answer to this any more."""
+        """Drops the answer to question `number` when it comes: the caller no longer needs it."""
         question = self._questions.get(number)
         if question is not None:
             question.heard = _nobody
             self._let_go(question)
 
     def tell(self, what: str, body: bytes) -> None:
-        """To nobody when nobody is there: who comes later asks. What is not taken is forgotten, and that is told."""
+        """Sends a message without an answer. It is lost if there is no other side, or a slow one (which is told so)."""
         message = what.encode() + b"\n" + body
         assert len(message) <= MESSAGE_BYTES
         if self._socket is None or self._has_lost:
             return
         if not self._has_room(len(message)):
             self._has_lost = True
-            for one in list(self._told)[1:]:  # the first may be on its way
+            for one in list(self._told)[1:]:  # the first one may have been sent in part
                 self._waiting_bytes -= len(one.message)
                 self._told.remove(one)
             return
@@ -219,7 +219,7 @@ class Calls:
         self._flush()
 
     def tell_lost(self) -> None:
-        """As if something had not been taken: the other side asks anew."""
+        """Makes the other side ask for everything anew, as if it had missed a message."""
         if self._socket is not None:
             self._has_lost = True
             self._flush()
@@ -227,7 +227,7 @@ class Calls:
     # --- the socket -------------------------------------------------------------------------------------------------
 
     def attach(self, sock: socket.socket) -> None:
-        """Takes it over; in the place of the one before, whose other end is gone or about to go."""
+        """Takes the socket over. It replaces the one before, whose other end is gone or about to go."""
         self.detach()
         sock.setblocking(False)
         self._socket = sock
@@ -243,7 +243,7 @@ class Calls:
         self._flush()
 
     def detach(self) -> None:
-        """The other side is gone: what it was asked is answered, but for what can be asked the next."""
+        """The other side is gone: answers open questions UNAVAILABLE, but for those that the next one can be asked."""
         if self._socket is None:
             return
         self._loop.forget(self._socket.fileno())
@@ -261,13 +261,13 @@ class Calls:
             self._heard(number, Reply(Status.UNAVAILABLE))
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Drops all questions without an answer, and closes the socket."""
         self._questions.clear()
         self._soonest_ns = None
         self.detach()
 
     def ready(self) -> None:
-        """The socket can be read or written: so much of it as leaves others their turn."""
+        """The socket can be read or written: does a limited amount of it, for the event loop to get its turn."""
         try:
             self._receive()
             self._flush()
@@ -278,7 +278,7 @@ class Calls:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
-        """How long until expire() may have something to do; FOREVER: nothing is due."""
+        """How long until expire() may have something to do; FOREVER: there is nothing to wait for."""
         return FOREVER if self._soonest_ns is None else max(0, self._soonest_ns - self._now_ns())
 
     def expire(self) -> None:
@@ -295,12 +295,12 @@ class Calls:
         return self._waiting_bytes + self._kept_bytes + size <= WAITING_BYTES
 
     def _let_go(self, question: _Question) -> None:
-        """Of its message: it is not asked again."""
+        """Frees the message of the question, which is then not sent again."""
         self._kept_bytes -= len(question.message or b"")
         question.message = None
 
     def _refuse_soon(self, question: _Question, status: Status) -> None:
-        """In the next expire(): not before whoever asked has returned."""
+        """Answers the question in the next expire(), since `heard` must not be called from within ask()."""
         heard = question.heard
         question.heard = lambda _: heard(Reply(status))
         question.until_ns = 0
@@ -314,7 +314,7 @@ class Calls:
         self._flush()
 
     def _flush(self) -> None:
-        """Pieces of all in turn, until nothing is left or the socket takes no more."""
+        """Sends pieces of all messages in turn, until nothing is left or the socket takes no more."""
         for _ in range(PIECES_AT_ONCE):
             if self._socket is None or not self._send_piece(self._told, first_only=True):
                 return
@@ -341,7 +341,7 @@ class Calls:
         except BlockingIOError:
             self._want_to_write(True)
             return False
-        except OSError:  # it is gone: reading says so too
+        except OSError:  # the other side is gone: reading will notice it too
             self._want_to_write(False)
             return False
         out.sent += len(piece)
@@ -404,7 +404,7 @@ class Calls:
             came.is_dropped = True
 
     def _dropped(self, kind: int, number: int) -> None:
-        """All of a message has come for which there was no room."""
+        """The last piece has arrived of a message for which there was no room."""
         if kind == _ASK:
             self._serving.add(number)
             self._answer(Asked("", b"", self, number, self._generation), Reply(Status.UNAVAILABLE))
@@ -447,7 +447,7 @@ class Calls:
 
     def _answer(self, asked: Asked, reply: Reply) -> None:
         if self._socket is None or asked._generation != self._generation or asked._number not in self._serving:
-            return  # who asked is gone, or was answered
+            return  # the asking process is gone, or has its answer already
         self._serving.discard(asked._number)
         message = bytes((reply.status,)) + reply.body
         if len(message) > MESSAGE_BYTES:
@@ -457,7 +457,7 @@ class Calls:
         self._send(_Outgoing(_ANSWER, asked._number, message))
 
     def _heard(self, number: int, reply: Reply) -> None:
-        """Nothing when it is too late."""
+        """Passes the answer on; does nothing if it comes too late."""
         question = self._questions.pop(number, None)
         if question is not None:
             self._let_go(question)
@@ -465,4 +465,4 @@ class Calls:
 
 
 def _nobody(reply: Reply) -> None:
-    """Who asked has forgotten it."""
+    """The `heard` of a question after forget()."""

@@ -4,7 +4,7 @@ One message is one packet of a SOCK_SEQPACKET socket pair, so there is no framin
 message they belong to. This is the control plane only: a few messages at start, restart and stop of a process, and
 never one per queued message.
 
-Whoever receives a descriptor owns it and closes it; whoever sends one keeps its own.
+The receiver of a descriptor owns and closes it; the sender keeps its own copy.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Control:
         except BlockingIOError:
             return None
         except ConnectionResetError:
-            # What a peer that dies with unread messages leaves behind.
+            # The other side died before it had read all messages.
             raise EOFError("the control socket is closed") from None
         if not data:
             raise EOFError("the control socket is closed")

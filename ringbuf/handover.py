@@ -1,7 +1,7 @@
-"""Connections that go from one process to another: the socket, and what has come from it and nobody has taken.
+"""Connections handed from one process to another: the socket, and the bytes received from it that are not yet used.
 
-A `Handover` is one end of a socket pair that the supervisor keeps open whoever dies. So nobody notices at the other
-end, and what lies in between waits for the next process, like a connection in the queue of a listening socket.
+A `Handover` is one end of a socket pair that the supervisor keeps open when one of the processes dies. So the other
+process does not notice, and connections in between wait for the next process, as in the queue of a listening socket.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 import socket
 from typing import Final
 
-# What came with a connection, and how it came, goes into the packet; if it is much, into a file in memory that goes
-# with it.
+# The packet holds how the connection arrived, and the bytes received; if these are too many, a memfd that is sent with
+# the packet holds them.
 ARRIVAL_BYTES: Final = 16 << 10
 PACKET_BYTES: Final = 32 << 10
 MOST_BYTES: Final = 4 << 20
-# There is no room in between, or no descriptor to be had, now.
+# Errors that pass: the socket pair is full, or memory or descriptors are short.
 _LATER: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Handover:
     def __init__(self, sock: socket.socket) -> None:
-        """Takes the socket over."""
+        """Takes over the socket."""
         self._socket = sock
         sock.setblocking(False)
 
@@ -34,7 +34,7 @@ class Handover:
         return self._socket.fileno()
 
     def give(self, fd: int, received: bytes, arrival: bytes = b"") -> bool:
-        """A connected socket, which stays open here; False when there is no room now: nothing has happened then."""
+        """Sends a connected socket, which stays open here. False if there is no room now, with nothing done."""
         if len(received) > MOST_BYTES or len(arrival) > ARRIVAL_BYTES:
             raise ValueError(f"{len(received)} bytes have come from a connection that is handed over")
         before = len(arrival).to_bytes(2, "big") + arrival
@@ -55,8 +55,8 @@ class Handover:
             raise
 
     def take(self) -> tuple[socket.socket, bytes, bytes] | None:
-        """The next that was given, with what has come and how it came; None when there is none now. One that cannot be
-        had, for want of descriptors, is closed by that."""
+        """The next socket, the bytes received, and how it arrived; None if there is none now. A connection that cannot
+        be taken, because descriptors are short, is thereby closed."""
         while True:
             try:
                 data, fds, flags, _ = socket.recv_fds(self._socket, 3 + ARRIVAL_BYTES + PACKET_BYTES, 2)

@@ -1,7 +1,7 @@
 """The Python surface of csrc/ringbuf/ring.h, where the layout and the protocol are described.
 
-The supervisor creates rings and hands their descriptors to the two processes concerned; the message path itself is C
-(csrc/ringbuf/channel.c) and never comes here. `Producer` and `Consumer` drive a ring record by record:
+The supervisor creates rings and hands their descriptors to the two processes concerned. The message path itself is C
+(csrc/ringbuf/channel.c) and never uses this module. `Producer` and `Consumer` drive a ring record by record:
 
     fd = create(1 << 20, epoch=1)
     with Producer(fd) as producer, Consumer(fd) as consumer:
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, Self
 
 from mq_shards.csrc._core import ffi, lib
 
-# What a producer or consumer is given instead of an eventfd when the other side never sleeps.
+# Passed to a producer or consumer instead of an eventfd if the other side never sleeps.
 NO_WAKE = -1
 
 
 class RingError(OSError):
-    """A ring that cannot be made or mapped, or that is not to be believed any more."""
+    """A ring that cannot be created or mapped, or that is broken: its indexes are impossible."""
 
 
 class Record(NamedTuple):
@@ -75,9 +75,9 @@ class Producer:
         return True
 
     def publish(self, tail: int | None = None) -> bool:
-        """Lets the consumer see all records, or those before `tail`. False if that was nothing new.
+        """Lets the consumer see all records, or those before `tail`. False if there was nothing new.
 
-        ValueError for a `tail` that is already behind what is published, or ahead of what was produced.
+        ValueError if `tail` is before what is published already, or beyond what was produced.
         """
         if tail is None:
             tail = self.tail
@@ -149,7 +149,7 @@ class Consumer:
         return record
 
     def release(self) -> bool:
-        """Gives the room of all consumed records back. False if that was nothing new."""
+        """Gives the room of all consumed records back to the producer. False if there was nothing new."""
         return bool(lib.ring_release(self._half))
 
     def may_sleep(self) -> bool:

@@ -1,1 +1,1 @@
-"""Started as another server is: its flags and configuration file, in this broker's options."""
+"""Starts like another server: its flags and configuration file, translated to this broker's options."""

@@ -36,7 +36,7 @@ Options:
 
 
 def translate(arguments: Sequence[str], version: str) -> Translation:
-    """Raises OptionsError."""
+    """Translates beanstalkd's arguments. Raises OptionsError."""
     try:
         flags, rest = getopt.getopt(list(arguments), FLAGS)
     except getopt.GetoptError as error:
@@ -65,7 +65,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 
 def _size(text: str, flag: str) -> int:
-    """As its scanf reads one. Raises OptionsError."""
+    """Reads a number as beanstalkd's scanf does. Raises OptionsError."""
     number = text.lstrip().removeprefix("+")
     if not number.isascii() or not number.isdigit():
         raise OptionsError(f'{flag}: "{text}" is not a number')
@@ -80,12 +80,12 @@ def _listen(t: Translation, given: dict[str, str]) -> None:
     if host.startswith("unix:"):
         t.option("listen", f"beanstalk://unix:{Path(host.removeprefix('unix:')).absolute()}")
         return
-    # beanstalkd's 0.0.0.0 is of IPv4 only, its :: of both.
+    # To beanstalkd 0.0.0.0 is IPv4 only, and :: is both.
     t.listen("beanstalk", host, port_of(given.get("-p", PORT), "-p"), ("::",))
 
 
 def _keep(t: Translation, flags: Sequence[tuple[str, str]], given: dict[str, str]) -> None:
-    """Of -f and -F the last one counts."""
+    """Where and how safely jobs are kept. Of -f and -F the last one counts."""
     if "-b" not in given:
         t.option("memory")
         return

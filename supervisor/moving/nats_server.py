@@ -21,7 +21,7 @@ ANY_PORT: Final = ":-1"
 HELP: Final = """\
 Usage: mq-shards as nats-server [options of nats-server 2.15] [-- options of mq-shards]
 """
-# By all their names, the first of which is the one that the rest goes by.
+# The names of each option that takes a value; the rest of this module uses the first one.
 NAMES: Final = (
     ("a", "addr", "net"), ("p", "port"), ("n", "name", "server_name"), ("P", "pid"), ("m", "http_port"),
     ("ms", "https_port"), ("c", "config"), ("sl", "signal"), ("l", "log"), ("r", "remote_syslog"), ("sd", "store_dir"),
@@ -34,7 +34,7 @@ SWITCHES: Final = (
     ("DVV",), ("js", "jetstream"), ("tls",), ("tlsverify",), ("no_advertise",), ("h", "help"), ("v", "version"),
     ("help_tls",),
 )  # fmt: skip
-# What it takes without a dash.
+# Words that it takes without a dash.
 COMMANDS: Final = {"help": "h", "version": "v"}
 BY_NAME: Final = {name: names[0] for names in (*NAMES, *SWITCHES) for name in names}
 ARE_SWITCHES: Final = frozenset(names[0] for names in SWITCHES)
@@ -55,7 +55,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-# What -sl says to a server that runs; all that end it do so in order here.
+# The signals of -sl to a running server. Here all that stop it are an orderly stop.
 SIGNALS: Final = {
     "reload": signal.SIGHUP, "ldm": signal.SIGUSR2, "stop": signal.SIGTERM, "quit": signal.SIGTERM,
     "term": signal.SIGTERM,
@@ -66,11 +66,11 @@ TLS_FLAGS: Final = ("tlscert", "tlskey", "tlscacert", "tlsverify")
 class Address(NamedTuple):
     host: str
     port: str
-    shown: str = ""  # the certificate
+    shown: str = ""  # its certificate and key, as the query of an address; "": none
 
 
 def translate(arguments: Sequence[str], version: str) -> Translation:
-    """Raises OptionsError."""
+    """Translates nats-server's arguments. Raises OptionsError."""
     t = Translation()
     given = dict(_flags(arguments))
     if given.keys() & {"h", "v", "help_tls"}:
@@ -81,7 +81,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         return t
     given = _with_tls(given)
     addresses = _addresses(given)
-    t.option("memory")  # of core NATS nothing is kept
+    t.option("memory")  # core NATS keeps no messages
     if "c" in given:
         t.option("nats-config", given["c"])
     for scheme, address in addresses.items():
@@ -102,7 +102,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 
 def _signal(text: str) -> tuple[int, int]:
-    """Of COMMAND=PID, or a file of the pid: whom to tell, and what. Raises OptionsError."""
+    """Reads COMMAND=PID or COMMAND=PIDFILE; returns the pid and the signal. Raises OptionsError."""
     command, equals, whom = text.partition("=")
     if command not in SIGNALS:
         why = f"; {JOURNAL}" if command == "reopen" else ""
@@ -121,7 +121,7 @@ def _signal(text: str) -> tuple[int, int]:
 
 
 def _with_tls(given: dict[str, str]) -> dict[str, str]:
-    """--tls asks for a certificate, --tls=false puts aside those that flags name. Raises OptionsError."""
+    """Applies --tls: it demands a certificate; --tls=false drops the flags that name one. Raises OptionsError."""
     wanted = given.pop("tls", "")
     if wanted == "true" and not {"tlscert", "tlskey"} <= given.keys() and "c" not in given:
         raise OptionsError("nats-server: --tls needs --tlscert and --tlskey")
@@ -129,7 +129,7 @@ def _with_tls(given: dict[str, str]) -> dict[str, str]:
 
 
 def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
-    """Those of the file, and what flags say of them. Raises OptionsError."""
+    """The addresses of the configuration file, overridden by flags; by scheme. Raises OptionsError."""
     found = {CLIENTS: Address(ANY_ADDRESS, "4222")}
     if "c" in given:
         try:
@@ -154,7 +154,7 @@ def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
 
 
 def _cluster_address(text: str) -> Address:
-    """Raises OptionsError."""
+    """Reads nats://HOST:PORT; port -1 is any free one. Raises OptionsError."""
     url = urlsplit(text.removesuffix(ANY_PORT))
     try:
         port = "0" if text.endswith(ANY_PORT) else str(url.port or "")
@@ -172,7 +172,7 @@ def _port(text: str, flag: str) -> str:
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """As Go reads them; by the first of their names."""
+    """Reads flags as Go does; yields the first name of each, and its value."""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)

@@ -14,13 +14,13 @@ from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
 from mq_shards.supervisor.options.options import WILDCARDS
 
-# As Go's flags: these need no value.
+# Flags that need no value, as Go has them.
 BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h", "worker-id")
 ADDRESSES: Final[Mapping[str, tuple[str, str]]] = {
     "tcp-address": ("nsq", "4150"),
     "http-address": ("nsq-http", "4151"),
 }
-# As the file has them, where that is not the flag with _ for -.
+# Names in the file that are not the flag's with _ for -.
 FILE_NAMES: Final = {
     "id": "node-id",
     "nsqlookupd-tcp-addresses": "lookupd-tcp-address",
@@ -36,7 +36,7 @@ NO_EFFECT: Final = frozenset(INSTEAD) - {"tcp-address", "http-address", "data-pa
 
 
 def translate(arguments: Sequence[str], version: str) -> Translation:
-    """Raises OptionsError."""
+    """Translates nsqd's arguments. Raises OptionsError."""
     t = Translation()
     flags = list(_flags(arguments))
     named = dict(flags)
@@ -57,7 +57,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     for name, values in given.items():
         _translate_one(t, name, values)
     if "auth-http-address" in given or given.get("tls-client-auth-policy", [""])[-1] == "require-verify":
-        # nsqd asks nobody there.
+        # nsqd asks for no authorization there.
         t.option("insecure", "nsq-http")
         t.option("insecure", "nsq-https")
         t.notes.append("what AUTH and certificates guard is open to whoever reaches the HTTP API, as nsqd's is")
@@ -91,11 +91,11 @@ def _decimal(text: str) -> str:
     try:
         return str(int(text, 0))
     except ValueError:
-        return text  # whose option it is says that it is none
+        return text  # the option itself reports that this is no number
 
 
 def _listen(t: Translation, scheme: str, address: str) -> None:
-    """What has no port is a socket file, as there."""
+    """An address without a port is the path of a socket file, as in nsqd."""
     host, colon, port = address.rpartition(":")
     if colon and "/" not in port:
         t.listen(scheme, host, port_of(port, f"nsqd: {address}"), WILDCARDS)
@@ -104,7 +104,7 @@ def _listen(t: Translation, scheme: str, address: str) -> None:
 
 
 def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
-    """As nsqd does: only where there is a certificate."""
+    """Listens with TLS as nsqd does: only if there is a certificate."""
     address = given.pop("https-address", [f"{ANY_ADDRESS}:4152"])[-1]
     if not address or not all(given.get(name, [""])[-1] for name in ("tls-cert", "tls-key")):
         return
@@ -116,7 +116,7 @@ def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """As Go reads them: -name=value, -name value, and with two dashes."""
+    """Reads flags as Go does: -name=value, -name value, or both with two dashes."""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -134,7 +134,7 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _file(t: Translation, path: str) -> Iterator[tuple[str, list[str]]]:
-    """What nsqd does not know in it, it passes over: here that is a line. Raises OptionsError."""
+    """Reads the configuration file. nsqd ignores unknown keys silently, here each is noted. Raises OptionsError."""
     import tomllib
 
     try:
@@ -154,7 +154,7 @@ def _file(t: Translation, path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _texts(name: str, value: Any) -> list[str]:  # noqa: ANN401 (whatever stands in a file)
-    """A list may be one text with commas, and a time without a unit is of milliseconds, in the file alone."""
+    """The values in a file: a list may be one text with commas, and a time without a unit is in milliseconds."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     kind = OPTIONS.get(name)
     if isinstance(kind, TextList):

@@ -1,4 +1,4 @@
-"""Files of Java's properties: `name = value`, a line each."""
+"""Java properties files: lines of `name = value`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def read(path: str) -> dict[str, str]:
-    """The last of a name counts. Raises OptionsError."""
+    """Reads a file; of several values of a name the last one counts. Raises OptionsError."""
     try:
         text = named_files.read(path).decode(errors="replace")
     except OSError as error:

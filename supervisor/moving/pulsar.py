@@ -15,7 +15,7 @@ from mq_shards.supervisor.options.options import WILDCARDS
 HELP: Final = """\
 Usage: mq-shards as pulsar standalone [options of Pulsar 4.0's standalone] [-- options of mq-shards]
 """
-# By all their names, the first of which is the one that the rest goes by; and whether a value follows.
+# The names of each flag, and whether it takes a value; the rest of this module uses the first name.
 FLAGS: Final[Mapping[tuple[str, ...], bool]] = {
     ("--config", "-c"): True, ("--advertised-address", "-a"): True, ("--bookkeeper-dir",): True,
     ("--metadata-dir",): True, ("--metadata-url",): True, ("--zookeeper-dir",): True, ("--zookeeper-port",): True,
@@ -34,8 +34,8 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "stream-storage-port": "there is no table service here", "functions-worker-conf": NO_FUNCTIONS,
     "wipe-data": "remove the data directory by hand",
 }  # fmt: skip
-CONFIG_IN_ENVIRONMENT: Final = "PULSAR_STANDALONE_CONF"  # as bin/pulsar has it
-# bin/pulsar runs Java without IPv6, if nothing here says otherwise.
+CONFIG_IN_ENVIRONMENT: Final = "PULSAR_STANDALONE_CONF"  # the variable of bin/pulsar
+# bin/pulsar runs Java without IPv6, unless one of these variables says otherwise.
 JAVA_OPTIONS: Final = ("OPTS", "PULSAR_EXTRA_OPTS")
 WITH_IPV6: Final = "-Djava.net.preferIPv4Stack=false"
 DIRECTORY: Final = "data/standalone/bookkeeper"
@@ -47,7 +47,7 @@ TOKENS: Final = "AuthenticationProviderToken"
 PASSWORDS: Final = "AuthenticationProviderBasic"
 CERTIFICATES: Final = "AuthenticationProviderTls"
 RIGHTS: Final = "PulsarAuthorizationProvider"
-# Settings of the file that are options here, under other names.
+# Settings of the file, and the names of the options that they are here.
 SETTINGS: Final[Mapping[str, str]] = {
     "maxMessageSize": "max-message-size", "brokerDeduplicationEnabled": "deduplication",
     "authorizationEnabled": "authorization-enabled",
@@ -59,7 +59,7 @@ LISTS: Final[Mapping[str, str]] = {"superUserRoles": "super-user-roles", "proxyR
 
 
 class Unlike(NamedTuple):
-    """A setting that is not honoured: worth a line if it has none of these values, which are what is done here."""
+    """A setting without effect. A note says so, unless its value is a quiet one: what this broker does anyway."""
 
     quiet: tuple[str, ...]
     why: str
@@ -124,7 +124,7 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "brokerInterceptors": Unlike(("",), NO_PLUGINS),
     "additionalServlets": Unlike(("",), NO_PLUGINS),
     "entryFilterNames": Unlike(("",), NO_PLUGINS),
-    # What pulsar-admin can set, by the values that are so here when it does not.
+    # Settings that pulsar-admin can change here, each with the values that hold until it does.
     **{name: Unlike(quiet, POLICY) for name, quiet in {
         "allowAutoTopicCreation": ON, "allowAutoTopicCreationType": ("", "non-partitioned"),
         "allowAutoSubscriptionCreation": ON, "defaultNumPartitions": ("", "1"), "delayedDeliveryEnabled": ON,
@@ -147,7 +147,7 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
 
 
 def translate(arguments: Sequence[str], version: str) -> Translation:
-    """Raises OptionsError."""
+    """Translates the arguments of bin/pulsar. Raises OptionsError."""
     if not arguments or arguments[0] != "standalone":
         raise OptionsError("pulsar: of its commands there is `standalone` here: mq-shards as pulsar standalone ...")
     t = Translation()
@@ -209,7 +209,7 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
 def _listen_for_administration(
     t: Translation, conf: Mapping[str, str], host: str, wildcards: Sequence[str]
 ) -> None:
-    """Encrypted, with the certificate that brokerServicePortTls shows too."""
+    """Serves administration over TLS, with the same certificate as brokerServicePortTls."""
     number = conf.get(WEB_TLS_PORT, "")
     if number:
         t.listen("pulsar-https", host, str(checked(number, f"pulsar: {WEB_TLS_PORT}", range(65536))), wildcards)
@@ -239,7 +239,7 @@ def _set(t: Translation, conf: Mapping[str, str]) -> None:
 
 
 def _authenticate(t: Translation, conf: Mapping[str, str]) -> None:
-    """Whom it cannot tell it must not let in: what is not known here is no note but an end."""
+    """Translates authentication. What is unknown here is an error, not a note: it could let the wrong clients in."""
     if conf.get("authenticationEnabled", "").lower() != "true":
         return
     judge = conf.get("authorizationProvider", "")
@@ -281,7 +281,7 @@ def _tokens(t: Translation, conf: Mapping[str, str]) -> None:
 
 
 def _file(value: str, name: str) -> str:
-    """A path, or a URL of a file. Raises OptionsError: arguments are seen by all, so a key is not one."""
+    """Reads a path or file URL. Raises OptionsError, also for a key itself: other users can see arguments."""
     path = Path(value.removeprefix("file://") if value.startswith("file://") else value.removeprefix("file:"))
     if not path.is_file():
         raise OptionsError(f"pulsar: {name} has to name a file that is there, as file:///path")
@@ -289,7 +289,7 @@ def _file(value: str, name: str) -> str:
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """By the first of their names, without dashes."""
+    """Yields the first name of each flag, without dashes, and its value."""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)

@@ -1,4 +1,4 @@
-"""The servers as which mq-shards can be started: `mq-shards as NAME ARGUMENTS...`."""
+"""The servers whose command lines mq-shards understands: `mq-shards as NAME ARGUMENTS...`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.moving.translation import Translation, own_arguments
 
-# By the program's name: the module that reads its command line.
+# By name of the program: the module that reads its command line.
 SERVERS: Final[Mapping[str, str]] = {
     "beanstalkd": "beanstalkd", "nsqd": "nsqd", "nats-server": "nats_server", "pulsar": "pulsar",
 }  # fmt: skip
 
 
 def translate(arguments: Sequence[str]) -> Translation:
-    """Of what follows `as`. Raises OptionsError."""
+    """Translates the arguments that follow `as`. Raises OptionsError."""
     if not arguments or arguments[0] not in SERVERS:
         there_are = ", ".join(SERVERS)
         raise OptionsError(f'as: "{arguments[0] if arguments else ""}" is not a server of those ({there_are})')
@@ -26,6 +26,6 @@ def translate(arguments: Sequence[str]) -> Translation:
     module = import_module(f"mq_shards.supervisor.moving.{SERVERS[name]}")
     read: Callable[[Sequence[str], str], Translation] = module.translate
     translation = read(theirs, VERSION)
-    # The last of two counts, so what is ours wins.
+    # The last of two options counts, so mq-shards' own win.
     translation.arguments += ours
     return translation

@@ -1,4 +1,4 @@
-"""What another server's command line comes to here."""
+"""Another server's command line, translated to options of mq-shards."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 
 from mq_shards.acceptor.option_kinds import OptionsError
 
-# In the directory that the other server keeps its files in: the two never meet.
+# The data directory, inside the other server's, so that the two never touch the same files.
 DATA_DIR: Final = "mq-shards"
 ANY_ADDRESS: Final = "0.0.0.0"
 
 
 @dataclass(slots=True)
 class Translation:
-    arguments: list[str] = field(default_factory=list)  # of mq-shards
-    notes: list[str] = field(default_factory=list)  # what is not as it was there, one line each
-    said: str | None = None  # there is nothing to run, only this to say
-    signal: tuple[int, int] | None = None  # there is only a process to be told: which, and by which signal
-    checks_only: bool = False  # the configuration is to be looked at
+    arguments: list[str] = field(default_factory=list)  # the command line of mq-shards
+    notes: list[str] = field(default_factory=list)  # what differs from the other server, one line each
+    said: str | None = None  # text to print instead of a start; None: start
+    signal: tuple[int, int] | None = None  # pid and signal to send instead of a start; None: start
+    checks_only: bool = False  # only check the configuration
 
     def option(self, name: str, value: str | None = None) -> None:
         self.arguments += [f"--{name}"] if value is None else [f"--{name}", value]
@@ -30,16 +30,16 @@ class Translation:
         self.arguments += ["--set", f"{name}={value}"]
 
     def listen(self, scheme: str, host: str, port: str, wildcards: Sequence[str] = (), shown: str = "") -> None:
-        """`wildcards`: hosts that to the other server are all addresses of IPv6 and of IPv4; `shown`: the certificate,
-        as it stands behind an address."""
+        """Adds a --listen. `wildcards`: hosts that mean all IPv6 and IPv4 addresses to the other server. `shown`: the
+        certificate and key, as the query of an address."""
         bare = host.strip("[]")
         behind = "&".join(filter(None, ("both" if bare in wildcards else "", shown)))
         address = f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}"
         self.option("listen", f"{address}?{behind}" if behind else address)
 
     def keep_in(self, directory: str, left: Sequence[str], whose: str, is_made: bool = False) -> None:
-        """`left`: patterns of files in which the other server keeps messages; `is_made`: that server makes a directory
-        that is not there. Others end, so that nothing is kept where a disk is not mounted. Raises OptionsError."""
+        """Sets the data directory. `left`: patterns of the files in which the other server keeps messages. `is_made`:
+        it creates a missing directory; others refuse, as the disk may not be mounted. Raises OptionsError."""
         if not is_made and not Path(directory).is_dir():
             raise OptionsError(f"{whose}: there is no directory {directory} to keep messages in")
         self.option("data-dir", str(Path(directory) / DATA_DIR))
@@ -48,7 +48,7 @@ class Translation:
 
 
 def own_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The other server's, and mq-shards' own, which follow a `--`."""
+    """Splits arguments at `--` into the other server's and mq-shards' own."""
     given = list(arguments)
     if "--" not in given:
         return given, []
@@ -57,14 +57,14 @@ def own_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def checked(value: str, flag: str, numbers: range) -> int:
-    """Raises OptionsError."""
+    """Reads a number of that range. Raises OptionsError."""
     if not value.isascii() or not value.isdigit() or int(value) not in numbers:
         raise OptionsError(f'{flag}: "{value}" is not a number from {numbers.start} to {numbers.stop - 1}')
     return int(value)
 
 
 def port_of(text: str, flag: str) -> str:
-    """A number, or the name of a service, as in /etc/services. Raises OptionsError."""
+    """Reads a port: a number, or the name of a service in /etc/services. Raises OptionsError."""
     if text and not text.isdigit():
         try:
             return str(socket.getservbyname(text, "tcp"))
@@ -74,7 +74,7 @@ def port_of(text: str, flag: str) -> str:
 
 
 def ignored(translation: Translation, flag: str, why: Mapping[str, str], dashes: str = "-") -> bool:
-    """Notes a flag that has no meaning here; False if it is not such a one."""
+    """Notes that a flag has no effect; False if it is not among those without effect."""
     if flag in why:
         translation.notes.append(f"{dashes}{flag} has no effect: {why[flag]}")
     return flag in why

@@ -1,1 +1,1 @@
-"""The command line and the configuration file, and what each option may be."""
+"""The command line and the configuration file, and the values that each option may have."""

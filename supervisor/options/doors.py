@@ -1,5 +1,5 @@
-"""Listeners as doors to topics: what is guarded at one is not to lie open at another. Asked before anything is bound,
-and again of what the service manager has bound."""
+"""Listeners as doors to topics: topics that one listener guards must not be open at another. Checked before anything is
+bound, and again when the addresses of the service manager's sockets are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mq_shards.supervisor.options.schemes import SECURE
 if TYPE_CHECKING:
     from mq_shards.supervisor.options.options import Listen
 
-ADMINISTRATION: Final = "http"  # by which everything can be done
+ADMINISTRATION: Final = "http"  # the service that may do everything
 
 
 class Doors(NamedTuple):
@@ -26,12 +26,12 @@ class Doors(NamedTuple):
     settings: Mapping[str, Mapping[str, Any]]
     users: Users | None
     insecure: Sequence[str]
-    contents: Mapping[str, bytes]  # of other servers' configuration files
+    contents: Mapping[str, bytes]  # configuration files in other servers' formats, by protocol
 
 
 def check_names(doors: Doors) -> None:
-    """Before a start; later a user may go, and then nobody comes by the listener that names him. Raises
-    OptionsError."""
+    """Checks that the users that listeners name exist. For a start only: when a reload removes such a user, the
+    listener just lets nobody in. Raises OptionsError."""
     for one in doors.listen:
         if one.user and doors.users is not None and one.user not in doors.users.by_name:
             raise OptionsError(f"--listen: {one}: there is no user {one.user}")
@@ -70,7 +70,7 @@ def _without(doors: Doors) -> None:
                 f"{one} is not on loopback, and whoever reaches it may do everything: make users with tokens "
                 f"(--users FILE), or say --insecure {one.protocol}"
             )
-        # On loopback too: whoever else is on the machine would be let in there.
+        # Also on loopback: other users of the machine could connect there.
         if guarded and not _is_for_few(doors, one) and _leads_to_topics(doors, one):
             raise OptionsError(
                 f"{one} is open to whoever connects, and leads to the topics that {guarded[0]} guards: make users "
@@ -91,7 +91,7 @@ def _wants_certificates(doors: Doors, one: Listen) -> bool:
 
 
 def _guards_itself(doors: Doors, spoken: str) -> bool:
-    """By options of its own, without users of ours."""
+    """Whether the protocol's own options restrict access, without --users."""
     name = SERVICES[spoken].guarded_as if spoken in SERVICES else spoken
     if not name:
         return False
@@ -100,7 +100,7 @@ def _guards_itself(doors: Doors, spoken: str) -> bool:
 
 
 def _is_for_few(doors: Doors, one: Listen) -> bool:
-    """A socket file that only its owner and group may write to, which who connects must be allowed."""
+    """Whether it is a socket file that only owner and group may connect to, for which write access is needed."""
     return bool(one.path) and not int(str(doors.settings["broker"]["unix-mode"]), 8) & stat.S_IWOTH
 
 
@@ -112,11 +112,11 @@ def _leads_to_topics(doors: Doors, one: Listen) -> bool:
 
 
 def is_local(one: Listen) -> bool:
-    """Nobody comes there from another machine. What is not bound yet is looked at when it is."""
+    """Whether no other machine can connect. A systemd socket counts as local until its address is known."""
     if one.path or one.inherited is not None:
         return True
     try:
         found = socket.getaddrinfo(one.host_name, None, type=socket.SOCK_STREAM) if one.host else []
     except (OSError, UnicodeError):
-        return False  # it cannot be bound, and that is said then
+        return False  # binding will fail, and report why
     return bool(found) and all(ipaddress.ip_address(str(at[4][0]).partition("%")[0]).is_loopback for at in found)

@@ -1,4 +1,4 @@
-"""What can be set, and how it is read: command line, configuration file, --set.
+"""All options, and how they are read: command line, configuration file, --set.
 
 The command line wins over the file, the file over the defaults. Anything unknown, ill-typed or out of range is an
 OptionsError of one line that names the culprit. Nothing here opens a socket or a data directory. The options of the
@@ -53,7 +53,7 @@ class Scheme(Protocol):
     def example(self) -> str: ...
 
 
-# What can be listened for, in the order of --help: the acceptors' protocols, then what the gateway serves.
+# The schemes of --listen, in the order of --help: the acceptors' protocols, then the gateway's services.
 SCHEMES: Final[Mapping[str, Scheme]] = {**PROTOCOLS, **SERVICES}
 EVERY_SCHEME: Final[Mapping[str, Scheme]] = {**SCHEMES, **OTHER_SCHEMES}
 LOOPBACK: Final = "127.0.0.1"
@@ -74,30 +74,30 @@ DEFAULT_DAMAGE: Final = "serve"
 DEFAULT_LOG_LEVEL: Final = "info"
 
 COUNTS: Final = ("workers", "acceptors", "shards")
-# Options that name a configuration file of another server's form, and the protocol that reads it.
+# Options that name a configuration file in another server's format, and the protocol that reads it.
 OWN_CONFIGS: Final = {f"{name}-config": name for name, protocol in PROTOCOLS.items() if protocol.config_of}
-MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
-# The keys a file may have beside its sections.
+MAX_NAMED: Final = 10  # an error message lists the options of a section if they are no more
+# The keys that a file may have outside its sections.
 TOP_LEVEL: Final = (
     *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "users", "insecure", "log-level", "log-json",
     *OWN_CONFIGS,
 )  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
-Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
+Given: TypeAlias = tuple[str, object]  # where the option was set, and its value
 
 
 class Listen(NamedTuple):
-    """Where to listen: a host and a port, a unix socket's path, or a socket that the service manager has."""
+    """Where to listen: a host and a port, the path of a unix socket, or a socket from the service manager."""
 
     protocol: str
     host: str  # "": all addresses of this host
     port: int
     path: str = ""
-    inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
-    user: str = ""  # who comes there and says nothing
-    both: bool = False  # one socket for IPv6 and IPv4, where others have 0.0.0.0 or [::] for that
-    cert: str = ""  # shown there instead of that of the section tls
+    inherited: str | None = None  # name of a systemd socket; "": the first that is left; None: it is none
+    user: str = ""  # the user that clients are who do not say who they are; "": none
+    both: bool = False  # dual-stack: one socket for all IPv6 and IPv4 addresses
+    cert: str = ""  # file of the certificate to show instead of that of the section [tls]; "": that
     key: str = ""
 
     @property
@@ -111,7 +111,7 @@ class Listen(NamedTuple):
 
     @property
     def host_name(self) -> str | bytes:
-        """For getaddrinfo, which loads what encodes a name if it is not given as bytes."""
+        """The host for getaddrinfo: as bytes, since for a str Python would load its encoder of host names."""
         return self.host.encode() if self.host.isascii() else self.host
 
     @property
@@ -120,38 +120,38 @@ class Listen(NamedTuple):
 
     @property
     def spoken(self) -> str:
-        """The protocol or service there."""
+        """The protocol or service that is spoken there."""
         return spoken(self.protocol)
 
     @property
     def single(self) -> bool:
-        """One process serves it: the gateway, or the first acceptor."""
+        """Whether one process alone serves it: the gateway, or the first acceptor."""
         return self.by_gateway or PROTOCOLS[self.spoken].single
 
     def is_served_by(self, role: str, index: int) -> bool:
-        """By the gateway, or an acceptor of that number."""
+        """Whether the gateway, or the acceptor of that index, serves it."""
         if role == "gateway" or self.by_gateway:
             return role == "gateway" and self.by_gateway
         return index == 0 or not self.single
 
     @property
     def hands_over(self) -> bool:
-        """Its acceptors leave connections to the gateway."""
+        """Whether acceptors hand some of its connections to the gateway."""
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].hands_over
 
     @property
     def comes_by_others(self) -> bool:
-        """Other acceptors leave connections to the first."""
+        """Whether the other acceptors hand its connections to the first one."""
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].comes_by_others
 
     @property
     def meshed(self) -> bool:
-        """Its clients talk to those of other acceptors."""
+        """Whether its clients talk to clients of other acceptors."""
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].meshed
 
     @property
     def has_lame_duck(self) -> bool:
-        """Its clients can be sent to another server of a cluster."""
+        """Whether its clients can be sent to another server of a cluster."""
         return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].has_lame_duck
 
     @property
@@ -167,7 +167,7 @@ class Listen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything the supervisor needs to know. `data_dir` None is --memory; a count of None is not given."""
+    """Everything the supervisor needs to know. `data_dir` None: --memory; `workers` or `shards` None: not given."""
 
     workers: int | None = None
     acceptors: int = DEFAULT_ACCEPTORS
@@ -181,29 +181,29 @@ class Options:
         if name not in PROTOCOLS or PROTOCOLS[name].usual
     )
     settings: Settings = field(default_factory=lambda: default_settings())
-    contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
-    files: named_files.Files = field(default_factory=dict, repr=False)  # that options name, as they were looked at
-    user: str = ""  # whom to become; "": as it is
-    users: Users | None = None  # who may do what; None: everybody everything
-    insecure: tuple[str, ...] = ()  # schemes whose listeners are open nevertheless
+    contents: Mapping[str, bytes] = field(default_factory=dict)  # other servers' configuration files, by protocol
+    files: named_files.Files = field(default_factory=dict, repr=False)  # files that options name, as they were read
+    user: str = ""  # the user to become; "": none
+    users: Users | None = None  # users and their rights; None: everybody may do everything
+    insecure: tuple[str, ...] = ()  # schemes whose listeners may be open to everybody
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
     warnings: tuple[str, ...] = ()
 
     def check_doors(self, bound: Sequence[Listen]) -> None:
-        """Before a start. Those that only the service manager knew are known now. Raises OptionsError."""
+        """Checks the listeners as `bound`: now the addresses of systemd sockets are known too. Raises OptionsError."""
         doors = Doors(bound, self.settings, self.users, self.insecure, self.contents)
         check_names(doors)
         check_doors(doors)
 
     def check_files(self) -> None:
-        """Once more: who has become another user may not be able to read certificates. Raises OptionsError."""
+        """Reads certificates again: after a change of user they may be unreadable. Raises OptionsError."""
         _check_secure(self.listen, self.settings)
         _check_protocols(self.settings)
 
     @property
     def gateway(self) -> bool:
-        """Whether there is work for one."""
+        """Whether a gateway is needed."""
         asked = any(PROTOCOLS[name].asks_gateway(content) for name, content in self.contents.items())
         return asked or services.is_needed([listen.spoken for listen in self.listen], self.settings)
 
@@ -213,13 +213,13 @@ def default_settings() -> Settings:
 
 
 def shards_in_memory(options: Options, cores: int) -> int:
-    """One is as good as many for one worker, and ids count 1, 2, 3. A data directory may have more workers later."""
+    """1 for a single worker: more gain nothing, and ids count 1, 2, 3. A data directory may get more workers later."""
     alone = worker_count(options.workers, options.acceptors, DEFAULT_SHARDS, cores) == 1
     return options.shards or (1 if alone else DEFAULT_SHARDS)
 
 
 def worker_count(wanted: int | None, acceptors: int, shards: int, cores: int) -> int:
-    """How many workers to run: what was asked for, or a core for each beside the acceptors'."""
+    """How many workers to run: as many as asked for, or one for each core that the acceptors leave."""
     if wanted is None:
         return max(1, min(cores - acceptors, shards, MAX_WORKERS))
     if wanted > shards:
@@ -233,10 +233,10 @@ def parse(arguments: Sequence[str]) -> Options:
     config: str | None = given.pop("config")
     sets: list[str] = given.pop("set") or []
     top: dict[str, Given] = {}
-    sections: dict[tuple[str, str], Given] = {}  # by section and option
+    sections: dict[tuple[str, str], Given] = {}  # keyed by section and option
     if config is not None:
         _read_file(config, top, sections)
-    # --data-dir and --memory exclude each other, so giving one takes back what the file says about the other.
+    # --data-dir and --memory exclude each other, so either of them overrides both in the file.
     if given["data-dir"] is not None or given["memory"] is not None:
         top.pop("data-dir", None)
         top.pop("memory", None)
@@ -249,7 +249,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def parse_listen(text: str, where: str = "--listen") -> Listen:
-    """SCHEME://HOST[:PORT], an IPv6 address in brackets, no host for all; or unix:PATH or systemd[:NAME] behind it."""
+    """Reads SCHEME://HOST[:PORT] (IPv6 in brackets, no host for all), SCHEME://unix:PATH or SCHEME://systemd[:NAME]."""
     scheme_text, separator, address = text.partition("://")
     scheme = scheme_text.lower()
     address, question, query = address.partition("?")
@@ -286,7 +286,7 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
 
 
 def _is_said_well(said: Mapping[str, str], query: str, *, takes_files: bool) -> bool:
-    """What stands behind an address: each once, and each with a value that it can have."""
+    """Whether the query of an address is valid: known names, each once, and each with a possible value."""
     known = {"both", "user", "cert", "key"} if takes_files else {"both", "user"}
     return (
         said.keys() <= known
@@ -298,7 +298,7 @@ def _is_said_well(said: Mapping[str, str], query: str, *, takes_files: bool) -> 
 
 
 def on_both(listen: Listen) -> Listen:
-    """As servers in Go listen: what stands for all addresses stands for those of both kinds."""
+    """Listens as servers in Go do: a wildcard host stands for all IPv4 and all IPv6 addresses."""
     return listen._replace(host=listen.host or "0.0.0.0", both=True) if listen.host in WILDCARDS else listen
 
 
@@ -388,7 +388,7 @@ def _read_own_configs(top: Mapping[str, Given]) -> dict[str, OwnConfig]:
 
 
 def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) -> tuple[Listen, ...]:
-    """What was given is served; of what was not, such a file's own is, and not what is usual."""
+    """Adds the listeners of another server's file: --listen wins over it by scheme, the file over the defaults."""
     schemes = {one.protocol for one in own}
     if given:
         there = {one.protocol for one in listen}
@@ -397,7 +397,7 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
 
 
 def _read_files(listen: Sequence[Listen], settings: Settings) -> named_files.Files:
-    """That are there: who needs one that is not says so."""
+    """The files that options name and that exist: a missing one is reported where it is needed."""
     paths = [one.cert for one in listen] + [one.key for one in listen]
     for section, table in SECTIONS.items():
         paths += [str(settings[section][name]) for name, kind in table.items() if isinstance(kind, File)]
@@ -417,8 +417,8 @@ def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
 
 
 def _check_certificates(settings: Settings, pairs: Iterable[tuple[str, str]]) -> None:
-    """Certificates and keys; empty: those of the section tls."""
-    from mq_shards.acceptor.secure import secure_context  # which brings the ssl library
+    """Checks pairs of certificate and key; empty names stand for those of the section [tls]."""
+    from mq_shards.acceptor.secure import secure_context  # imported late: it loads the ssl library
 
     for cert, key in pairs:
         try:
@@ -428,8 +428,8 @@ def _check_certificates(settings: Settings, pairs: Iterable[tuple[str, str]]) ->
 
 
 def _offer_tls(settings: Settings, said: Collection[tuple[str, str]]) -> None:
-    """One certificate by default: that of the section tls is also shown by protocols that are encrypted in a way of
-    their own, if nothing is said of theirs."""
+    """Makes the certificate of the section [tls] the default of protocols that have TLS options of their own, where
+    these are not set."""
     cert, key = (str(settings["tls"][name]) for name in ("cert", "key"))
     if not cert or not key:
         return
@@ -447,7 +447,7 @@ def _offer_tls(settings: Settings, said: Collection[tuple[str, str]]) -> None:
 
 
 def _shards(given: int | None, settings: Settings) -> int | None:
-    """That were given, or that the options of a protocol ask for."""
+    """The number of shards that was given, or that the options of a protocol ask for."""
     for name, protocol in PROTOCOLS.items():
         wanted = protocol.shards(settings.get(name, {}))
         if wanted is not None and given not in (None, wanted):
@@ -457,7 +457,7 @@ def _shards(given: int | None, settings: Settings) -> int | None:
 
 
 def _check_protocols(settings: Settings) -> None:
-    """What cannot be (a certificate that cannot be used) ends the start, and not every acceptor after it."""
+    """Checks here what each acceptor would fail on after the start, such as a certificate that cannot be used."""
     for protocol in PROTOCOLS.values():
         try:
             protocol.check(protocol.settings_of(settings))
@@ -466,7 +466,7 @@ def _check_protocols(settings: Settings) -> None:
 
 
 def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:
-    import tomllib  # not every broker has a file
+    import tomllib  # imported late: not every broker has a file
 
     try:
         text = named_files.read(name).decode()
@@ -514,7 +514,7 @@ def _known(where: str, section: str, option: str) -> None:
     table = SECTIONS[section]
     if option in table:
         return
-    usual = option.replace("_", "-")  # nsqd has - on its command line and _ in its file
+    usual = option.replace("_", "-")  # nsqd writes - on its command line and _ in its file
     if usual in table:
         raise OptionsError(f'{where}: "{option}" is written "{usual}" here')
     if usual in INSTEAD.get(section, {}):
@@ -530,7 +530,7 @@ def _listens(where: str, value: object) -> tuple[Listen, ...]:
         raise OptionsError(f"{where}: {len(value)} addresses, at most {MAX_LISTENS} are possible")
     listens = tuple(parse_listen(text, where) for text in value)
     for place, listen in enumerate(listens):
-        # Port 0 is a different port each time.
+        # Port 0 may be given twice: it becomes a different port each time.
         if listen.port and any((listen.host, listen.port) == (other.host, other.port) for other in listens[:place]):
             raise OptionsError(f"{where}: {listen.host} port {listen.port} is given twice")
         if listen.path and any(listen.path == other.path for other in listens[:place]):
@@ -539,7 +539,7 @@ def _listens(where: str, value: object) -> tuple[Listen, ...]:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """One is made for each option, to check it. argparse itself would load `shutil` to ask for the terminal's width."""
+    """argparse makes a formatter for each option, to check it, and would load `shutil` for the terminal's width."""
 
     def __init__(self, prog: str) -> None:
         columns = 0

@@ -1,6 +1,6 @@
-"""The options of the sections that are of no protocol's own, and all sections together.
+"""The options of the sections that belong to no protocol, and the table of all sections.
 
-Their limits and defaults stand here, with the protocols and with the gateway; --help is made from them.
+Limits and defaults are defined here, with the protocols, and with the gateway; --help is made from them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BROKER: Final[Mapping[str, Kind]] = {
     "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, bounds.h
 }
 
-# In the order of --help: protocols bring their own.
+# In the order of --help; the protocols' sections come from the protocols.
 SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     **{name: protocol.options for name, protocol in PROTOCOLS.items() if not protocol.section},
     "log": LOG,
@@ -49,5 +49,5 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "tls": TLS,
     "broker": BROKER,
 }
-# Options of the servers that are replaced here which make no sense, and what to do instead.
+# Options of the replaced servers that make no sense here, and what to use instead.
 INSTEAD: Final[Mapping[str, Mapping[str, str]]] = {name: protocol.instead for name, protocol in PROTOCOLS.items()}
