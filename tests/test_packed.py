@@ -12,6 +12,7 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.subscriptions import Channels, drop_oldest, roll
+from tests.test_shard_protocol import join
 from tests.test_worker import GONE, OK, SHARDS, Answer
 
 HEAD = struct.Struct("<IHHII")
@@ -74,6 +75,19 @@ def test_one_that_is_alone_keeps_its_id(bench: Channels, parts: int) -> None:
     id = publish(bench, "t", parts)
     assert runs(bench.turn()) == [(id, 0, 1, 1)]
     assert bench.fin(1, id) == [] and bench.catalog()["t"].channels["c"].in_flight == 0
+
+
+@pytest.mark.parametrize("credit", [100, 0])
+def test_by_key_they_come_at_once_and_after_they_were_held_back(bench: Channels, credit: int) -> None:
+    assert join(bench, 1, lib.POLICY_KEY, credit=credit) == OK
+    ids = [publish(bench, "t", 3) for _ in range(2)]
+    came = runs([a for _ in range(4) for a in bench.turn()])
+    assert bool(came) == bool(credit)
+    bench.raw(lib.MSG_CREDIT, 1, id=100)
+    came += runs([a for _ in range(6) for a in bench.turn()])
+    assert [(id, first + n) for id, first, count, _ in came for n in range(count)] == [
+        (id, n) for id in ids for n in range(3)
+    ]
 
 
 def test_who_knows_headers_gets_it_whole(bench: Channels) -> None:

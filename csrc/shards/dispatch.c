@@ -498,6 +498,11 @@ static void saw(const struct worker *w, uint32_t subscription, uint64_t seq, con
     if (rank) again_saw(at(w, subscription), rank, seq, sent);
 }
 
+/* Whether a batch was not sent but split: its parts have just been added to the redeliveries, and none has been seen. */
+static bool is_split(const struct worker *w, uint32_t delivery) {
+    return delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
+}
+
 /* Sends what has been held back, from where it has not been looked at yet. False: no more in this turn, see *outcome. */
 static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct keyed *k, int *left,
                                enum dispatched *outcome) {
@@ -525,6 +530,7 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
             *left -= goes;
             /* The rest of a batch may have gone with it. */
             if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
+            if (goes && is_split(w, n)) next = again_to_look_at(w, s);
         }
         /* A consumer may take messages now that this pass has skipped. */
         if (s->look.from < seq) next = again_to_look_at(w, s);
@@ -554,7 +560,8 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
         delivery_again(w, delivery);
         saw(w, subscription, seq, k, goes);
         if (goes && send_keyed(w, subscription, delivery, k) != ONE) return STUCK;
-        if (looked_from == UINT64_MAX && s->look.from == seq) s->look.from = looked_from; /* it has been looked at */
+        const bool is_seen = looked_from == UINT64_MAX && s->look.from == seq && !(goes && is_split(w, delivery));
+        if (is_seen) s->look.from = looked_from;
         *left -= goes;
     }
     return *left ? NOTHING : ONE;

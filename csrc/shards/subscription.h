@@ -72,9 +72,9 @@ struct subscription {
     bool passed_by_age; /* of a topic's RETENTION_NAME: messages it has passed are gone unless others refer to them */
     bool pinned;        /* in the shard's list of subscriptions that retention waits for */
     bool gone;          /* it cannot be found any more, and releases its messages piece by piece (leave.c) */
+    bool view_known;    /* of a compacted view: view_last is known */
+    uint8_t policy;     /* enum policy of its present consumers */
     uint32_t next_pinned;
-    bool view_known; /* of a compacted view: view_last is known */
-    uint8_t policy;  /* enum policy of its present consumers */
     uint32_t active; /* POLICY_FAILOVER: the active consumer; 0: none */
     uint64_t mix;    /* mixed into the keys of its deliveries, so that they differ from other subscriptions' */
 
@@ -97,13 +97,13 @@ struct subscription {
     struct rotation *rotation; /* if consumers have priorities: a ring for each; `turn` is in the first one */
 
     uint32_t next_due, next_touched, next_over;
+    uint32_t ack_count;
     union {
         uint64_t still;      /* the turn in which nothing is delivered, because a request is releasing messages */
         uint64_t referenced; /* during recovery: behind the last message that records say it has ahead of it */
     };
     uint64_t ack_base;
-    int32_t *acks; /* finished messages not logged yet, relative to ack_base */
-    uint32_t ack_count;
+    int32_t *acks; /* ack_count finished messages that are not logged yet, relative to ack_base */
 
     uint64_t requeues, timeouts, delivered, finished; /* since this process began */
     uint64_t read_back;                               /* as in struct topic */
