@@ -1,1 +1,2 @@
-"""The gateway process: HTTP APIs, and who is to be told of topics. To workers it is one more acceptor."""
+"""The gateway process: serves the HTTP APIs, and tells nsqlookupd and statsd of topics. To workers it is an
+acceptor."""

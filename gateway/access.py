@@ -1,9 +1,9 @@
-"""Who a request over HTTP is of, and what that one may do: the users of acceptor/access/, as the gateway has them.
+"""Which user makes an HTTP request, and what the user may do: the gateway's part of acceptor/access/.
 
-    access.gate(server, ...)                     from now on nobody is served there who is nobody
-    check(request, READ, "orders")               HttpError if that may not be
+    access.gate(server, ...)                     from now on the server serves only users
+    check(request, READ, "orders")               raises HttpError if the user may not
 
-Owns the sessions of browsers, whose cookie is the only thing that says who they are; and counts what was refused.
+Owns the sessions of browsers, which a browser proves by its cookie alone, and counts what was refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Session:
 
 
 class HttpAccess:
-    """To be made where the event loop runs."""
+    """To be made while the event loop runs."""
 
     def __init__(
         self, calls: AcceptorCalls, broker_id: str, attempts: Attempts, now_s: Callable[[], float] = time.monotonic
@@ -57,14 +57,14 @@ class HttpAccess:
         self.users = Users()
         self._calls = calls
         self._now_s = now_s
-        self.cookie: Final = f"mq-shards-{broker_id[:16]}"  # two brokers of one host have the same cookies
+        self.cookie: Final = f"mq-shards-{broker_id[:16]}"  # a browser sends all cookies of a host to each broker there
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._logins = Logins(lambda: self.users, self._poke, loop.call_later, attempts)
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()
 
     def _poke(self) -> None:
-        """On any thread."""
+        """Called on any thread."""
         self._loop.call_soon_threadsafe(self._logins.settle)
 
     def learn(self, content: bytes) -> None:
@@ -80,8 +80,9 @@ class HttpAccess:
         self, server: HttpServer, scheme: str, *open_paths: str, cookies: bool = False,
         others: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
-        """Of a server's requests: `open_paths` are anybody's; one that ends in a / is the beginning of others.
-        `others`: whoever is nobody the server itself refuses; and whether it knows people that are no users."""
+        """Guards a server: only users are served, except on `open_paths`; a path that ends in a / also stands for all
+        below it. `others`: the server itself refuses unknown clients; returns whether it knows other clients than
+        users."""
 
         beginnings = tuple(one for one in open_paths if len(one) > 1 and one.endswith("/"))
 
@@ -125,7 +126,7 @@ class HttpAccess:
         self._refused_actions[request.scheme] += 1
 
     async def counts(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
-        """By process, of each protocol what it has refused: logins and actions."""
+        """By process: how many logins and how many actions were refused, each by protocol."""
         counts: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {
             "mq-gateway": (dict(self._refused_logins), dict(self._refused_actions))
         }
@@ -138,7 +139,7 @@ class HttpAccess:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def begin_session(self, login: Login) -> str:
-        """The secret that its cookie has."""
+        """Begins a session. Returns the secret for its cookie."""
         secret = secrets.token_urlsafe(32)
         self._sessions[_digest(secret)] = _Session(login, self._now_s() + SESSION_S)
         if len(self._sessions) > MAX_SESSIONS:
@@ -159,7 +160,7 @@ class HttpAccess:
             return None
         headers = request.headers
         is_own_page = "origin" in headers or headers.get("sec-fetch-site") == "same-origin"
-        if request.method not in SAFE and not is_own_page:  # where it comes from has been looked at: browsers.py
+        if request.method not in SAFE and not is_own_page:  # browsers.py has checked where it comes from
             return None
         session.login = login
         return login
@@ -173,7 +174,7 @@ class HttpAccess:
 
 
 class HttpLogin:
-    """POST /v1/login and /v1/logout, for browsers; GET says who one is."""
+    """POST /v1/login and /v1/logout, for browsers; GET /v1/login tells which user the client is."""
 
     def __init__(self, access: HttpAccess, bodies: Bodies) -> None:
         self._access = access
@@ -225,19 +226,19 @@ def user_of(request: Request) -> User | None:
 
 
 def may(request: Request, right: str, topic: str) -> bool:
-    """Where nobody is asked, everybody may."""
+    """Whether the user of a request has that right. On an open server everybody has."""
     user = user_of(request)
     return not request.is_guarded or (user is not None and user.may(right, topic))
 
 
 def check(request: Request, right: str, topic: str) -> None:
-    """Raises HttpError."""
+    """Raises HttpError if the user does not have that right."""
     if not may(request, right, topic):
         raise forbidden(request, f"{right} {topic}")
 
 
 def check_all(request: Request, right: str) -> None:
-    """With every topic: what concerns the whole broker. Raises HttpError."""
+    """Checks for a right to every topic, which is needed for what concerns the whole broker. Raises HttpError."""
     user = user_of(request)
     if request.is_guarded and (user is None or not user.may_all(right)):
         raise forbidden(request, f"{right} everything")
@@ -255,20 +256,20 @@ def forbidden_because(request: Request, why: str) -> HttpError:
 
 
 def owner_of(request: Request) -> str:
-    """To whom belongs what a request makes: "" where nobody is asked."""
+    """The owner of what a request makes; "" without users."""
     user = user_of(request)
     return "" if user is None else user.name
 
 
 def check_owner(request: Request, owner: str, what: str) -> None:
-    """Who made it, or manages everything. What was made without users is anybody's. Raises HttpError."""
+    """Raises HttpError unless the user is the owner, or manages everything. What has no owner is open to all."""
     user = user_of(request)
     if request.is_guarded and owner and user is not None and user.name != owner and not user.may_all(rights.MANAGE):
         raise forbidden(request, f"change {what}, which is another's")
 
 
 def granted(request: Request, topic: str | None = None) -> dict[str, Any]:
-    """By right: whether a topic is granted, or the patterns of those that are."""
+    """By right: whether the user has it to `topic`; without a topic, the patterns of all topics it covers."""
     user = user_of(request)
     if topic is not None:
         return {right: may(request, right, topic) for right in RIGHTS}

@@ -1,7 +1,8 @@
-"""How long what waits has waited, for /metrics and the console: looked up by the workers when it is asked for.
+"""How long the oldest message of topics and channels has waited, for /metrics and the console. Workers look it up on
+request.
 
-They are asked one name after another, so that no worker's turn is long by it, and until a time; whoever asks again
-begins where he ended. A name is of a topic, or of a topic and a channel, as a catalog has them.
+Each worker is asked for one name after another, so that its turns stay short, and only for a limited time; the next
+call begins where the last one ended. A name is that of a topic, or of a topic and a channel, in the form of a catalog.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mq_shards.gateway.catalog import Channel, Topic
 from mq_shards.gateway.workers import WorkersError
 
 Name = tuple[str, ...]
-ONE_S: Final = 0.2  # what is not answered by then, as its channel moves, does not keep the next waiting
+ONE_S: Final = 0.2  # an answer that takes longer, because of a handover in its topic, does not hold up the next
 
 
 def waits_in_topic(topic: Topic) -> bool:
@@ -30,7 +31,7 @@ def waits_in_channel(channel: Channel) -> bool:
 
 
 async def look_up(broker: Broker, names: Iterable[Name], begin: dict[int, Name], within_s: float) -> dict[Name, float]:
-    """In seconds; 0: nothing waits. `begin`: by worker, the name with which this ends, and the next begins."""
+    """Returns seconds by name; 0: nothing waits. `begin`: the name to begin with, by worker; set for the next call."""
     found: dict[Name, float] = {}
     by_worker: dict[int, list[Name]] = {}
     for name in names:
@@ -68,7 +69,7 @@ def _order(name: Name) -> tuple[int, Name]:
 
 
 async def _ask_one(broker: Broker, name: Name, found: dict[Name, float]) -> bool:
-    """False: the worker answers nothing."""
+    """Looks up one name. False: the worker does not answer."""
     try:
         since_ns = await broker.oldest_ns(*name)
     except WorkersError:

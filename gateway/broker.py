@@ -1,4 +1,4 @@
-"""What the gateway does to the broker: publish, change and list topics and channels. It knows names, not numbers."""
+"""The gateway's requests to the broker: publish, and change and list topics and channels. Callers use names only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
 from mq_shards.gateway.workers import Workers, WorkersError
 
-# What beanstalkd's clients see as the priority of a message that came through NSQ.
+# The priority that beanstalkd's clients see for a message that was published through NSQ.
 PRIORITY: Final = 1024
-# A catalog may be large: so many are asked for at once, the others wait.
+# A catalog may be large, so only this many are asked for at a time.
 CATALOGS_AT_ONCE: Final = 4
 
 NSQ_HTTP: Final = engine_module.protocol_number("nsq-http")
@@ -30,7 +30,7 @@ UNPAUSE: Final[int] = lib.CHANGE_UNPAUSE
 
 
 class BrokerError(Exception):
-    """Not done, or (WorkersError, a disk that failed) perhaps not done."""
+    """A request was not done. (After a WorkersError it may have been: the worker or its disk failed.)"""
 
 
 class TopicNotFoundError(BrokerError):
@@ -42,7 +42,7 @@ class ChannelNotFoundError(BrokerError):
 
 
 class DiskError(BrokerError):
-    """The worker's disk or a limit of it refuses the write."""
+    """The worker's disk, or a limit on it, refuses the write."""
 
 
 class DrainingError(BrokerError):
@@ -54,36 +54,36 @@ class BadTopicError(BrokerError):
 
 
 class TooManyTopicsError(WorkersError):
-    """A worker has as many as it may."""
+    """A worker has reached its limit of topics."""
 
 
 class OutOfTurnError(BrokerError):
-    """The part of the batch before it is not there."""
+    """The part before this one has not been published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Which part of a writer's batch something is: those of each shard are numbered from 0."""
+    """Identifies a part of an idempotent producer's batch. The parts of a batch for one shard are numbered from 0."""
 
-    writer: int  # its key
+    writer: int  # the producer's key
     batch: int
     part: int
 
     def encode(self) -> bytes:
-        """As it stands before the bodies."""
+        """The struct producer_part that precedes the bodies."""
         part = ffi.new("struct producer_part *", {"writer": self.writer, "batch": self.batch, "part": self.part})
         return bytes(ffi.buffer(part))
 
 
 class Ring(NamedTuple):
-    """The pair between a worker and an acceptor, as the worker sees it: bytes that wait, of how many."""
+    """The two rings between a worker and an acceptor: bytes that wait in each, and its size. "in" is to the worker."""
 
     acceptor: int
     in_bytes: int
     in_room: int
     out_bytes: int
     out_room: int
-    overflow_bytes: int  # what waits for room in the one to the acceptor
+    overflow_bytes: int  # bytes that wait for room in the ring to the acceptor
     overflow_peak_bytes: int
 
 
@@ -98,12 +98,12 @@ class Broker:
 
     @property
     def health(self) -> str:
-        """nsqd's words: OK, or NOK and why."""
+        """In nsqd's words: OK, or NOK and the reason."""
         if missing := self.workers.missing:
             return f"NOK - worker {missing[0]} is being restarted"
         if self._refused_by:
             return f"NOK - worker {min(self._refused_by)} refuses writes"
-        if self._engine.counters(NSQ_HTTP)["refusing-workers"]:  # what acceptors asked of it
+        if self._engine.counters(NSQ_HTTP)["refusing-workers"]:  # they refused what acceptors publish over HTTP
             return "NOK - a worker refuses writes"
         return "OK"
 
@@ -112,7 +112,7 @@ class Broker:
         return self._engine.draining()
 
     async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
-        """Raises BrokerError, WorkersError."""
+        """Publishes one message. Raises BrokerError, WorkersError."""
         await self._publish(lib.MSG_PUBLISH, topic, PRIORITY, body, delay_ns, count=1)
         if self._live is not None and self._live.wants(topic):
             await self._live.tell(topic, with_size(body))
@@ -128,9 +128,11 @@ class Broker:
         delay_ns: int = 0,
         priority: int | None = None,
     ) -> None:
-        """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does.
+        """Publishes all messages or none. `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as
+        publish does.
 
-        A part that is there already is not written again; one whose turn has not come is refused: OutOfTurnError.
+        With `once` a part that was published before is not written again. OutOfTurnError when the part before it is
+        missing.
         """
         flags = lib.MSG_DURABLE
         message = bodies
@@ -150,7 +152,7 @@ class Broker:
         return self._engine.shard_of_name(bytes_of(topic))
 
     def worker_of(self, topic: str) -> int:
-        """By a name as a catalog has it."""
+        """The worker of a topic, by its name in the form of a catalog."""
         return self._engine.worker_of_name(topic.encode("latin-1"))
 
     async def _publish(
@@ -165,7 +167,7 @@ class Broker:
         if number == 0:
             raise TooManyTopicsError("there are as many topics as there may be")
         worker = self._engine.worker_of_topic(number)
-        # The parts of a shard leave in the order in which they are asked for.
+        # The parts of a batch for one shard must be sent in order.
         order = self._engine.shard_of_name(name) if flags & lib.MSG_IDEMPOTENT else None
         answer = await self.workers.ask(
             worker, kind, order=order,
@@ -177,7 +179,7 @@ class Broker:
     async def change(self, what: int, topic: str, channel: str | None = None) -> None:
         """Makes, deletes, empties, pauses or unpauses a topic, or a channel of it. Raises BrokerError, WorkersError.
 
-        The names must be valid: they are not looked at here.
+        The names must be valid: they are not checked here.
         """
         name = bytes_of(topic)
         worker = self._engine.worker_of_name(name)
@@ -186,11 +188,11 @@ class Broker:
         self._check(worker, await self.workers.ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body))
 
     async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
-        """The topics that NSQ's clients may see, or the one asked for, by name. Raises WorkersError."""
+        """The topics that NSQ's clients may see, or only `topic`, sorted by name. Raises WorkersError."""
         return [found for found in await self.topics(topic, consumers) if found.visible]
 
     async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
-        """All that there are, tubes and others too, or the one asked for, by name. Raises WorkersError."""
+        """All topics, those of tubes and other protocols too, or only `topic`, sorted by name. Raises WorkersError."""
         name = topic.encode()
         wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
         async with self._catalogs:
@@ -202,8 +204,8 @@ class Broker:
         return sorted(topics, key=lambda found: found.name)
 
     async def oldest_ns(self, topic: str, channel: str | None = None) -> int | None:
-        """When that was published which the channel has not finished for longest; or which has waited longest for the
-        topic's first channel, or is its tube's next job. None: there is no such thing. Raises WorkersError.
+        """When the oldest message that the channel has not finished was published. Without a channel: the oldest one
+        that waits for the topic's first channel, or the tube's next job. None: there is none. Raises WorkersError.
         """
         name = topic.encode("latin-1")
         body = name if channel is None else name + b"\n" + channel.encode("latin-1")
@@ -211,7 +213,7 @@ class Broker:
         return answer.incarnation if answer.status == engine_module.OK else None
 
     async def rings(self, worker: int) -> list[Ring]:
-        """Those between a worker and the acceptors, the gateway among them. Raises WorkersError."""
+        """The rings between a worker and each acceptor, including the gateway. Raises WorkersError."""
         answer = await self.workers.ask(worker, lib.MSG_RINGS)
         figures = ffi.from_buffer("struct ring_figures[]", answer.body)
         return [Ring(*(int(getattr(one, name)) for name in Ring._fields)) for one in figures]

@@ -1,9 +1,10 @@
-"""What a page in somebody's browser may not make it do here: every page of the web can send requests to any address
-that the browser reaches, this broker's too.
+"""Protects the broker from web pages: any page can make a browser send requests to any address that the browser
+reaches, and so to this broker.
 
-Two ways are closed. A page of another site that posts here (CSRF) is told by the Origin that the browser names. A page
-whose own name is made to stand for this address (DNS rebinding) is told by the Host, which then is that name. Programs
-that are no browsers say nothing of the kind, and are not asked: to them a broker may have any name.
+Two attacks are stopped. A page of another site that posts here (CSRF) is recognized by the Origin header that the
+browser sends. A page whose own name was made to resolve to this address (DNS rebinding) is recognized by the Host
+header, which has that name. Programs that are not browsers send no such headers and are not checked: they may use any
+name for a broker.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from mq_shards.gateway.http_answers import Answer, json_answer
 if TYPE_CHECKING:
     from mq_shards.gateway.http_server import Request
 
-# Every browser sends one of these, whatever a script of its page says: a script may change what some of them hold,
-# and cannot leave them all out.
+# Every browser sends at least one of these headers: a script of a page can change some of their values, but cannot
+# leave all of them out.
 _OF_BROWSERS: Final = ("origin", "accept-language", "sec-fetch-site", "sec-fetch-mode")
 _ELSEWHERE: Final = ("cross-site", "same-site")
 
 
 class Browsers:
     def __init__(self, hosts: Sequence[str], *, reading: bool) -> None:
-        """`hosts`: the names, beside addresses and this machine's own name, under which browsers come. `reading`: what
-        is only read is guarded too; else what comes without an Origin is taken for a program's."""
+        """`hosts`: the names that browsers may use, besides addresses and this machine's own name. `reading`: protects
+        reading too; otherwise a request without an Origin counts as a program's."""
         self._hosts: Final = frozenset(host.lower() for host in (*hosts, "localhost", socket.gethostname()))
         self._reading: Final = reading
 
     def refusal(self, request: Request) -> Answer | None:
-        """What a request from a browser is answered if it must not be served."""
+        """The answer to a browser's request that must not be served; None: it may be."""
         headers = request.headers
         if not (_is_browser(headers) if self._reading else "origin" in headers):
             return None
@@ -50,7 +51,7 @@ class Browsers:
 
     def _is_known(self, host: str) -> bool:
         name = _name_of(host)
-        # A name without a dot belongs to nobody of the web; so no page of it has one.
+        # No site of the web has a name without a dot, so it cannot be DNS rebinding.
         return name in self._hosts or _is_address(name) or bool(name and "." not in name)
 
 
@@ -59,7 +60,7 @@ def _is_browser(headers: Mapping[str, str]) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Without the port."""
+    """The name in a Host header, without the port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""So many bytes may be on their way at once; who wants more waits for his turn."""
+"""Limits how many bytes may be under way at once; further takers wait in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class ByteWindow:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, count: int) -> None:
-        """Something larger than the window goes alone."""
+        """Waits for room and takes it. A count above the window's size is let through when nothing else is under
+        way."""
         if not self._waiting and self._fits(count):
             self._taken += count
             return
@@ -24,7 +25,7 @@ class ByteWindow:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._taken -= count  # it was given just now
+                self._taken -= count  # it was admitted just before it was cancelled
             self._admit()
             raise
 

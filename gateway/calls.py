@@ -11,14 +11,14 @@ from typing import Final
 
 from mq_shards.ringbuf.calls import FOREVER, TIMEOUT_NS, Asked, Calls, Reply, Status
 
-# What is asked of the gateway: given the acceptor and the body, it returns the answer's.
+# Answers a call to the gateway: given the acceptor and the body, returns the body of the answer.
 Handler = Callable[[int, bytes], Awaitable[bytes]]
 
 log = logging.getLogger(__name__)
 
 
 class AcceptorCalls:
-    """To be made where the event loop runs."""
+    """To be made while the event loop runs."""
 
     def __init__(self, acceptors: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,7 +28,7 @@ class AcceptorCalls:
         self.ends: Final = [Calls(self, now_ns) for _ in range(acceptors)]
 
     def attach(self, acceptor: int, fd: int) -> None:
-        """Takes the descriptor over."""
+        """Owns the descriptor from then on."""
         self.ends[acceptor].attach(socket.socket(fileno=fd))
 
     def close(self) -> None:
@@ -44,12 +44,12 @@ class AcceptorCalls:
             end.serve(what, lambda asked, acceptor=acceptor: self._serve(acceptor, handler, asked))  # type: ignore[misc]
 
     def tell(self, what: str, body: bytes) -> None:
-        """All acceptors that are there."""
+        """Tells all acceptors that are connected."""
         for end in self.ends:
             end.tell(what, body)
 
     def tell_lost(self) -> None:
-        """What they were told may not be so any more."""
+        """Tells all acceptors that what they were told may no longer be true."""
         for end in self.ends:
             end.tell_lost()
 
@@ -71,7 +71,7 @@ class AcceptorCalls:
             end.forget(number)
 
     async def ask_all(self, what: str, body: bytes = b"", *, timeout_ns: int = TIMEOUT_NS) -> list[Reply]:
-        """By acceptor."""
+        """Asks all acceptors. Returns their replies in order."""
         asked = (self.ask(acceptor, what, body, timeout_ns=timeout_ns) for acceptor in range(len(self.ends)))
         return list(await asyncio.gather(*asked))
 
@@ -109,7 +109,7 @@ class AcceptorCalls:
 
 
 async def _answer(acceptor: int, handler: Handler, asked: Asked) -> None:
-    """A defect that one question brings to light is its own."""
+    """Answers a call. An exception fails only this call."""
     try:
         asked.answer(await handler(acceptor, asked.body))
     except Exception:

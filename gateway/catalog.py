@@ -1,4 +1,4 @@
-"""What a worker says of its topics, channels and consumers: the body of a CATALOG's reply (csrc/ringbuf/message.h)."""
+"""A worker's catalog of its topics, channels and consumers: the body of a reply to CATALOG (csrc/ringbuf/message.h)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mq_shards.gateway.names import is_valid_name
 
 PAUSED: Final[int] = lib.FIGURES_PAUSED
 DURABLE: Final[int] = lib.FIGURES_DURABLE
-PIECE: Final = 256  # topics and channels that are decoded in one go: a millisecond or two
+PIECE: Final = 256  # topics, channels and consumers that are decoded at a time, which takes a millisecond or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Consumer:
     finishes: int
     requeues: int
     sample_percent: int
-    is_leaving: bool  # it wants no more than what it has
-    number: int  # its acceptor's, among the connection's consumers
-    description: bytes  # what its acceptor said of the client when it subscribed
+    is_leaving: bool  # it wants no more messages
+    number: int  # chosen by its acceptor, unique on its connection
+    description: bytes  # of the client, as its acceptor gave it when it subscribed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Channel:
     messages: int
     requeues: int
     timeouts: int
-    read_back: int = 0  # of the messages, those that were there when the worker began
-    delivered: int = 0  # since then
+    read_back: int = 0  # of the messages, those recovered from the log when the worker began
+    delivered: int = 0  # since the worker began
     finished: int = 0
     consumers: list[Consumer] = field(default_factory=list)
 
@@ -60,11 +60,11 @@ class Topic:
     message_bytes: int
     jobs: int
     channels: list[Channel] = field(default_factory=list)
-    read_back: int = 0  # of the messages, those that were there when the worker began
+    read_back: int = 0  # of the messages, those recovered from the log when the worker began
     read_back_bytes: int = 0
-    reserves: int = 0  # of jobs, since then
+    reserves: int = 0  # of jobs, since the worker began
     deletes: int = 0
-    reserved: int = 0  # of jobs, now
+    reserved: int = 0  # jobs that are now in this state
     delayed: int = 0
     buried: int = 0
     releases: int = 0  # of jobs, since the worker began
@@ -76,7 +76,7 @@ class Topic:
 
     @property
     def visible(self) -> bool:
-        """Whether NSQ's clients are shown it. A beanstalk tube that nobody has put anything into is none of theirs."""
+        """Whether NSQ's clients see it. They do not see a beanstalk tube that nothing was ever put into."""
         exists = self.flags & DURABLE or self.channels or self.depth or self.jobs
         return bool(exists) and is_valid_name(self.name)
 
@@ -91,12 +91,12 @@ def decode(body: bytes) -> list[Topic]:
 
 
 async def decode_in_pieces(body: bytes) -> list[Topic]:
-    """As decode, with turns of the event loop between: nobody waits for a catalog of many topics."""
+    """Does the same as decode(), with pauses for the event loop, so that a large catalog holds nothing up."""
     return [topic async for topic in each(body)]
 
 
 async def each(body: bytes) -> AsyncIterator[Topic]:
-    """The same, for who keeps less of them."""
+    """Yields the topics one by one, with the same pauses, for callers that do not keep them all."""
     sheet = _Sheet(body)
     done = 0
     while sheet.offset < len(body):
@@ -109,7 +109,7 @@ async def each(body: bytes) -> AsyncIterator[Topic]:
 
 
 class _Sheet:
-    """A catalog, and how far it has been read. The structs are C's own: as the compiler laid them out."""
+    """A catalog, and how far it has been read. The structs have the C compiler's layout."""
 
     def __init__(self, body: bytes) -> None:
         self.offset = 0

@@ -1,4 +1,4 @@
-"""What both HTTP APIs answer with: a status, headers and a body; and the one error that a handler may raise."""
+"""Answers of all HTTP APIs: a status, headers and a body; and the only error that a handler may raise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
 class HttpError(Exception):
-    """`more` goes beside the message, in an API whose errors are JSON."""
+    """An error answer. `more`: fields besides the message, in an API whose errors are JSON."""
 
     def __init__(
         self, status: int, message: str, headers: Mapping[str, str] | None = None, more: Mapping[str, Any] | None = None
@@ -45,7 +45,7 @@ def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str
 
 
 def encode_head(status: int, headers: Mapping[str, str], body_bytes: int, connection: str) -> bytes:
-    """`connection` is what its header says, or "". Headers must not hold line ends."""
+    """The head of an answer. `connection`: the value of that header, or "". Headers must not contain line ends."""
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines += [f"Content-Length: {body_bytes}", f"Date: {_date(int(time.time()))}", "Server: mq-shards"]

@@ -1,4 +1,4 @@
-"""Bodies of requests: how long one may take, and how much of all of them, over both HTTP APIs, is held at once."""
+"""Bodies of requests: limits how long one may take, and how many bytes of bodies all HTTP APIs together hold."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ PART_BYTES: Final = 256 << 10
 
 
 class BodyError(HttpError):
-    """It has not come, or is not to be had now: 408, 413, 503, or 400 when it came only in part."""
+    """A body that was not received: 408, too late; 413, too large; 503, no room for it; 400, only a part came."""
 
 
 class Bodies:
-    """The one window of bytes: what strangers have sent and nobody is done with."""
+    """Counts the bytes of bodies that are held: received, and not done with yet."""
 
     def __init__(self, largest_bytes: int = 0, limit_bytes: int | None = None) -> None:
-        """There is room for four of the largest, whatever the limit."""
+        """The limit is raised to four of the largest bodies, if it is lower."""
         self._limit = max(BODIES_BYTES if limit_bytes is None else limit_bytes, 4 * largest_bytes)
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """False: there is no room. Then it is not taken."""
+        """Counts `size` more bytes as held. False, with nothing counted, when there is no room."""
         if self._held + size > self._limit:
             return False
         self._held += size
@@ -42,7 +42,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
-        """At most `limit` bytes of it, which count as held as long as the context is entered. Raises BodyError."""
+        """Reads at most `limit` bytes, which count as held until the context ends. Raises BodyError."""
         parts: list[bytes] = []
         try:
             await self._receive(request, limit, parts)
@@ -59,7 +59,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read_whole(self, request: Request, limit: int) -> AsyncIterator[bytes]:
-        """As read; one with more than `limit` bytes is refused: 413."""
+        """Does the same as read(), but a body of more than `limit` bytes is refused with 413."""
         if (request.content_length or 0) > limit:
             raise BodyError(413, f"a body has {limit} bytes at most")
         async with self.read(request, limit + 1) as body:
@@ -73,7 +73,7 @@ class Bodies:
             while left > 0 and (part := request.part_now(left)):
                 left -= self._keep(part, parts)
             if left == 0 or request.body_ended:
-                return  # all came with the head, as a rule
+                return  # the usual case: the whole body came with the head
             async with asyncio.timeout(BODY_S):
                 while left > 0:
                     async with asyncio.timeout(BODY_PAUSE_S):

@@ -1,6 +1,7 @@
-"""A request's head and the framing of its body, taken apart as Go's library takes them: nsqd's clients are used to it.
+"""Parses the head of a request and the framing of its body, as Go's library does, since nsqd's clients are used to
+that.
 
-So lines may end in LF alone, and a method is any token. Source: RFC 9112; what is refused, net/http of Go 1.21.
+So lines may end in LF alone, and any token is a method. Source: RFC 9112; what is refused: net/http of Go 1.21.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# Go takes a head of 1 MB; it sets no limit to the number of lines.
+# Go accepts a head of 1 MB, with any number of lines.
 MAX_HEAD_BYTES: Final = (1 << 20) + 4096
 MAX_HEADERS: Final = 10_000
 MAX_CHUNK_LINE_BYTES: Final = 4096
@@ -21,7 +22,7 @@ _BAD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class BadRequestError(Exception):
-    """What is not HTTP, or too large: it is answered with this status, and the connection ends."""
+    """Input that is not HTTP, or too large. It is answered with this status, and the connection is closed."""
 
     def __init__(self, status: int = 400) -> None:
         super().__init__(status)
@@ -32,10 +33,10 @@ class BadRequestError(Exception):
 class Head:
     method: str
     target: str
-    headers: Mapping[str, str]  # by name in lower case; of several of one name, all, with ", " between
+    headers: Mapping[str, str]  # by name in lower case; several of one name are joined with ", "
     keeps_alive: bool
-    says_keep_alive: bool  # HTTP/1.0 has to be told
-    body_bytes: int | None  # None: it comes in chunks
+    says_keep_alive: bool  # the answer must say so, to a client of HTTP/1.0
+    body_bytes: int | None  # None: the body is sent in chunks
 
     @property
     def expects_continue(self) -> bool:
@@ -43,14 +44,15 @@ class Head:
 
 
 def find_end(buffer: bytearray, start: int) -> int:
-    """Behind the empty line that ends a head; 0 when it has not come. What is before `start` has been looked at."""
+    """The offset behind the empty line that ends the head; 0: not there yet. Bytes before `start` were searched
+    before."""
     start = max(0, start - 3)
     ends = [at + size for mark, size in ((b"\n\r\n", 3), (b"\n\n", 2)) if (at := buffer.find(mark, start)) >= 0]
     return min(ends, default=0)
 
 
 def parse_head(data: bytes) -> Head:
-    """Raises BadRequestError."""
+    """Parses a complete head. Raises BadRequestError."""
     if data.count(b"\n") > MAX_HEADERS:
         raise BadRequestError(431)
     first, *lines = (line.removesuffix(b"\r") for line in data.split(b"\n"))
@@ -75,8 +77,8 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     last = ""
     for line in lines:
         if not line:
-            continue  # the end
-        if line[0] in b" \t":  # the line before goes on
+            continue  # the empty line at the end
+        if line[0] in b" \t":  # continues the line before
             if not last:
                 raise BadRequestError
             found[last] += " " + _value(line)
@@ -99,7 +101,7 @@ def _value(data: bytes) -> str:
 def _body_bytes(headers: Mapping[str, str], is_old: bool) -> int | None:
     coding = headers.get("transfer-encoding")
     if coding is not None:
-        # Whoever says both may mean to smuggle a request past a proxy.
+        # A request with both may be an attempt to smuggle another one past a proxy.
         if is_old or "content-length" in headers:
             raise BadRequestError
         if coding.lower() != "chunked":
@@ -113,7 +115,7 @@ def _body_bytes(headers: Mapping[str, str], is_old: bool) -> int | None:
 
 
 def chunk_bytes(line: bytes) -> int:
-    """Of the line that begins a chunk. Raises ValueError."""
+    """The chunk's size, from the line that begins it. Raises ValueError."""
     size = line.partition(b";")[0].strip(b" \t\r\n")
     if not re.fullmatch(rb"[0-9A-Fa-f]{1,15}", size):
         raise ValueError("not the size of a chunk")

@@ -1,8 +1,8 @@
-"""How many connections an HTTP server has, and which of them one more takes the place of.
+"""Limits the connections of an HTTP server, and decides which one must go for a new one.
 
-Strangers who connect and say nothing, or little by little, are not to keep others out: where all places are taken, who
-is waited for longest loses its own, and one who has asked for nothing yet rather than one who has. Who is being served
-keeps it.
+Clients that connect and send nothing, or very slowly, must not keep others out. When all places are taken, a new
+connection takes the place of the one that the server has waited for longest: first of those that have not made a
+request yet, then of the others. A connection that is being served keeps its place.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final, Protocol
 
 class Holder(Protocol):
     def let_go(self) -> None:
-        """Its place is another's: it ends, at once."""
+        """Ends the connection at once, since its place is given to another."""
 
 
 class Places:
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._held: Final[set[Holder]] = set()
-        # Who is waited for, longest first.
+        # Connections that the server waits for, the longest first: those without a request yet, and the others.
         self._new: Final[dict[Holder, None]] = {}
         self._known: Final[dict[Holder, None]] = {}
 
@@ -27,7 +27,7 @@ class Places:
         return len(self._held)
 
     def make_room(self) -> bool:
-        """Whether one more may come; there is nobody to let go where all are being served."""
+        """Makes room for a new connection. False when none can go, because all are being served."""
         if len(self._held) < self._most:
             return True
         longest = next(iter(self._new or self._known), None)
@@ -38,20 +38,20 @@ class Places:
         return True
 
     def take(self, holder: Holder) -> None:
-        """Behind make_room."""
+        """Takes a place. To be called after make_room()."""
         self._held.add(holder)
 
     def leave(self, holder: Holder) -> None:
-        """Also of one that has no place."""
+        """Gives the place back; does nothing if it has none."""
         self._held.discard(holder)
         self.heard(holder)
 
     def waits_for(self, holder: Holder, *, has_asked: bool) -> None:
-        """From now on, if not already."""
+        """The server waits for the connection from now on, if it does not already."""
         if holder in self._held:
             (self._known if has_asked else self._new).setdefault(holder)
 
     def heard(self, holder: Holder) -> None:
-        """All that was waited for."""
+        """The server has received all that it waited for."""
         self._new.pop(holder, None)
         self._known.pop(holder, None)

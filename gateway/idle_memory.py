@@ -1,8 +1,8 @@
-"""Memory that requests have left behind goes back to the system.
+"""Returns memory to the system that requests have left unused.
 
-What a flood of bodies, or a long answer, takes comes from malloc, which keeps what is given back to it, in pieces
-between what is in use. Nothing says how much that is: so what the process has of its own is compared with the least
-that it has had.
+Many large bodies, or a long answer, take memory from malloc, which keeps what is freed, in pieces between what is still
+in use. There is no figure for the size of these pieces, so the process's own memory is compared with the least that it
+ever was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 LOOK_S: Final = 2.0
 WORTH_BYTES: Final = 8 << 20
-# Where there is more because more is in use nothing comes back: then it is tried less and less often, ...
+# If memory has grown because more is in use, trimming returns nothing: so it is tried less and less often, ...
 MOST_LOOKS: Final = 30
 
 
@@ -22,9 +22,9 @@ class IdleMemory:
         self._own_bytes: Final = own_bytes
         self._trim: Final = trim
         self._least_bytes = own_bytes()
-        self._tried_bytes = self._least_bytes  # as many as there were after it
-        self._looks = 0  # since it was tried
-        self._pause = 1  # looks until it is tried again
+        self._tried_bytes = self._least_bytes  # the process's own memory after the last try
+        self._looks = 0  # since the last try
+        self._pause = 1  # looks between two tries
 
     def look(self) -> None:
         before = self._own_bytes()
@@ -32,7 +32,7 @@ class IdleMemory:
         self._looks += 1
         if before < self._least_bytes + WORTH_BYTES:
             return
-        if abs(before - self._tried_bytes) >= WORTH_BYTES:  # ... until much has come, or gone
+        if abs(before - self._tried_bytes) >= WORTH_BYTES:  # ... until much was allocated or freed
             self._pause = 1
         if self._looks < self._pause:
             return

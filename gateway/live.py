@@ -1,6 +1,6 @@
-"""What is published through the gateway, for those who listen live: clients of a protocol without queues, which are at
-the acceptors. One of these is told, and tells the others; its answer is waited for, so nobody publishes faster than
-they hear.
+"""Tells live subscribers, which are clients of a protocol without queues, what is published through the gateway. The
+gateway tells one acceptor, which tells the others. It waits for the acceptor's answer, so that no client publishes
+faster than subscribers are told.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.names import bytes_of
 
-ACCEPTOR: Final = 0  # any would do, but those of one topic in their order
+ACCEPTOR: Final = 0  # always the same one, which keeps the order of messages
 SIZE: Final = struct.Struct(">I")
-# At once: an acceptor has others to serve, and hands each of them out in one turn.
+# In one call: an acceptor delivers all messages of a call in one turn, and must not keep other clients waiting.
 PIECE_MESSAGES: Final = 256
 PIECE_BYTES: Final = 256 << 10
 HEADERS_BYTES: Final = 16
-# What is published is there already: its publisher waits no longer for an acceptor that is being restarted.
+# The message is published already, so its publisher waits only this long for an acceptor that is being restarted.
 TIMEOUT_NS: Final = 500_000_000
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Live:
         return any(matches(pattern, tokens) for pattern in self._patterns)
 
     async def tell(self, topic: str, bodies: bytes) -> None:
-        """`bodies`: each behind its size. Whoever cannot be told misses them, as one who is not there does."""
+        """`bodies`: each behind its size. Subscribers that cannot be told miss them, as if they were not connected."""
         name = with_size(bytes_of(topic))
         for piece in pieces(bodies):
             reply = await self._calls.ask(ACCEPTOR, "published", name + piece, timeout_ns=TIMEOUT_NS)
@@ -53,7 +53,7 @@ def with_size(body: bytes) -> bytes:
 
 
 def without_headers(bodies: bytes) -> bytes:
-    """Of messages that have struct headers before them (csrc/ringbuf/message.h), whose first field is their size."""
+    """Removes the struct headers before each message (csrc/ringbuf/message.h); its first field is the headers' size."""
     found, at = [], 0
     while at < len(bodies):
         end = at + SIZE.size + int.from_bytes(bodies[at : at + SIZE.size], "big")
@@ -65,7 +65,7 @@ def without_headers(bodies: bytes) -> bytes:
 
 
 def pieces(bodies: bytes) -> Iterator[bytes]:
-    """Whole messages, few enough for a turn of an acceptor's.
+    """Splits into pieces of whole messages, small enough for one turn of an acceptor.
 
     >>> [len(piece) for piece in pieces(with_size(b"x") * 600)]
     [1280, 1280, 440]
@@ -82,7 +82,8 @@ def pieces(bodies: bytes) -> Iterator[bytes]:
 
 
 def matches(pattern: Sequence[str], tokens: Sequence[str]) -> bool:
-    """
+    """Whether a topic's tokens match a NATS pattern, with * for one token and > for one or more at the end.
+
     >>> [matches("a.*.>".split("."), topic.split(".")) for topic in ("a.b.c", "a.b.c.d", "a.b", "b.b.c")]
     [True, True, False, False]
     """

@@ -1,7 +1,7 @@
-"""/metrics of topics and channels: which of them are shown, how long what waits has waited, and their figures.
+"""/metrics of topics and channels: which are shown, their figures, and how long their oldest message has waited.
 
-They are strangers' names, so only those with the most messages are shown. How old is what waits is asked of the
-workers for those alone, and for a second at most.
+Clients can make any number of names, so only those with the most messages are shown. Workers are asked for the oldest
+messages of these only, and for a second at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mq_shards.gateway.console.names import shown
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
+AGES_S: Final = 1.0  # names not asked for by then have no age in this scrape
 
 _TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
     (lambda t: t.messages - t.read_back, True, "topic_published", "Messages that were published to the topic."),
@@ -53,7 +53,7 @@ _CHANNEL_OLDEST: Final = "Age of the oldest message that the channel has not fin
 
 @dataclass(slots=True)
 class Shown:
-    """What of the topics and channels is shown, by their names."""
+    """The topics and channels that are shown, sorted by name."""
 
     topics: Sequence[Topic]
     channels: Sequence[tuple[str, Channel]]
@@ -65,7 +65,7 @@ class Shown:
 def choose(topics: Sequence[Topic], most: int) -> Shown:
     chosen = nlargest(most, topics, key=lambda topic: (topic.messages, topic.name))
     chosen.sort(key=lambda topic: topic.name)
-    # A topic may have thousands of channels: those with the most to do, as many as topics.
+    # A topic may have thousands of channels, so channels have the same limit: those with the greatest depth.
     channels = [(topic.name, channel) for topic in chosen for channel in topic.channels]
     hidden = max(0, len(channels) - most)
     if hidden:
@@ -75,7 +75,7 @@ def choose(topics: Sequence[Topic], most: int) -> Shown:
 
 
 async def look_at_ages(broker: Broker, of: Shown, begin: dict[int, Name]) -> None:
-    """`begin`: see ages.py; of the scrape before this one."""
+    """Looks up the ages. `begin`: as the last scrape left it, see look_up()."""
     every: dict[Name, bool] = {(topic.name,): waits_in_topic(topic) for topic in of.topics}
     every.update({(topic, channel.name): waits_in_channel(channel) for topic, channel in of.channels})
     of.ages_s = {name: 0.0 for name, waits in every.items() if not waits}

@@ -1,4 +1,4 @@
-"""What the name of a topic or of a channel may be: NSQ's own, and at most."""
+"""Which names of topics and channels are valid: in NSQ, and, by length alone, in any protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.protocols.nsq.options import EPHEMERAL, HIDDEN
 from mq_shards.csrc._core import lib
 
-# Of a topic's in any protocol: no acceptor takes a longer one.
+# The longest topic name in any protocol.
 MAX_TOPIC_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 _NSQ: Final = engine.protocol_number("nsq")
 
@@ -26,5 +26,6 @@ def is_ephemeral(name: str) -> bool:
 
 
 def bytes_of(topic: str) -> bytes:
-    """Of the name of a topic of any protocol: what is no text in it is surrogates (console/names.py)."""
+    """The bytes of a topic name of any protocol, in which bytes that are not UTF-8 are surrogates
+    (console/names.py)."""
     return topic.encode(errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""The gateway's options: nsqd's own, as the supervisor hands them over, and what the process is told beside them."""
+"""The gateway's options: those of the section nsq, and what else the supervisor tells it at the start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, is_http_forbi
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Message
 
-# /config knows an option by its flag with underscores, except these.
+# The names of options in /config, where they are not the flag's name with underscores.
 _CONFIG_NAMES: Final = {
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
     "auth-http-address": "auth_http_addresses",
     "node-id": "id",
 }
-_LATENCY_WINDOW_NS: Final = 600_000_000_000  # nsqd's default: nothing is measured
+_LATENCY_WINDOW_NS: Final = 600_000_000_000  # nsqd's default; this broker measures no latencies
 _TLS_REQUIRED: Final = {"false": 0, "tcp-https": 1, "true": 2}
 _TLS_VERSIONS: Final = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
 
@@ -81,19 +81,19 @@ class GatewayOptions:
 
     @property
     def http_forbidden(self) -> bool:
-        """tls-required leaves no room for plain HTTP, unless it is tcp-https."""
+        """Whether tls-required forbids unencrypted HTTP."""
         return is_http_forbidden(self.nsq)
 
     @property
     def _tls_required(self) -> int:
-        """nsqd's number for it: 0 no, 1 but over HTTP, 2 yes, which a policy for client certificates implies."""
+        """As nsqd's number: 0: no; 1: except over HTTP; 2: yes, which a policy for client certificates implies."""
         required = _TLS_REQUIRED[self.nsq["tls-required"]]
         return 2 if required == 0 and self.nsq["tls-client-auth-policy"] else required
 
     def config(self) -> dict[str, Any]:
-        """What /config shows, by the names that it has there."""
+        """The options as /config shows them, by their names there."""
         found = {_CONFIG_NAMES.get(name, name.replace("-", "_")): value for name, value in self.nsq.items()}
-        del found["client_timeout"]  # no flag of nsqd's
+        del found["client_timeout"]  # nsqd has no such flag
         if found["id"] == HOST_NODE_ID:
             found["id"] = node_id(self.hostname)
         found["tls_required"] = self._tls_required
@@ -101,7 +101,7 @@ class GatewayOptions:
         found["broadcast_tcp_port"] = self.broadcast_tcp_port
         found["broadcast_http_port"] = self.broadcast_http_port
         found["statsd_prefix"] = self.statsd_prefix
-        # What nsqd has and this has not, or has otherwise: as an nsqd would show it that does what this does.
+        # Options that only nsqd has: with the values that an nsqd would show if it behaved as this broker does.
         found["https_address"] = _address(self.https_addresses)
         found["data_path"] = self.data_path
         found["mem_queue_size"] = 0
