@@ -1,5 +1,5 @@
-"""Who may ask what of the REST API: of every route and method what it does, in the words of a real broker, which
-are also those of its refusals. What is not in the list is for super users."""
+"""Permissions of the REST API: which operation each route and method is, in the words of a real broker, which its
+refusals use too. What is not in the list is for super users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mq_shards.gateway.pulsar.http_tenants import NO_TENANT
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, not_found
 from mq_shards.gateway.pulsar.roles import Roles, Who
 
-# As a real broker has it: who watches over it need not be somebody.
+# As with a real broker: monitoring needs no authentication.
 OPEN_TO_ALL: Final = ("/metrics", "/metrics/", "/status.html")
 NO_ADMIN: Final = "Don't have permission to administrate resources on this tenant"
 NO_SUPER: Final = "This operation requires super-user access"
@@ -31,7 +31,7 @@ _SUBSCRIPTION: Final = _TOPIC + "/subscription/{subscription}"
 _SCHEMA: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LOOKUP: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
-# What is done, by route and method: of what, a colon, and the operation. "anybody" only has to be somebody.
+# By route and method: the kind of thing, a colon, and the operation. "anybody": every client that is authenticated.
 _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     "/admin/v2/tenants": {"GET": "tenants:LIST_TENANTS"},
     "/admin/v2/tenants/{tenant}": {
@@ -110,7 +110,7 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     _LOOKUP: {"GET": "topic:LOOKUP"},
     f"{_LOOKUP}/bundle": {"GET": "topic:LOOKUP"},
 }  # fmt: skip
-# Policies of a namespace or a topic, by the last part of the path: GET is READ, all else WRITE.
+# Policies of a namespace or a topic, by the last part of the path. GET is READ, all other methods are WRITE.
 _POLICIES: Final = {
     "retention": "RETENTION", "messageTTL": "TTL", "deduplication": "DEDUPLICATION", "backlogQuota": "BACKLOG",
     "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY", "backlogQuotaMap": "BACKLOG",
@@ -134,7 +134,7 @@ _POLICIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, as far as its leave is concerned."""
+    """What of a request matters for permissions."""
 
     method: str
     route: str
@@ -143,25 +143,25 @@ class Asked:
 
 
 class Access:
-    """To the REST API."""
+    """Authenticates clients of the REST API, and checks their permissions."""
 
     def __init__(self, credentials: Credentials | None, roles: Roles, broker_id: str) -> None:
-        """Without credentials nobody has to be anybody."""
+        """`credentials` None: Pulsar's own authentication is off."""
         self._credentials = credentials
         self._roles = roles
         self._broker_id = broker_id
 
     def learn(self, credentials: Credentials | None) -> None:
-        """For requests that come; None where there were none before either."""
+        """Sets new credentials for further requests; None only if they were None before."""
         self._credentials = credentials
 
     @property
     def knows_others(self) -> bool:
-        """Beside the users that all protocols have in common."""
+        """Whether it knows clients besides the users that all protocols share."""
         return self._credentials is not None
 
     def who(self, path: str, request: Request) -> Who | None:
-        """None: somebody has to be, and is nobody."""
+        """Who sends a request. None: authentication is needed, and failed."""
         headers = request.headers
         if request.login is not None:
             return Who(request.login.user.name)

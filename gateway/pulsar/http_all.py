@@ -1,4 +1,4 @@
-"""REST: what is done to all subscriptions of a topic or a namespace at once, and to all partitions of a topic."""
+"""REST: operations on all subscriptions of a topic or a namespace at once, and on all partitions of a topic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HttpAll:
         return names if only is None else [one for one in names if one == only]
 
     async def _expire(self, call: Call) -> Answer:
-        """A real broker says no for the first that has nothing so old."""
+        """Like a real broker, fails at the first subscription that has no message so old."""
         name, parts = await self._there(call)
         before_ns = int((self._control.now_s() - call.number("seconds")) * 1e9)
         for part in parts:

@@ -31,7 +31,7 @@ _OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
 
 
 def _there(given: Any) -> Any:  # noqa: ANN401
-    """A body that is not there says nothing, not even 0 or false."""
+    """Refuses an empty body, which does not stand for 0 or false."""
     if given is None:
         raise RefusedError(400, "MetadataError", "there is no body")
     return given
@@ -59,7 +59,7 @@ def _flag(given: Any) -> bool:  # noqa: ANN401
 
 
 def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
-    """An object of numbers, with what is so where nothing is said."""
+    """Reads an object of numbers and flags. `names` has a default for each field."""
     if not isinstance(given, dict):
         raise RefusedError(400, "MetadataError", "the body is not an object")
     return {name: _OF_KIND[type(default)](given.get(name, default), name) for name, default in names.items()}
@@ -151,7 +151,7 @@ def _inactive(given: Any) -> Json | None:  # noqa: ANN401
 
 
 def _strategy(given: Any) -> str:  # noqa: ANN401
-    """What is no strategy is none."""
+    """Anything that is not a strategy counts as UNDEFINED."""
     return given if isinstance(given, str) and given in STRATEGIES else "UNDEFINED"
 
 
@@ -183,7 +183,7 @@ def subscribe_rate(given: Any) -> Json | None:  # noqa: ANN401
 
 
 def by_cluster(checked: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Rates are kept by cluster, of which there is one."""
+    """Wraps a check: rates are stored by cluster, and there is one cluster."""
 
     def check(given: Any) -> Json | None:  # noqa: ANN401
         found = checked(given)
@@ -194,12 +194,12 @@ def by_cluster(checked: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    key: str  # as it is stored
+    key: str  # its name in stored policies
     checked: Callable[[Any], Any]
     setting: str = "POST"
-    default: Any = None  # what a GET says when it is not set
+    default: Any = None  # what a GET returns if it is not set
     can_go: bool = True
-    of_cluster: bool = False  # kept by cluster, of which there is one
+    of_cluster: bool = False  # stored by cluster, of which there is one
 
 
 POLICIES: Final[dict[str, Policy]] = {
@@ -235,7 +235,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "subscriptionDispatchRate": Policy("subscriptionDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
 }
-# Of a real broker's, what this one has not: never set, and cannot be.
+# Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = (
     "replicatorDispatchRate", "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters",
     "migration",
@@ -256,7 +256,7 @@ class HttpNamespaces:
             f"{ns}/permissions": {"GET": self._permissions},
             f"{ns}/permissions/subscription": {"GET": self._subscription_permissions},
             f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
-            # subscription/NAME to grant, NAME/ROLE to revoke.
+            # To grant the path is subscription/NAME, to revoke NAME/ROLE.
             f"{ns}/permissions/{{role}}/{{of}}": {
                 "POST": self._grant_subscription,
                 "DELETE": self._revoke_subscription,
@@ -340,7 +340,7 @@ class HttpNamespaces:
         return json_of([CLUSTER])
 
     async def _set_replication(self, call: Call) -> Answer:
-        """To the one cluster that there is."""
+        """Accepts only the one cluster that there is."""
         given = await call.json()
         self._found(call)
         if not isinstance(given, list) or not given:
@@ -360,7 +360,7 @@ class HttpNamespaces:
 
     @staticmethod
     def _granted(found: Namespace, to: str = "namespace_auth") -> dict[str, list[str]]:
-        """Actions by role; or roles by subscription."""
+        """Granted actions by role or, in subscription_auth_roles, roles by subscription."""
         granted: dict[str, list[str]] = found.policies.get("auth_policies", {}).get(to, {})
         return granted
 
@@ -446,7 +446,7 @@ class HttpNamespaces:
     # --- policies ---------------------------------------------------------------------------------------------------
 
     async def _set(self, call: Call, key: str, value: Any) -> Answer:  # noqa: ANN401
-        """None: it is not set any more."""
+        """Sets a policy; None: removes it."""
         policies = {name: what for name, what in self._found(call).policies.items() if name != key}
         if value is not None:
             policies[key] = value
@@ -531,7 +531,7 @@ def quota_of(given: Json, kind: str) -> Json:
 
 
 async def actions_of(call: Call) -> list[str]:
-    """A real broker lets those fall that it does not know."""
+    """The actions in the body. Like a real broker, ignores unknown ones."""
     given = await call.json()
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise RefusedError(400, "MetadataError", "the body is not a list of actions")
@@ -539,7 +539,7 @@ async def actions_of(call: Call) -> list[str]:
 
 
 def _given_policies(given: Json) -> Json:
-    """Of a namespace that is made with some: those that can be set one by one, checked in the same way."""
+    """The policies with which a namespace is made: those that can be set one by one, checked in the same way."""
     found: Json = {}
     for policy in POLICIES.values():
         if given.get(policy.key) is not None:

@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.requests import JSON, Call, Routes, json_of
 from mq_shards.gateway.pulsar.schemas import TYPES, key_and_value, raw_data
 from mq_shards.gateway.turns import Turns
 
-# Of all versions in one answer, as they are kept (base64).
+# The most bytes of schemas in one answer, in stored form (base64).
 MAX_SHOWN_BYTES: Final = 16 << 20
 
 
@@ -72,7 +72,7 @@ class HttpSchemas:
         return json_of({"version": await self._control.schema_version(self._name(call), await _given(call))})
 
     async def _compatibility(self, call: Call) -> Answer:
-        """A real broker says with status 500 that it is not; so does this one, in one line."""
+        """A schema that is not compatible gives status 500, as with a real broker, with a reason of one line."""
         name, new = self._name(call), await _given(call)
         strategy = self._control.strategy(name)
         try:
@@ -103,7 +103,7 @@ async def _given(call: Call) -> Schema:
 
 
 def _key_value_data(text: str) -> bytes:
-    """REST has both schemas in one object; stored they are one behind the other, with their lengths."""
+    """Joins the two schemas, which REST has in one object: stored they follow each other, each after its length."""
     try:
         found: Any = orjson.loads(text)
         parts = [_part(found["key"]), _part(found["value"])]

@@ -60,7 +60,7 @@ class HttpSubscriptions:
         return not_found(f"Subscription {call.names['subscription']} not found for topic {name}")
 
     async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
-        """The topic and its parts, of one that is there."""
+        """The topic, which must exist, and its partitions."""
         name = call.topic(self._control)
         namespace = self._control.namespace(name.namespace)
         if str(name) not in namespace.topics:
@@ -74,7 +74,7 @@ class HttpSubscriptions:
     # --- made and deleted -------------------------------------------------------------------------------------------
 
     async def _make(self, call: Call) -> Answer:
-        """At the end; or where the body says."""
+        """Makes a subscription that begins where the body says, or at the topic's end."""
         name, wanted = call.topic(self._control), self._name(call)
         start, at = _where(await call.json(), default=core_module.LATEST)
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
@@ -160,7 +160,7 @@ class HttpSubscriptions:
         return NO_CONTENT
 
     async def _expire(self, call: Call) -> Answer:
-        """All that is older is passed over."""
+        """Finishes all messages that are older."""
         name, parts = await self._there(call)
         seconds = call.number("seconds")
         moved = False
@@ -204,7 +204,7 @@ class HttpSubscriptions:
 
 
 def _where(given: object, default: int) -> tuple[int, int]:
-    """What a message id of a body means: earliest, latest, or a seq of this topic."""
+    """Where a message id in a body points to: earliest, latest, or a seq of this topic."""
     if given is None:
         return default, 0
     if isinstance(given, str) and given in ("earliest", "latest"):
@@ -224,7 +224,7 @@ def _id(given: object) -> tuple[int, int]:
 
 
 def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
-    """As a real broker shows a message: its payload, all else in headers."""
+    """Shows a message as a real broker does: the payload as the body, all else in headers."""
     found = metadata_module.read(entry.headers) if entry.tag == metadata_module.PULSAR_TAG else None
     body = entry.body
     headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry.seq}", "X-Pulsar-PROPERTY": "{}"}
@@ -255,5 +255,5 @@ def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
 
 
 def _one_line(value: str) -> str:
-    """Headers have no line ends, and no characters beyond Latin-1."""
+    """Replaces what a header cannot hold: control characters, and characters beyond Latin-1."""
     return "".join(c if " " <= c != "\x7f" else "?" for c in value).encode("latin-1", "replace").decode("latin-1")

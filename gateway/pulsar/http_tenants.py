@@ -43,7 +43,7 @@ _ANYWHERE: Final = re.compile(r"://(?:0\.0\.0\.0|\[::\]):")
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Where clients find us; "" where nothing listens."""
+    """The URLs by which clients reach this broker; "" where nothing listens."""
 
     broker: str
     broker_tls: str
@@ -55,7 +55,7 @@ class Urls:
         return (self.web or self.web_tls).partition("://")[2]
 
     def as_asked(self, host: str) -> Urls:
-        """Where all addresses are listened on it is that by which we were asked. `host`: what an HTTP request says."""
+        """Replaces "all addresses" by the name by which a client reached this broker. `host`: its Host header."""
         named = _HOST.fullmatch(host)
         if named is None:
             return self
@@ -67,7 +67,7 @@ class HttpTenants:
     def __init__(
         self, control: Control, urls: Urls, health: Callable[[], str], metrics: Callable[[], Awaitable[Answer]]
     ) -> None:
-        """`health`: OK, or why not."""
+        """`health` returns OK, or why the broker is not healthy."""
         self._control = control
         self._urls = urls
         self._health = health
@@ -225,7 +225,7 @@ class HttpTenants:
         return json_of(found)
 
     async def _bundle(self, call: Call) -> Answer:
-        """There is one owner, so one bundle."""
+        """There is one broker, so one bundle."""
         self._control.namespace(call.topic(self._control).namespace)
         return text_of("0x00000000_0xffffffff")
 
@@ -238,7 +238,7 @@ class HttpTenants:
         return text_of(f"mq-shards {metadata.version('mq-shards')}")
 
     async def _runtime(self, call: Call) -> Answer:
-        """Of a real broker's configuration what is so here: by it pulsar-admin tells which cluster this is."""
+        """The options of a real broker that apply here: pulsar-admin learns from them which cluster this is."""
         return json_of({"clusterName": CLUSTER, "brokerServicePort": _port(self._urls.broker)})
 
     async def _leader(self, call: Call) -> Answer:

@@ -1,4 +1,4 @@
-"""REST: policies of one topic, which go before those of its namespace."""
+"""REST: policies of one topic, which override those of its namespace."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes,
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 QUOTAS: Final = "backlog_quota_map"
 OF_SUBSCRIPTIONS: Final = "dispatchRateOfSubscriptions"
-MAX_RATES: Final = 100  # of a topic, of single subscriptions
+MAX_RATES: Final = 100  # subscriptions of a topic with a rate of their own
 
 
 @dataclass(frozen=True, slots=True)
 class _TopicPolicy:
-    """As of a namespace; `unset` is the status of a GET when it is not set."""
+    """Like Policy, for a topic. `unset`: the status of a GET if it is not set."""
 
     key: str
     checked: Callable[[Any], Any]
     unset: int = 200
-    nothing: Any = None  # what such a GET says
-    is_rate: bool = False  # kept by cluster, of which there is one
+    nothing: Any = None  # the answer to such a GET
+    is_rate: bool = False  # stored by cluster, of which there is one
 
 
 def _as(policy: Policy, unset: int = 200, nothing: Any = None) -> _TopicPolicy:  # noqa: ANN401
@@ -71,7 +71,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "schemaValidationEnforced": _as(POLICIES["schemaValidationEnforced"], nothing=False),
 }
 _TTL: Final = POLICIES["messageTTL"]
-# Of a real broker's, what this one has not: never set, and cannot be.
+# Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = (
     "replicatorDispatchRate", "offloadPolicies", "entryFilters",
 )  # fmt: skip
@@ -108,7 +108,7 @@ class HttpTopicPolicies:
         raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
 
     async def _found(self, call: Call) -> tuple[TopicName, Topic]:
-        """One that another protocol made has no policies yet, and can be given some."""
+        """The topic, which must exist. One made by another protocol's client has no policies yet, but can have some."""
         name = call.topic(self._control)
         topic = self._control.namespace(name.namespace).topics.get(str(name))
         if topic is None:
@@ -118,7 +118,7 @@ class HttpTopicPolicies:
         return name, topic
 
     async def _set(self, call: Call, key: str, value: Any) -> Answer:  # noqa: ANN401
-        """None: it is not set any more."""
+        """Sets a policy; None: removes it."""
         name, topic = await self._found(call)
         policies = {one: what for one, what in topic.policies.items() if one != key}
         if value is not None:
@@ -128,7 +128,7 @@ class HttpTopicPolicies:
         return NO_CONTENT
 
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
-        """With `applied` that of the namespace where the topic has none."""
+        """A policy of the topic; with the flag `applied`, if it has none, that of the namespace."""
         name, topic = await self._found(call)
         of_namespace = self._control.namespace(name.namespace).policies if call.flag("applied") else {}
         await self._control.store.settled()
@@ -156,13 +156,13 @@ class HttpTopicPolicies:
         return unset
 
     async def _set_ttl(self, call: Call) -> Answer:
-        """The number is in the query."""
+        """Sets the TTL, a number in the query or in the body."""
         text = call.fields.get("messageTTL", "")
         given = int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() else await call.json()
         return await self._set(call, _TTL.key, None if given is None else _TTL.checked(given))
 
     async def _rate_of_one(self, call: Call) -> Answer:
-        """Of one subscription: it goes before those that all of its topic have."""
+        """The rate of one subscription, which overrides the rate for all subscriptions of the topic."""
         own = (await self._value(call, OF_SUBSCRIPTIONS) or {}).get(call.names["subscription"])
         if own is None and call.flag("applied"):
             own = _rate_shown(await self._value(call, POLICIES["subscriptionDispatchRate"].key))

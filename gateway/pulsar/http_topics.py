@@ -113,7 +113,7 @@ class HttpTopics:
 
     @staticmethod
     async def _wanted(call: Call) -> tuple[int, dict[str, str]]:
-        """A number; or an object that has properties too."""
+        """The body of a new partitioned topic: the number of partitions, or an object that also has properties."""
         found = await call.json()
         properties: dict[str, str] = {}
         if isinstance(found, dict):
@@ -133,7 +133,7 @@ class HttpTopics:
     # --- figures ----------------------------------------------------------------------------------------------------
 
     async def _one(self, call: Call) -> TopicName:
-        """One that is no partitioned topic, and is there."""
+        """The topic, which must exist and must not be partitioned."""
         name = call.topic(self._control)
         namespace = self._control.namespace(name.namespace)
         topic, base = namespace.topics.get(str(name)), namespace.topics.get(str(name.base))
@@ -168,10 +168,10 @@ class HttpTopics:
         parts = {str(part): await self._stats.internal(part) for part in self._control.parts(name)}
         return json_of({"metadata": {"partitions": topic.partitions, "deleted": False}, "partitions": parts})
 
-    # --- what is done to them ---------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------------------------
 
     async def _unload(self, call: Call) -> Answer:
-        """Clients are told to come again; there is nothing else to unload."""
+        """Tells clients to reconnect; there is nothing else to unload."""
         name = call.topic(self._control)
         await self._control.check_exists(name)
         await self._control.clients.close([str(part) for part in self._control.parts(name)])
@@ -210,7 +210,7 @@ class HttpTopics:
         return name
 
     async def _compact(self, call: Call) -> Answer:
-        """Of a partitioned topic each partition is."""
+        """Starts compaction of a topic, or of each partition."""
         name = call.topic(self._control)
         topic = self._control.namespace(name.namespace).topics.get(str(name))
         parts = self._control.parts(name) if topic is not None and topic.partitions else [await self._compactable(call)]
@@ -272,7 +272,7 @@ class HttpTopics:
 
 
 def message_id(name: TopicName, position: Position) -> dict[str, int]:
-    """Of the last message; entry -1 when there is none of this incarnation."""
+    """The id of the last message; entry -1 if this incarnation has none."""
     empty = position.next_seq == position.began_seq
     parts = position.last_parts
     return {

@@ -14,18 +14,18 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.transactions import Coordinator
 
-Starts: TypeAlias = dict[tuple[int, str], str]  # by transaction and the core's name of a topic
+Starts: TypeAlias = dict[tuple[int, str], str]  # by transaction, and the core's name of a topic: ledger:entry
 
-NOBODY: Final = (1 << 63) - 1  # no transaction's number
+NOBODY: Final = (1 << 63) - 1  # the id of no transaction
 MAX_DIGITS: Final = 9
-MAX_ASKED: Final = 100  # subscriptions of a transaction of which it is shown how far it acknowledges all
+MAX_ASKED: Final = 100  # subscriptions of a transaction whose cumulative acks are shown
 PREFIX: Final = "/admin/v3/transactions"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
 
 
 class HttpTransactions:
     def __init__(self, control: Control, coordinator: Coordinator, url: str) -> None:
-        """`url`: where clients find the coordinator."""
+        """`url`: where clients reach the coordinator."""
         self._control = control
         self._coordinator = coordinator
         self._url = url
@@ -48,7 +48,7 @@ class HttpTransactions:
         return json_of([{"id": 0, "brokerServiceUrl": self._url}])
 
     def _check_coordinator(self, call: Call) -> bool:
-        """Whether the one is named; RefusedError when it is another."""
+        """Whether the request names the coordinator. Raises RefusedError if it names another one."""
         named = call.fields.get("coordinatorId")
         if named not in (None, "", "0"):
             raise not_found(f"Transaction coordinator not found! coordinator id : {named}")
@@ -82,7 +82,7 @@ class HttpTransactions:
         return json_of({f"(0,{one.id})": _shown(one, starts) for one in found})
 
     async def _starts(self) -> Starts:
-        """Where each transaction's first message in a topic is, for all that workers have."""
+        """The first message of each transaction in each topic, as workers have them."""
         found = await self._control.core.transactions()
         return {(one.id, one.topic): one.start for one in found if one.start is not None}
 
@@ -138,7 +138,7 @@ class HttpTransactions:
         return json_of(await self._upto(name, subscription, id))
 
     async def _upto(self, name: TopicName, subscription: str, id: int) -> dict[str, Any]:
-        """How far a transaction acknowledges all."""
+        """The position of a transaction's cumulative ack, if it has one."""
         try:
             found = await self._control.core.pending(name.core, subscription, id)
             where = await self._control.core.position(name.core)
@@ -147,7 +147,7 @@ class HttpTransactions:
         return {} if found.upto is None else {"cumulativeAckPosition": f"{where.incarnation}:{found.upto}"}
 
     async def _place(self, call: Call) -> Answer:
-        """Whether transactions have acknowledged one message."""
+        """Whether open transactions have acknowledged one message."""
         name, subscription = await self._topic(call), call.names["subscription"]
         if subscription not in await self._control.subscriptions(name):
             raise not_found(f"{name} not found subscription : {subscription}")
@@ -173,7 +173,7 @@ def _index(call: Call) -> int | None:
 
 
 def _state(found: Pending, index: int | None) -> str:
-    """`index`: of a message of a batch."""
+    """The state of a message. `index`: its number in its batch."""
     pending = found.whole or bool(found.parts)
     if index is None or not pending:
         return "PendingAck" if pending else "NotInPendingAck"

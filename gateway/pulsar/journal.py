@@ -1,14 +1,14 @@
-"""The catalog's log on disk: one file, written by one process, read whole when that starts.
+"""The catalog's log on disk: one file, written by one process, which reads all of it when it starts.
 
     head      magic, version, generation, CRC-32C of these
     records   magic, bytes, CRC-32C (of the generation, the place and the payload), payload
 
-A record is durable when append() returns. What a crash left behind the last whole record is cut off; a record in the
-middle that cannot be read is named, and what lies behind it is read on. Where the head cannot be read the records say
-what it said. The file is written anew, under the next
-generation, when much of it is outlived; bytes of an earlier generation never look valid.
+A record is durable when append() returns. Bytes that a crash left after the last whole record are cut off. A record in
+the middle that cannot be read is reported, and the records after it are read. If the head cannot be read, the records
+tell the generation. When much of the file is outdated it is rewritten, under the next generation; bytes of an earlier
+generation never look valid.
 
-Knows nothing of what is in a record. Runs in threads: every call may wait for the disk.
+Knows nothing of what is in a record. Must run in threads: every call may wait for the disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mq_shards.shards.durable import sync_directory
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 8 << 20
-MAX_ASIDE: Final = 16  # damaged files of one generation that are kept
+MAX_ASIDE: Final = 16  # damaged files of one generation that are kept aside
 
 _MAGIC: Final = b"MQPULSAR"
 _HEAD: Final = struct.Struct("<8sIQI")
@@ -35,20 +35,20 @@ _RECORD: Final = struct.Struct("<4sII")
 
 
 class JournalError(Exception):
-    """One line for the operator: why it cannot be read, and so not be written."""
+    """One line for the operator: why the log cannot be read, and therefore is not written."""
 
 
 class Journal:
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self.bytes = 0
-        self.is_damaged = False  # open() has found that something is lost which was once durable
+        self.is_damaged = False  # open() has found that records were lost that had been durable
         self._generation = 0
         self._fd = -1
-        self._in_doubt = False  # what the disk has behind the last append is not known
+        self._in_doubt = False  # it is not known what the disk has of the last append or rewrite
 
     def open(self) -> tuple[list[bytes], list[str]]:
-        """All records, and what was wrong, a line each. Makes the file if there is none. JournalError, OSError."""
+        """Returns all records, and a line for each damage. Makes the file if need be. Raises JournalError, OSError."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -60,7 +60,7 @@ class Journal:
             sync_directory(self.path.parent.parent)
             return [], [] if is_first else [f"{self.path} is missing: it is made anew, and nothing of before is known"]
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        if self._in_doubt:  # it can be read, and yet not be on the disk: whoever appended it was told that it is not
+        if self._in_doubt:  # readable bytes may not be on the disk, and callers were told that the append failed
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
             sync_directory(self.path.parent)
@@ -74,7 +74,7 @@ class Journal:
             self.rewrite(payloads)
         elif self.bytes < len(data):
             if not self._is_cut_short(data):
-                with contextlib.suppress(OSError, JournalError):  # a disk that is full is served nevertheless
+                with contextlib.suppress(OSError, JournalError):  # the broker serves although the disk is full
                     self._keep_aside(data)
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
@@ -83,7 +83,7 @@ class Journal:
         return payloads, damages
 
     def append(self, payloads: Iterable[bytes]) -> None:
-        """OSError: the file is to be opened anew before anything else is appended, which takes them out again."""
+        """Appends records, durably. After an OSError call open() before the next append(): it removes them again."""
         if self._in_doubt:
             raise OSError(f"{self.path} was not written before")
         data = self._encode(payloads, self.bytes)
@@ -94,7 +94,7 @@ class Journal:
         self.bytes += len(data)
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
-        """In the place of all that there is. OSError: nothing has changed, or append() refuses from then on."""
+        """Replaces all records by these. After an OSError nothing has changed, or append() fails until open()."""
         generation = self._generation + 1
         new = self.path.with_name(self.path.name + ".new")
         before = self._generation
@@ -118,7 +118,7 @@ class Journal:
             os.close(self._fd)
         self._fd = fd
         self.bytes = len(data)
-        self._in_doubt = True  # whether a crash leaves this file there, or the one before
+        self._in_doubt = True  # until the sync a crash may leave this file or the one before it
         sync_directory(self.path.parent)
         self._in_doubt = False
 
@@ -128,7 +128,7 @@ class Journal:
             self._fd = -1
 
     def _keep_aside(self, data: bytes) -> None:
-        """Under a name of its own, unless it is there already: from a start that came no further."""
+        """Saves the damaged file under another name, unless an earlier start that failed has saved the same."""
         named = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
         for number in range(MAX_ASIDE):
             aside = named.with_name(f"{named.name}-{number}") if number else named
@@ -147,7 +147,7 @@ class Journal:
     # --- the format -------------------------------------------------------------------------------------------------
 
     def _read_head(self, data: bytes) -> list[str]:
-        """Sets the generation. What is wrong with it, if anything is. JournalError: a version that we do not know."""
+        """Sets the generation, and returns what is wrong with the head. Raises JournalError: an unknown version."""
         if len(data) >= _HEAD.size:
             magic, version, self._generation, crc = _HEAD.unpack_from(data)
             if magic == _MAGIC and crc == crc32c(data[: _HEAD.size - 4]):
@@ -161,7 +161,7 @@ class Journal:
         return [f"{self.path} has a damaged head: its records are read as those of generation {generation}"]
 
     def _likely_records(self, data: bytes) -> Iterator[tuple[int, bytes, int]]:
-        """Place, payload and checksum of what has the form of one."""
+        """Yields place, payload and checksum of whatever has the form of a record."""
         at = -1
         while (at := data.find(_RECORD_MAGIC, at + 1)) >= 0:
             if at + _RECORD.size <= len(data):
@@ -170,7 +170,7 @@ class Journal:
                     yield at, data[at + _RECORD.size : at + _RECORD.size + size], crc
 
     def _read_records(self, data: bytes) -> tuple[list[bytes], list[str], int]:
-        """The payloads, damages, and where the last whole record ends."""
+        """Returns the payloads, a line for each damage, and where the last whole record ends."""
         payloads, damages = [], []
         at = end = _HEAD.size
         while at < len(data):
@@ -196,7 +196,7 @@ class Journal:
         return payload if crc == self._crc(payload, at) else None
 
     def _is_cut_short(self, data: bytes) -> bool:
-        """Behind the last whole record is the beginning of one; else there may have been several."""
+        """Whether the rest is the beginning of one record, cut short; else it may have held several records."""
         if self.bytes + _RECORD.size > len(data):
             return True
         magic, size, _ = _RECORD.unpack_from(data, self.bytes)

@@ -1,6 +1,7 @@
-"""The topics of a namespace by name: those that the catalog has, and those that workers have beside.
+"""The names of a namespace's topics: those that the catalog has, and those that only workers have.
 
-Made in turns, and kept until one of the two has changed: pattern consumers ask again and again.
+A list is made in turns, and kept until the catalog's or the workers' topics change: pattern consumers ask again and
+again.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MAX_KEPT: Final = 4096  # lists, of namespaces that may be gone
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    of: Namespace  # as the catalog had it, after so many changes
-    changes: int
-    cores: Sequence[str]  # what workers had
+    of: Namespace
+    changes: int  # its count of changes when the list was made
+    cores: Sequence[str]  # the names that workers had then
     names: list[str]
 
 
@@ -34,12 +35,12 @@ class Listing:
         self._core = core
         self._lists: dict[tuple[str, str], _List] = {}  # by namespace and domain, oldest first
         self._kept = 0  # names in them
-        self._cores: Sequence[str] = ()  # what workers had when they were asked last
-        # Of each list that is being made: who asks for it meanwhile waits, and has it too.
+        self._cores: Sequence[str] = ()  # the names that workers had when last asked
+        # By list, held while it is made: a second caller waits, and gets the same list.
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def of(self, name: str, namespace: Namespace, domain: str) -> list[str]:
-        """Whole names, sorted, partitions one by one. Not to be changed."""
+        """Whole names, sorted, each partition by itself. The list must not be changed."""
         key = name, domain
         lock = self._making.get(key)
         if lock is None:
@@ -66,7 +67,7 @@ class Listing:
             self._drop(next(iter(self._lists)))
 
     def _drop_outlived(self) -> None:
-        """Each would keep the names of all topics of its time."""
+        """Drops lists made from earlier names of workers; each would keep those names of all topics in memory."""
         for key in [key for key, one in self._lists.items() if key[1] == PERSISTENT and one.cores is not self._cores]:
             self._drop(key)
 
@@ -75,7 +76,7 @@ class Listing:
 
 
 async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[str]) -> list[str]:
-    """What changes meanwhile is there, or not."""
+    """Makes the list. A topic that is made or deleted meanwhile may be in it or not."""
     found: set[str] = set()
     partitioned: set[str] = set()
     prefix, turns = f"{domain}://", Turns()
@@ -97,7 +98,7 @@ async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[s
 
 
 async def _add_cores(found: set[str], name: str, prefix: str, cores: Sequence[str]) -> None:
-    """Of the names that workers have those of the namespace."""
+    """Adds the workers' topics that are in the namespace."""
     is_default = name == DEFAULT_NAMESPACE
     async for piece in in_pieces(cores):
         for core in piece:
@@ -114,14 +115,14 @@ async def _add_cores(found: set[str], name: str, prefix: str, cores: Sequence[st
 async def matching(names: Sequence[str], matches: Callable[[str], bool]) -> list[str]:
     found: list[str] = []
     turns = Turns()
-    async for piece in in_pieces(names, 16):  # some patterns take long with each
+    async for piece in in_pieces(names, 16):  # some patterns take long for each name
         found += filter(matches, piece)
         await turns.pause()
     return found
 
 
 async def topics_hash(names: Sequence[str]) -> str:
-    """By which clients and brokers see whether they know the same topics; `names` sorted."""
+    """The hash by which clients and brokers tell whether they know the same topics. `names` must be sorted."""
     found, joint = 0, ""
     async for piece in in_pieces(names):
         found = crc32c((joint + ",".join(piece)).encode(), found)

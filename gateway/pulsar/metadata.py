@@ -1,7 +1,7 @@
-"""What a stored entry of Pulsar's says of itself: the fields of its metadata that the REST API shows.
+"""Reads the metadata of a stored Pulsar entry: the fields that the REST API and compaction need.
 
-An entry's headers are the client's bytes before the payload: a magic and a checksum, or not; the size of the metadata;
-the metadata, which is protobuf. The numbers of fields are Pulsar's.
+An entry's headers are the bytes that the client sent before the payload: optionally a magic and a checksum; the size of
+the metadata; the metadata, in protobuf. The numbers of fields are Pulsar's.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Metadata:
     partition_key: str | None = None
     compression: int = 0
     uncompressed_bytes: int | None = None
-    batch_messages: int | None = None  # None: it is no batch
+    batch_messages: int | None = None  # None: not a batch
     event_time_ms: int = 0
     is_encrypted: bool = False
     deliver_at_ms: int = 0
     chunk_id: int | None = None
-    chunks: str | None = None  # which message it is a chunk of
+    chunks: str | None = None  # id of the message of which it is a chunk; None: not a chunk
 
 
 def read(headers: bytes) -> Metadata | None:
-    """None: it is no metadata of Pulsar's."""
+    """Decodes an entry's headers. None: they hold no valid metadata."""
     rest = headers[6:] if headers[:2] == _MAGIC else headers
     size = int.from_bytes(rest[:4], "big")
     if len(rest) < 4 or size > len(rest) - 4:
@@ -65,7 +65,7 @@ def _read(data: bytes) -> Metadata:
 
 
 def read_single(data: bytes) -> tuple[str | None, int] | None:
-    """Of a message in a batch: its key, and the size of its payload. None: it says nothing of the kind."""
+    """The key, and the size of the payload, of a message in a batch. None: its metadata cannot be read."""
     key: str | None = None
     size: int | None = None
     try:
@@ -86,7 +86,7 @@ _NUMBERS: Final = {
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values, of varints and of what has a length. ValueError, IndexError when it is no protobuf."""
+    """Yields number and value of each varint and length-delimited field. ValueError, IndexError: not protobuf."""
     at = count = 0
     while at < len(data):
         count += 1
@@ -123,7 +123,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
-    """As it is when it cannot be, or would be more than `most` bytes."""
+    """The payload, decompressed; unchanged if that is impossible or would give more than `most` bytes."""
     size = metadata.uncompressed_bytes or 0
     if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:
         return payload
@@ -147,6 +147,6 @@ def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
                 import cramjam
 
                 return bytes(cramjam.snappy.decompress_raw(payload))
-    except Exception:  # of the library: what is stored is shown as it is stored
+    except Exception:  # of the library, of any kind: the payload is shown as stored
         return payload
     return payload

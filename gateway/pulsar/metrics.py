@@ -1,7 +1,8 @@
-"""Topics and subscriptions in Prometheus's form, under the names that a real broker's /metrics has.
+"""Metrics of topics and subscriptions in Prometheus's form, under the names that a real broker's /metrics has.
 
-Of the topics with the most messages alone, as in ../metrics.py, whose catalog it is given; what is of a namespace or
-of the broker is of all. Rates are those since the scrape before, if that was not long ago.
+Only the topics with the most messages have metrics of their own, as in ../metrics.py, which passes in the figures.
+Metrics of a namespace or of the broker cover all topics. Rates are averages since the scrape before, if that was not
+long ago.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mq_shards.gateway.pulsar.refusals import RefusedError
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-RATE_S: Final = (1.0, 300.0)  # between two scrapes that make a rate
+RATE_S: Final = (1.0, 300.0)  # the shortest and longest time between two scrapes that give rates
 
 Counts = dict[tuple[str, ...], float]
 Rows = list[tuple[tuple[str, ...], float]]
@@ -34,9 +35,9 @@ class PulsarMetrics:
         self._clients = clients
         self._most_topics = most_topics
         self._clock_s = clock_s
-        self._before: Counts = {}  # of a scrape
+        self._before: Counts = {}  # counts at the scrape before
         self._before_s = -RATE_S[1]
-        self._rates: Counts = {}  # as they were found last
+        self._rates: Counts = {}  # those of the last scrape that gave rates
 
     async def families(self, topics: Sequence[Figures]) -> list[Metric]:
         in_utf8 = map(in_text, topics)
@@ -45,7 +46,7 @@ class PulsarMetrics:
         shown.sort(key=lambda one: one[1].name)
         try:
             connected = await self._clients.of([str(name) for name, _ in shown])
-        except RefusedError:  # an acceptor that does not say: what there is to say is most wanted then
+        except RefusedError:  # an acceptor does not answer: just then the other metrics matter most
             connected = {}
         seconds = self._clock_s() - self._before_s
         sheet = _Sheet(self._before, seconds, self._rates)
@@ -59,7 +60,7 @@ class PulsarMetrics:
 
 class _Sheet:
     def __init__(self, before: Counts, seconds: float, rates: Counts) -> None:
-        """`rates`: those that are still so, if the last scrape was just now."""
+        """`rates`: the last ones, which are shown again if the last scrape was a moment ago."""
         self.counts: Counts = {}
         self.rates: Counts = {}
         self._before = before

@@ -1,4 +1,4 @@
-"""Policies of a namespace: their names as Pulsar stores them, what acceptors are told, what is so when none is set."""
+"""Policies of namespaces and topics: the names under which Pulsar stores them, defaults, what acceptors are told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_UNACKED_PER_CONSUMER: Final = 50_000
 MAX_UNACKED_PER_SUBSCRIPTION: Final = 200_000
 
-# As GET of a namespace shows them, beside those that are set.
+# Shown by GET of a namespace for policies that are not set.
 _ALWAYS: Final[Json] = {
     "allowed_clusters": [],
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
@@ -44,12 +44,12 @@ _ALWAYS: Final[Json] = {
 
 
 def shown(policies: Json) -> Json:
-    """As GET of a namespace has it."""
+    """The policies as GET of a namespace shows them."""
     return {**_ALWAYS, **policies}
 
 
 def told(policies: Json) -> Json:
-    """What acceptors need of them, whether anybody set them or not (docs/pulsar-catalog.md)."""
+    """The policies that acceptors need, with defaults for those that are not set (docs/pulsar-catalog.md)."""
 
     def number(name: str, default: int = 0) -> int:
         found = policies.get(name)
@@ -95,7 +95,7 @@ def told(policies: Json) -> Json:
 
 
 def _dispatch(rate: Json | None) -> list[int] | None:
-    """Messages and bytes, 0: any number, in so many seconds."""
+    """Messages, bytes (0: no limit) and the period in seconds; None: no rate is set."""
     if not rate:
         return None
     found = [max(0, int(rate.get(f"dispatchThrottlingRateIn{what}") or 0)) for what in ("Msg", "Byte")]
@@ -103,13 +103,13 @@ def _dispatch(rate: Json | None) -> list[int] | None:
 
 
 def _subscribing(rate: Json | None) -> list[int] | None:
-    """How often a consumer may subscribe in how many seconds."""
+    """How often a consumer may subscribe, and the period in seconds; None: no limit."""
     often = int((rate or {}).get("subscribeThrottlingRatePerConsumer") or 0)
     return [often, max(1, int((rate or {}).get("ratePeriodInSecond") or 30))] if often > 0 else None
 
 
 def told_of_topic(namespace: Json, topic: Json) -> Json:
-    """What acceptors are told of a topic beside what they are told of its namespace: what is its own."""
+    """A topic's own policies, as acceptors are told them in addition to those of its namespace."""
     if not topic:
         return {}
     merged, own = told(of_topic(namespace, topic)), told(topic)
@@ -118,18 +118,18 @@ def told_of_topic(namespace: Json, topic: Json) -> Json:
 
 
 def of_topic(namespace: Json, topic: Json) -> Json:
-    """A topic's own go before those of its namespace."""
+    """A topic's policies: its own override those of its namespace."""
     return {**namespace, **topic} if topic else namespace
 
 
 def is_kept(policies: Json) -> bool:
-    """What everybody has finished is to stay for a while."""
+    """Whether messages stay for a while after every subscription has finished them."""
     found = policies.get("retention_policies") or {}
     return bool(found.get("retentionTimeInMinutes")) and bool(found.get("retentionSizeInMB"))
 
 
 def auto_creation(policies: Json) -> tuple[bool, int]:
-    """Whether a topic is made when somebody asks for it, and with how many partitions."""
+    """Whether a topic is made when a client asks for it, and with how many partitions; 0: not partitioned."""
     override: dict[str, Any] = policies.get("autoTopicCreationOverride") or {}
     allowed = bool(override.get("allowAutoTopicCreation", True))
     partitions = int(override.get("defaultNumPartitions") or 0) if override.get("topicType") == "partitioned" else 0

@@ -1,4 +1,4 @@
-"""What acceptors ask of the catalog, over calls: docs/pulsar-catalog.md has the list, with fields."""
+"""Answers the questions that acceptors ask of the catalog, over calls. docs/pulsar-catalog.md lists them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.watches import Matcher, Watches
 from mq_shards.gateway.turns import in_pieces
 
-# An acceptor waits for 5 s for a sign of life.
+# An acceptor that is asked waits 5 s for a sign of life from its client.
 LOOK_NS: Final = 6_000_000_000
-# Of the names in one answer, each with what a frame has before it.
+# The most bytes of names in one answer, and the bytes that precede each name in a frame.
 MAX_TOPICS_BYTES: Final = 5 << 20
 NAME_HEAD_BYTES: Final = 4
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
-UNLIKE_OTHERS: Final = 409  # a schema that is one, but does not fit
+UNLIKE_OTHERS: Final = 409  # the status of a schema that is valid, but not compatible
 _INCOMPATIBLE: Final = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
 
 Answer = Callable[[int, Json], Awaitable[Json]]
@@ -79,7 +79,7 @@ class Questions:
         return serve
 
     async def _alive(self, _acceptor: int, asked: Json) -> Json:
-        """Whether a connection of another acceptor is; unless that says no, it is."""
+        """Whether a connection of another acceptor is alive; yes unless that acceptor denies it."""
         if not 0 <= asked["acceptor"] < len(self._calls.ends):
             return {"alive": True}
         reply = await self._calls.ask(asked["acceptor"], "pulsar.look", orjson.dumps(asked), timeout_ns=LOOK_NS)
@@ -97,15 +97,15 @@ class Questions:
         if self._roles.enabled:
             self._calls.tell("pulsar.permissions", orjson.dumps({"tenant": tenant}))
 
-    # --- who may ------------------------------------------------------------------------------------------------------
+    # --- permission ---------------------------------------------------------------------------------------------------
 
     def _may_open(self, asked: Json, name: TopicName) -> bool:
-        """To produce or consume, as its `action` has it."""
+        """Whether the client may produce or consume, whichever its `action` says."""
         operation = "CONSUME" if asked["action"] == CONSUME else "PRODUCE"
         return self._roles.may_with_topic(_who(asked), name, operation, asked.get("subscription") or "")
 
     async def _may(self, acceptor: int, asked: Json) -> Json:
-        """Of clients that are there: which of them may stay."""
+        """Which of these connected clients may stay."""
         return {"may": [self._may_open(one, self._control.name(one["topic"])) for one in asked["asked"]]}
 
     async def _lookup(self, acceptor: int, asked: Json) -> Json:
@@ -129,7 +129,7 @@ class Questions:
         partitions = await self._control.partitions(name, create=create)
         exists = partitions > 0 or await self._control.exists(name)
         if not exists and not (create and self._control.may_make(name)):
-            raise not_found("")  # a real broker says no more
+            raise not_found("")  # a real broker gives no reason
         return {"partitions": partitions, "exists": exists}
 
     async def _open(self, acceptor: int, asked: Json) -> Json:
@@ -145,12 +145,12 @@ class Questions:
         return opened
 
     async def _made(self, acceptor: int, asked: Json) -> Json:
-        """A subscription that was let in: it counts as long as it is there."""
+        """A subscription that was admitted was made: it counts as long as it exists."""
         self._control.admission.was_made(self._control.name(asked["topic"]), asked["subscription"])
         return {}
 
     async def _make_initial(self, name: TopicName, subscription: str) -> None:
-        """A producer's: from the first message on, unless it is there."""
+        """Makes a producer's initial subscription, unless it exists. It begins with the topic's first message."""
         control = self._control
         await control.core.make(name.core)
         told = policies.told(control.policies_of(name))
@@ -183,7 +183,7 @@ class Questions:
             raise RefusedError(412, "MetadataError", f"there is no mode {mode}")
         self._control.store.check()
         if namespace not in self._control.store.catalog.namespaces:
-            return []  # a real broker says so of what is not there
+            return []  # so does a real broker for a namespace that does not exist
         names = await self._control.topics_of_mode(namespace, mode)
         await self._control.store.settled()
         return names if matches is None else await matching(names, matches)
@@ -191,7 +191,7 @@ class Questions:
     async def _watch(self, acceptor: int, asked: Json) -> Json:
         namespace, number = asked["namespace"], int(asked["watcher"])
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
-            raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # so said of all clients
+            raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # to all clients, proxies or not
         try:
             matches = Matcher(asked["pattern"])
         except RefusedError as error:
@@ -214,7 +214,7 @@ class Questions:
     # --- schemas ----------------------------------------------------------------------------------------------------
 
     def _check_schema(self, asked: Json, name: TopicName) -> None:
-        """A user who may neither produce nor consume has nothing to do with it; a real broker asks no role."""
+        """A user who may neither produce nor consume may not see or put schemas. A real broker has no such check."""
         if self._roles.has_users and not self._roles.may_with_topic(_who(asked), name, "LOOKUP"):
             raise _unauthorized("Client is not authorized to get or create a schema")
 
@@ -224,7 +224,7 @@ class Questions:
         self._control.store.check()
         await self._control.store.settled()
         catalog, topic, version = self._control.store.catalog, str(name.base), asked.get("version")
-        # The last one may be a deletion: as a real broker says, a schema that is none.
+        # The last one may be a deletion: like a real broker, answer with a schema of type NONE.
         schema = catalog.last_schema(topic) if version is None else catalog.schema_version(topic, version)
         if schema is None:
             raise not_found(f"Topic not found or no-schema {name}")
@@ -254,12 +254,12 @@ class Questions:
         except RefusedError as error:
             if error.status != UNLIKE_OTHERS:
                 raise
-            why = f"{_INCOMPATIBLE}: {error.reason}"  # a real broker's exception, and its cause
+            why = f"{_INCOMPATIBLE}: {error.reason}"  # as a real broker writes its exception and the cause
             raise RefusedError(error.status, error.error, f"{why} caused by {why}") from None
 
 
 async def _check_size(names: list[str]) -> None:
-    """What is longer than a frame clients cannot read."""
+    """Refuses names that do not fit into a frame, which clients could not read. Raises RefusedError."""
     size = 0
     async for piece in in_pieces(names):
         size += len("".join(piece).encode()) + NAME_HEAD_BYTES * len(piece)

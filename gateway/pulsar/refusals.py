@@ -1,4 +1,4 @@
-"""What the control side answers when it does not do something: to an acceptor by name, over HTTP by status."""
+"""The errors with which the control side refuses a request: acceptors get a name, HTTP clients a status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def too_many(reason: str) -> RefusedError:
 
 
 def subscription_name(name: str) -> str:
-    """RefusedError: no client can have a subscription of that name."""
+    """Checks a subscription's name. RefusedError: no client can have a subscription of that name."""
     try:
         return check_subscription(name)
     except PulsarNameError as error:

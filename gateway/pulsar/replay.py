@@ -1,8 +1,8 @@
-"""A catalog from the records of its log, also where some were lost to damage: what others say of the same is believed.
+"""Makes a catalog from the records of its log, even if some were lost to damage: other records tell what was lost.
 
-A topic says that there is its namespace, and that that there is its tenant; both are made again, without the policies
-and roles that they had. Every broker begins with the same few of them, which so cannot be lost. What is about something
-of which nothing else is known is left out.
+The record of a topic shows that its namespace existed, and a namespace shows that its tenant did. Both are made again,
+without their policies and roles. The few that every broker begins with cannot be lost. A record about something else
+that is unknown is left out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mq_shards.gateway.pulsar.catalog import CLUSTER, FIRST, Catalog, OutOfPlace
 @dataclass(slots=True)
 class Replayed:
     catalog: Catalog = field(default_factory=Catalog)
-    left_out: list[str] = field(default_factory=list)  # why
-    made_again: list[str] = field(default_factory=list)  # names
+    left_out: list[str] = field(default_factory=list)  # for each record left out, why
+    made_again: list[str] = field(default_factory=list)  # names of namespaces and tenants
 
     @property
     def is_whole(self) -> bool:
@@ -25,7 +25,7 @@ class Replayed:
 
 
 def replay(records: Iterable[Record], *, is_damaged: bool) -> Replayed:
-    """CatalogError: a record that this version does not know."""
+    """`is_damaged`: records were lost. Raises CatalogError: a record that this version does not know."""
     found = Replayed()
     if is_damaged:
         for record in FIRST:

@@ -1,4 +1,4 @@
-"""What the handlers of Pulsar's REST API have in common: a request taken apart, its body, answers."""
+"""What the handlers of Pulsar's REST API share: the parsed request, its body, answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_CONTENT: Final = Answer(204)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request; `names` are what its path has for those of its route."""
+    """One request. `names` has the values in its path of the names in its route; `fields` is its query."""
 
     request: Request
     bodies: Bodies
@@ -31,7 +31,7 @@ class Call:
     fields: Mapping[str, str]
 
     async def json(self) -> Any:  # noqa: ANN401
-        """None when there is no body."""
+        """The body, decoded; None if it is empty."""
         async with self.bodies.read_whole(self.request, MAX_BODY_BYTES) as body:
             if not body.strip():
                 return None
@@ -41,7 +41,7 @@ class Call:
                 raise RefusedError(400, "MetadataError", f"the body is no JSON: {error}") from None
 
     async def object(self) -> dict[str, Any]:
-        """A body that is an object, or none at all."""
+        """The body, which is an object; an empty body gives an empty one."""
         found = await self.json()
         if found is None:
             return {}
@@ -73,7 +73,7 @@ class Call:
         return f"{self.names['tenant']}/{self.names['namespace']}"
 
     def number(self, name: str) -> int:
-        """Of the path."""
+        """A whole number in the path."""
         text = self.names[name]
         digits = text.removeprefix("-")
         if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
@@ -86,7 +86,7 @@ Routes: TypeAlias = dict[str, dict[str, Handler]]
 
 
 def json_of(data: Any, status: int = 200) -> Answer:  # noqa: ANN401
-    """Nothing at all for what is not set."""
+    """A JSON answer; None, which stands for a policy that is not set, gives an empty body."""
     return Answer(status, b"" if data is None else orjson.dumps(data), JSON)
 
 

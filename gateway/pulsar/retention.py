@@ -1,8 +1,8 @@
-"""What topics keep of what everybody has finished, by the policy of their namespaces or their own, for a seek to bring
-back.
+"""Retention: topics keep messages that every subscription has finished, by their own or their namespace's policy, so
+that a seek can deliver them again.
 
-Each such topic has a subscription that nobody consumes from, and that is moved on as time goes by: what lies behind it
-is held, moves with the log and outlives restarts as what anybody else's subscription holds.
+Each such topic has a subscription that no client consumes from. It is advanced as time goes by. Messages after its
+cursor are kept, moved with the log and preserved over restarts, as those of any subscription are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class Retention:
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._keeping: set[str] | None = None  # topics that have such a subscription; None: it is not known yet
+        self._keeping: set[str] | None = None  # topics that have such a subscription; None: not known yet
 
     async def begin(self) -> None:
-        """A round."""
+        """Begins a round."""
         if self._keeping is None:
             await self._control.core.names()
             self._keeping = set()
@@ -45,7 +45,7 @@ class Retention:
         try:
             where = await core.position(name.core, RETENTION)
         except NoSubscriptionError:
-            if self._keeping is not None:  # before it is asked for: it may be made though the answer is lost
+            if self._keeping is not None:  # first: the subscription may be made even if the answer is lost
                 self._keeping.add(name.core)
             await core.keep(name.core)
             where = await core.position(name.core, RETENTION)
@@ -61,7 +61,7 @@ class Retention:
                 await core.evict(name.core, RETENTION, where.next_seq - kept)
 
     async def end(self) -> None:
-        """Topics that no policy has keep anything let it go, whether or not this round came to them."""
+        """Ends a round: removes retention from topics without the policy, whether or not the round visited them."""
         for topic in list(self._keeping or ()):
             if self._is_wanted(topic):
                 continue

@@ -1,8 +1,7 @@
-"""What a role may do: super users everything, administrators of a tenant everything in it, the others what has been
-granted to them in a namespace, for a topic, or to subscribe. Asked for acceptors and for the REST API; nothing is kept
-here.
+"""What a role may do. Super users may do everything, administrators of a tenant everything in it, other roles what was
+granted to them for a namespace, a topic or a subscription. Acceptors and the REST API ask; nothing is stored here.
 
-Whoever speaks for somebody else, as a proxy does, may only do what both may.
+A role that acts for another, as a proxy does, may only do what both roles may do.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ PRODUCE: Final = "produce"
 CONSUME: Final = "consume"
 PACKAGES: Final = "packages"
 
-# Of a topic: what who may consume can do, beside receiving; and what either can.
+# Operations on a topic that need the right to consume, and operations that need the right to consume or to produce.
 _CONSUMERS: Final = frozenset((
     "GET_SUBSCRIPTIONS", "CONSUME", "SUBSCRIBE", "UNSUBSCRIBE", "SKIP", "EXPIRE_MESSAGES", "PEEK_MESSAGES",
     "RESET_CURSOR", "GET_BACKLOG_SIZE",
 ))  # fmt: skip
 _EITHER: Final = frozenset(("LOOKUP", "GET_STATS", "GET_METADATA"))
-# Of a topic, what needs another right of a user than to manage it.
+# Operations on a topic that need another right of a user than MANAGE.
 _RIGHT_OF: Final[Mapping[str, str]] = {
     "PRODUCE": PUBLISH, "CONSUME": RECEIVE, "SUBSCRIBE": RECEIVE, "UNSUBSCRIBE": RECEIVE, "GET_SUBSCRIPTIONS": RECEIVE,
     "PEEK_MESSAGES": READ, "GET_BACKLOG_SIZE": RECEIVE,
 }  # fmt: skip
-# Of a namespace.
+# The same two sets for a namespace.
 _NAMESPACE_EITHER: Final = frozenset(("GET_TOPIC", "GET_TOPICS", "GET_BUNDLE"))
 _NAMESPACE_CONSUMERS: Final = frozenset(("UNSUBSCRIBE", "CLEAR_BACKLOG"))
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """`original`: for whom a proxy speaks, or ""."""
+    """Who asks. `original`: the role for which a proxy acts; "": none."""
 
     role: str
     original: str = ""
-    is_open: bool = False  # it came where nobody is asked
+    is_open: bool = False  # came to a listener without authentication
 
 
 class Roles:
     def __init__(
         self, settings: Mapping[str, Any], catalog: Callable[[], Catalog], users: Callable[[], Users | None]
     ) -> None:
-        """`users`: if there are some that all protocols have in common; a role of the name of one has that one's
-        rights too."""
+        """`users`: returns the users that all protocols share, or None. A role that has the name of a user also has the
+        rights of that user."""
         self._authorizes = bool(settings["authorization-enabled"])
         self._users = users
         self._supers = frozenset(settings["super-user-roles"])
@@ -59,7 +58,7 @@ class Roles:
 
     @property
     def enabled(self) -> bool:
-        """Not all may do all."""
+        """Whether roles are checked at all."""
         return self._authorizes or self._users() is not None
 
     @property
@@ -113,7 +112,7 @@ class Roles:
         return found
 
     def _granted_for(self, role: str, topic: TopicName) -> list[str]:
-        """In its namespace; for the topic; for a partition also what the partitioned topic has."""
+        """What was granted to a role in the namespace, for the topic, and for the topic that this is a partition of."""
         found = list(self._granted(role, topic.namespace))
         for name in dict.fromkeys((str(topic), str(topic.base))):
             one = self._catalog().topic(topic.namespace, name)
@@ -148,6 +147,6 @@ class Roles:
 
 
 def _user_may(user: User, topic: TopicName, operation: str) -> bool:
-    """What may be done with a partitioned topic may be with its partitions."""
+    """Whether a user may do it. What it may do with a partitioned topic it may do with each partition."""
     needed = RIGHTS if operation in _EITHER else (_RIGHT_OF.get(operation, MANAGE),)
     return any(user.may(right, name) for right in needed for name in (topic.core, topic.base.core))

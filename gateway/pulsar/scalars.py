@@ -1,7 +1,7 @@
-"""Numbers and flags in bodies of Pulsar's REST API, taken as a real broker takes them: its clients rely on it.
+"""Numbers and flags in bodies of Pulsar's REST API, read as a real broker reads them: its clients rely on that.
 
-Its library for JSON takes "3", " 3 " and 3.7 where a whole number is due, "true" and 1 where a flag is, and null or an
-empty string for 0 and false. What says something else is refused: "3.7", true for a number, "yes".
+A real broker's JSON library takes "3", " 3 " and 3.7 for a whole number, "true" and 1 for a flag, and null or an empty
+string for 0 and false. Anything else is refused: "3.7" for a whole number, true for a number, "yes" for a flag.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLAGS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "Fals
 
 
 def whole(given: object, what: str) -> int:
-    """Of less than 2^63. Raises RefusedError."""
+    """A whole number, of magnitude below 2^63. Raises RefusedError."""
     found = _number(given)
     if found is None or not abs(found) < LIMIT:
         raise RefusedError(400, "MetadataError", f"{what} is not a whole number")
@@ -27,7 +27,7 @@ def whole(given: object, what: str) -> int:
 
 
 def decimal(given: object, what: str) -> float:
-    """Raises RefusedError."""
+    """A finite number. Raises RefusedError."""
     found = _number(given)
     if found is None and isinstance(given, str):
         try:
@@ -40,7 +40,7 @@ def decimal(given: object, what: str) -> float:
 
 
 def flag(given: object, what: str) -> bool:
-    """Raises RefusedError."""
+    """True or false. Raises RefusedError."""
     if given is None:
         return False
     if isinstance(given, int):
@@ -55,7 +55,7 @@ def flag(given: object, what: str) -> bool:
 
 
 def _number(given: object) -> int | float | None:
-    """None: it is none, or a string of something else than digits."""
+    """None: not a number, nor a string of digits."""
     if given is None:
         return 0
     if isinstance(given, str):

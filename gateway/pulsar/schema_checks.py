@@ -1,7 +1,7 @@
-"""Looks at schemas for the control side: at small ones at once, at large ones in a thread, one after the other.
+"""Checks schemas for the control side: small ones at once, large ones in a thread, one after another.
 
-The library takes a second for some hundred kilobytes. What waits for the thread has a limit; beyond it clients try
-again.
+The library takes a second for some hundred kilobytes. The bytes that wait for the thread are limited: clients beyond
+the limit are told to try again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mq_shards.gateway.pulsar import schemas
 from mq_shards.gateway.pulsar.catalog import Schema
 from mq_shards.gateway.pulsar.refusals import unavailable
 
-QUICK_BYTES: Final = 4096  # of schemas, as they are stored: a millisecond or two
+QUICK_BYTES: Final = 4096  # of schemas, in stored form: they take a millisecond or two
 MAX_WAITING_BYTES: Final = 16 << 20
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ class SchemaChecks:
         self._waiting_bytes = 0
 
     def close(self) -> None:
-        """What is being looked at goes on to its end, and nobody waits for it."""
+        """Cancels waiting checks. Does not wait for the one that runs."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def version(self, wanted: Schema, live: Sequence[Schema]) -> int:
-        """Of the same one; -1: there is none."""
+        """The version that equals `wanted`; -1: there is none."""
         for found in reversed(live):
             if found.type == wanted.type and found.data == wanted.data:
                 return found.version
@@ -40,7 +40,7 @@ class SchemaChecks:
         return await self._look([wanted, *compared], lambda: schemas.version_of(wanted, compared))
 
     async def check(self, new: Schema, live: Sequence[Schema], strategy: str) -> None:
-        """That it is one, and may follow `live`. Raises InvalidSchemaError, IncompatibleError."""
+        """Checks that a schema is valid and may follow `live`. Raises InvalidSchemaError, IncompatibleError."""
         against = schemas.followed(live, strategy)
 
         def check() -> None:
@@ -56,7 +56,7 @@ class SchemaChecks:
 
     @contextmanager
     def room(self, schema: Schema) -> Iterator[None]:
-        """While one that a client has sent is looked at, or waits for that."""
+        """Counts a client's schema as waiting while it waits or is checked. Raises RefusedError beyond the limit."""
         if self._waiting_bytes + len(schema.data) > MAX_WAITING_BYTES:
             raise unavailable("there are many schemas to be looked at")
         self._waiting_bytes += len(schema.data)

@@ -1,7 +1,8 @@
-"""Whether a schema may follow others on a topic: Pulsar's strategies, over Avro's own rules of who can read what.
+"""Whether a schema may follow others on a topic: Pulsar's strategies, on top of Avro's rules of which schema can read
+which.
 
-AVRO, JSON and PROTOBUF schemas are Avro's (clients make them so); PROTOBUF_NATIVE ones are descriptors, of which the
-root message must stay; KEY_VALUE ones are two schemas in one; all others are equal or another type.
+AVRO, JSON and PROTOBUF schemas are Avro schemas (clients make them so). PROTOBUF_NATIVE ones are descriptors, whose
+root message must stay the same. KEY_VALUE ones are two schemas in one. Others are compatible if their types are equal.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ STRATEGIES: Final = frozenset(
 )  # fmt: skip
 DEFAULT_STRATEGY: Final = "FULL"
 MAX_SCHEMA_BYTES: Final = 1 << 20
-# Pairs of fields that are looked at to say whether a schema may follow those before it: the library looks each up among
-# all, and each branch of a union beside each.
+# The most pairs of fields that one check may compare: the library searches for each field among all fields, and
+# compares each branch of a union with each branch of the other.
 MAX_PAIRS: Final = 1 << 22
 _PAIRS_OF_BRANCHES: Final = 32
 
@@ -42,21 +43,21 @@ _BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _TRANSITIVE: Final = "_TRANSITIVE"
 
 
-# Of those before it, as they are stored: the library takes seconds for each MiB.
+# The most bytes of earlier schemas, in stored form, that are compared: the library takes seconds for each MiB.
 MAX_COMPARED_BYTES: Final = 4 << 20
 TOO_DEEP: Final = "it is nested too deep"
 
 
 class InvalidSchemaError(Exception):
-    """It is no schema of its type."""
+    """The data is not a schema of its type."""
 
 
 class IncompatibleError(Exception):
-    """It may not follow the others; says why."""
+    """The schema may not follow the others; says why."""
 
 
 def check(schema: Schema) -> None:
-    """Raises InvalidSchemaError."""
+    """Checks that a schema is valid. Raises InvalidSchemaError."""
     if schema.type not in TYPES:
         raise InvalidSchemaError(f"there is no schema type {schema.type}")
     raw = raw_data(schema)
@@ -74,12 +75,12 @@ def check(schema: Schema) -> None:
         raise
     except RecursionError:
         raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema: {TOO_DEEP}") from None
-    except Exception:  # the library's, of all kinds
+    except Exception:  # the library raises all kinds
         raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema") from None
 
 
 def worth_comparing(wanted: Schema, live: Sequence[Schema]) -> list[Schema]:
-    """Those that may say the same in other words; of all that there are the last."""
+    """The latest schemas that may mean the same as `wanted` though their text differs."""
     found, size = [], 0
     for schema in reversed(live) if wanted.type in _BY_AVRO else ():
         size += len(schema.data)
@@ -91,13 +92,13 @@ def worth_comparing(wanted: Schema, live: Sequence[Schema]) -> list[Schema]:
 
 
 def version_of(wanted: Schema, compared: Sequence[Schema]) -> int:
-    """-1: none of them says the same."""
+    """The version of the one that means the same as `wanted`; -1: there is none."""
     means = _meaning(wanted) if compared else None
     return -1 if means is None else next((one.version for one in compared if _meaning(one) == means), -1)
 
 
 def _meaning(schema: Schema) -> Any:  # noqa: ANN401
-    """None: it cannot be told."""
+    """The schema as a JSON value; None: it cannot be read."""
     try:
         return orjson.loads(raw_data(schema))
     except (orjson.JSONDecodeError, InvalidSchemaError):
@@ -105,14 +106,14 @@ def _meaning(schema: Schema) -> Any:  # noqa: ANN401
 
 
 def followed(live: Sequence[Schema], strategy: str) -> Sequence[Schema]:
-    """Those that a new one has to fit."""
+    """The schemas with which a new one must be compatible."""
     if strategy == "ALWAYS_COMPATIBLE":
         return ()
     return live if strategy.endswith(_TRANSITIVE) else live[-1:]
 
 
 def check_follows(new: Schema, against: Sequence[Schema], strategy: str) -> None:
-    """`against` as followed() has them, oldest first. Raises IncompatibleError."""
+    """`against`: the result of followed(), oldest first. Raises IncompatibleError."""
     if not against:
         return
     if strategy == "ALWAYS_INCOMPATIBLE":
@@ -140,7 +141,7 @@ def raw_data(schema: Schema) -> bytes:
 
 
 def _why_not_all(new: Schema, against: Sequence[Schema], way: str) -> str:
-    """ "": it may follow all of them."""
+    """Why `new` may not follow all of them; "": it may."""
     if sum(_pairs(old, new) for old in against) > MAX_PAIRS:
         raise IncompatibleError(f"more than {MAX_PAIRS} pairs of fields are too many to be compared")
     for old in reversed(against):
@@ -150,7 +151,7 @@ def _why_not_all(new: Schema, against: Sequence[Schema], way: str) -> str:
 
 
 def _why_not(old: Schema, new: Schema, way: str) -> str:
-    """ "": it may follow."""
+    """Why `new` may not follow `old`; "": it may."""
     if new.type == "KEY_VALUE":
         pairs = zip(key_and_value(old), key_and_value(new), strict=True)
         for name, (one, other) in zip(("key", "value"), pairs, strict=True):
@@ -165,7 +166,7 @@ def _why_not(old: Schema, new: Schema, way: str) -> str:
     if new.type not in _BY_AVRO:
         return ""
     written, reading = _avro(raw_data(old)), _avro(raw_data(new))
-    # BACKWARD: who has the new schema reads what was written with the old.
+    # BACKWARD: readers with the new schema can read what was written with the old one.
     if way in ("BACKWARD", "FULL") and (why := _why_unreadable(reading, written)):
         return f"Unable to read schema: {why}"
     if way in ("FORWARD", "FULL") and (why := _why_unreadable(written, reading)):
@@ -174,7 +175,7 @@ def _why_not(old: Schema, new: Schema, way: str) -> str:
 
 
 def _pairs(old: Schema, new: Schema) -> int:
-    """At most, of two that are valid."""
+    """An upper bound of the pairs that are compared, for two valid schemas."""
     if new.type == "KEY_VALUE":
         pairs = zip(key_and_value(old), key_and_value(new), strict=True)
         return sum(_pairs(one, other) for one, other in pairs if one.type == other.type)
@@ -185,9 +186,9 @@ def _pairs(old: Schema, new: Schema) -> int:
 
 
 def _sizes(raw: bytes) -> tuple[int, int]:
-    """All fields, and of each union the square of its branches."""
+    """Counts all fields, and sums up the squares of the numbers of branches of all unions."""
     fields = branches = 0
-    left: list[Any] = [json.loads(raw)]  # as the library reads it
+    left: list[Any] = [json.loads(raw)]  # parsed with json, as the library does
     while left:
         one = left.pop()
         if isinstance(one, list):
@@ -203,7 +204,7 @@ def _sizes(raw: bytes) -> tuple[int, int]:
 
 
 def _avro(raw: bytes) -> AvroSchema:
-    import avro.schema  # loaded when it is first needed
+    import avro.schema  # loaded with the first use
 
     return avro.schema.parse(raw.decode())
 
@@ -218,11 +219,11 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
     from avro.schema import EnumSchema, RecordSchema, UnionSchema
 
     class Checker(ReaderWriterCompatibilityChecker):
-        """Goes by what Java's library says, which a real broker asks: names of records matter only in a union, where
-        one of the same name is the one to be read; and who reads an enum may lack symbols of it.
+        """Decides as the Java library of a real broker does. Names of records matter only in a union, where the branch
+        of the same name is the one compared. A reader's enum may lack symbols of the writer's.
 
-        The library gives all that is wrong with a type to each that names it: of some that name each other twice
-        that is twice as much with each. Messages, which are told, are kept once."""
+        The Python library copies all incompatibilities of a type to each type that refers to it, which doubles them at
+        each level of types that refer to another twice. So they are cleared; the messages, shown to clients, stay."""
 
         def calculate_compatibility(
             self, reader: AvroSchema, writer: AvroSchema, location: list[str]
@@ -251,12 +252,12 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
 
 
 def _root_message(raw: bytes) -> str:
-    """Of a descriptor as clients send it: JSON around a FileDescriptorSet."""
+    """The root message of a descriptor, which clients send as JSON around a FileDescriptorSet."""
     return str(orjson.loads(raw)["rootMessageTypeName"])
 
 
 def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
-    """Each with its length before it, in 4 bytes; their types are in the properties."""
+    """Splits a KEY_VALUE schema. Each part is preceded by its length in 4 bytes; the types are in the properties."""
     raw, parts, at = raw_data(schema), [], 0
     for name in ("key", "value"):
         size = int.from_bytes(raw[at : at + 4], "big", signed=True)

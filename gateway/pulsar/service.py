@@ -1,4 +1,4 @@
-"""Pulsar's control side as a whole: made by the gateway's process when a listener of Pulsar's is there."""
+"""Pulsar's control side as a whole. The gateway's process makes it if it serves Pulsar or a catalog is left."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class PulsarService:
         self._http = PulsarHttp(self._store, bodies, routes, self._access)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
-        """None of the options may change, so it is about files with keys and passwords. Raises ValueError: all is as
-        before."""
+        """Reads files with keys and passwords anew; none of the options has changed. Raises ValueError, with nothing
+        changed."""
         self._access.learn(Credentials.of(settings))
 
     @property
@@ -98,13 +98,13 @@ class PulsarService:
         return self._http.knows_others
 
     async def open(self) -> None:
-        """Nothing is answered before."""
+        """Opens the catalog and starts what runs beside requests. Until then no request is answered."""
         await self._store.open()
         self._upkeep.start()
         self._coordinator.start()
 
     def acceptor_came(self, acceptor: int) -> None:
-        """Another process than before."""
+        """An acceptor has been restarted."""
         self._watches.forget(acceptor)
 
     async def close(self, patience_s: float) -> None:
@@ -118,7 +118,7 @@ class PulsarService:
 
 
 def urls_of(addresses: Addresses, settings: Mapping[str, Any]) -> Urls:
-    """Of the first listener of each kind. pulsar+ssl:// is spoken where pulsar:// is."""
+    """The URLs of the first listener of each kind. A listener of pulsar:// also serves pulsar+ssl://."""
 
     def url(protocol: str, scheme: str) -> str:
         found = next((one for one in addresses if one["protocol"] == protocol and one["port"]), None)

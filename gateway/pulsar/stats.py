@@ -1,7 +1,7 @@
-"""Figures of topics as a real broker's `stats` and `internalStats` have them: what workers and acceptors say.
+"""Figures of topics in the form of a real broker's `stats` and `internalStats`, from what workers and acceptors say.
 
-A field that a real broker has and nothing here stands for is what it is for a topic that has none of it (0, empty).
-Rates are those since somebody last looked, if that was not long ago.
+A field of a real broker that has no counterpart here has the value of an unused topic (0, empty). Rates are averages
+since stats were last asked for, if that was not long ago.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
-REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates
-RATE_S: Final = (1.0, 120.0)  # between two looks that make a rate
+REMEMBERED: Final = 10_000  # topics whose last figures are kept, to compute rates
+RATE_S: Final = (1.0, 120.0)  # the shortest and longest time between two requests that give rates
 
 _TOPIC: Final[Json] = {
     "msgRateIn": 0.0, "msgThroughputIn": 0.0, "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesInCounter": 0,
@@ -62,7 +62,7 @@ _SUBSCRIPTION: Final[Json] = {
         for by in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
     },
 }  # fmt: skip
-# Of several partitions: what is added up; everything else is that of none.
+# The fields that are added up over partitions; the others keep the value of an unused topic.
 _NOT_ADDED: Final = ("last", "backlogQuota")
 _ADDED: Final = tuple(
     name for name, value in _TOPIC.items() if type(value) in (int, float) and not name.startswith(_NOT_ADDED)
@@ -94,8 +94,8 @@ class Stats:
     # --- stats ------------------------------------------------------------------------------------------------------
 
     async def topic(self, name: TopicName, *, earliest: bool = False) -> Json:
-        """Of one without partitions, or a partition. `earliest`: with the times of the oldest messages in backlogs,
-        each of which has to be read."""
+        """Stats of a topic that is not partitioned, or of a partition. `earliest`: adds the publish time of the oldest
+        message in each backlog, which has to be read."""
         figures = await self._figures(name)
         connected = (await self._control.clients.of([str(name)]))[str(name)]
         found: Json = {**_TOPIC, "ownerBroker": self._broker_id}
@@ -151,13 +151,13 @@ class Stats:
         return found
 
     async def _figures(self, name: TopicName) -> Figures | None:
-        """None: it is made, and nothing has been done with it."""
+        """What the worker knows of a topic, which must exist. None: nothing yet, or the topic is not persistent."""
         if not await self._control.exists(name):
             raise not_found(f"Topic {name} not found")
         return await self._control.core.figures(name.core, consumers=True) if name.domain == PERSISTENT else None
 
     async def _stored(self, name: TopicName, average: float) -> int:
-        """As far as it is known from the mean of all that came."""
+        """An estimate of the bytes stored: the messages in the log times their mean size."""
         try:
             where = await self._control.core.position(name.core)
         except NoTopicError:
@@ -197,7 +197,7 @@ class Stats:
             found["msgThroughputIn"] = (look.message_bytes - before.message_bytes) / seconds
         for sub, figures_of in found["subscriptions"].items():
             rate = max(0, delivered[sub] - before.delivered.get(sub, 0)) / seconds
-            if not figures_of["consumers"]:  # else it is theirs together
+            if not figures_of["consumers"]:  # else it is the sum of theirs
                 figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
 
     def _remember(self, name: str, look: _Look) -> None:
@@ -240,7 +240,7 @@ class Stats:
         }
 
     async def position(self, name: TopicName) -> Position:
-        """Of a topic that is there; one that no worker has yet is made."""
+        """Positions of a topic, which must exist. If no worker has it yet, makes it there."""
         await self._control.check_exists(name)
         try:
             found = await self._control.core.position(name.core)
@@ -269,7 +269,7 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Jso
 
 
 def _view(backlog: int, average: float) -> Json:
-    """Of the compacted view's subscription: what is in the view is no backlog."""
+    """Figures of the compacted view's subscription: messages in the view do not count as backlog."""
     return {
         "msgBacklog": backlog, "msgBacklogNoDelayed": backlog, "backlogSize": int(backlog * average),
         "unackedMessages": 0, "type": "Exclusive",
@@ -287,7 +287,7 @@ def _compacted_ledger(position: Position, figures: Figures | None) -> Json:
 
 
 def _together(parts: Sequence[Json]) -> Json:
-    """A subscription of several partitions."""
+    """Joins the figures of a subscription on several partitions."""
     found = {**parts[0], **{key: sum(part[key] for part in parts) for key in _ADDED_OF_SUBSCRIPTION}}
     found.pop("activeConsumerName", None)  # each partition has its own
     found |= {key: 0 for key in found if key.startswith("last")}

@@ -1,8 +1,8 @@
-"""The catalog and its log together: what was changed is durable before anybody is told of it.
+"""The catalog together with its log: a change is durable before any client is told of it.
 
-A change is made in memory at once, so that the next one is checked against it, and is on its way to the disk with all
-that came meanwhile (group commit). commit() and settled() come back when the disk has it. If the disk refuses, what was
-not written is undone by reading the log again, and whoever waited is told so.
+A change is made in memory at once, so that the next one is checked against it. It is written to disk together with all
+others that came while the disk was busy (group commit). commit() and settled() return when the disk has it. If the disk
+refuses, changes that were not written are undone by reading the log again, and callers that waited get StoreError.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from mq_shards.gateway.pulsar.journal import Journal, JournalError
 from mq_shards.gateway.pulsar.leftovers import FILE
 from mq_shards.gateway.pulsar.replay import replay
 
-# The log is written anew when it is larger than this, and than so many times what it would be then.
+# The log is rewritten when it is larger than both this size and this multiple of its size after a rewrite.
 REWRITE_BYTES: Final = 4 << 20
 REWRITE_FACTOR: Final = 4
-MAX_NAMED: Final = 64  # lines of what is made again
+MAX_NAMED: Final = 64  # tenants and namespaces made again that are logged by name
 
 log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
-    """Not written, or perhaps; or there is no catalog, because it cannot be read."""
+    """A change was not written, or may not have been; or the catalog cannot be read at all."""
 
 
 class Store:
     """To be made where the event loop runs."""
 
     def __init__(self, data_dir: Path | None) -> None:
-        """Without a directory all is in memory."""
+        """Without a directory the catalog is only in memory."""
         self.catalog = Catalog()
-        self.on_undone: list[Callable[[], None]] = []  # called when the catalog is another than it was
+        self.on_undone: list[Callable[[], None]] = []  # called when changes of the catalog were undone
         self._journal = None if data_dir is None else Journal(data_dir / FILE)
         self._threads = ThreadPoolExecutor(1, "catalog")
         self._opened = asyncio.Event()
-        self._why_not: str | None = None  # why there is no catalog
+        self._why_not: str | None = None  # why the catalog cannot be read; None: it can
         self._queued: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: asyncio.Task[None] | None = None
         self._under_way: list[asyncio.Future[None]] = []
-        self._fresh_bytes = 0  # of the log, had it been written anew when it was last read or written so
+        self._fresh_bytes = 0  # what a rewrite would have left when the log was last read or rewritten
 
     async def open(self) -> None:
-        """What cannot be read is said in the journal, and in every StoreError from then on."""
+        """Reads the catalog. If that fails, logs why, and every later call raises StoreError with the reason."""
         loop = asyncio.get_running_loop()
         try:
             self.catalog = await loop.run_in_executor(self._threads, self._read)
@@ -59,11 +59,11 @@ class Store:
         self._opened.set()
 
     async def opened(self) -> None:
-        """Before that nothing may be asked of it."""
+        """Waits for open(), which must come before any use of the catalog."""
         await self._opened.wait()
 
     def _read(self) -> Catalog:
-        """In the thread."""
+        """Reads the catalog, repairing the log if need be. Runs in the thread."""
         if self._journal is None:
             return Catalog.new()
         payloads, damages = self._journal.open()
@@ -98,12 +98,12 @@ class Store:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises StoreError when there is no catalog."""
+        """Raises StoreError if the catalog cannot be read."""
         if self._why_not is not None:
             raise StoreError(self._why_not)
 
     def change(self, *records: Record) -> None:
-        """All of them, now, in memory; settled() says when that holds."""
+        """Applies all records in memory, at once. settled() waits until they are durable."""
         self.check()
         if not records:
             return
@@ -115,12 +115,12 @@ class Store:
                 self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, *records: Record) -> None:
-        """Raises StoreError: it was not done, or perhaps."""
+        """Applies records durably. Raises StoreError: they were not written, or may not have been."""
         self.change(*records)
         await self.settled()
 
     async def settled(self) -> None:
-        """When all that the catalog says now is durable. Raises StoreError."""
+        """Waits until all that the catalog says now is durable. Raises StoreError."""
         self.check()
         if self._writing is None:
             return
@@ -131,24 +131,24 @@ class Store:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         assert self._journal is not None
-        await asyncio.sleep(0)  # others of this turn come along
+        await asyncio.sleep(0)  # so that other changes of this turn of the loop are written too
         while self._queued:
             queued, self._queued = self._queued, []
             self._under_way += self._waiting
             self._waiting = []
             try:
-                # Whatever else is to be changed meanwhile: what is queued now is in the catalog, and nothing but that.
+                # Copied before the next await: now the catalog has what is queued, and no change beyond that.
                 outgrown = self._journal.bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._fresh_bytes)
                 anew = self.catalog.copy() if outgrown else None
                 await loop.run_in_executor(self._threads, self._put, queued, anew)
                 self._settle(None)
-            except Exception as error:  # whatever it is, whoever waits is told, and the next change is written
+            except Exception as error:  # of any kind: callers that wait are told, and the next change is written
                 await self._undo(error)
         self._writing = None
 
     def _put(self, queued: list[bytes], anew: Catalog | None) -> None:
-        """In the thread. `anew`: the log becomes one that says this, which has what is queued; if that cannot be, the
-        log as it is will do."""
+        """Writes queued records. `anew`: a copy of the catalog that includes them, as which the log is rewritten; if
+        that fails they are appended to the log as it is. Runs in the thread."""
         assert self._journal is not None
         if anew is not None:
             try:
@@ -169,7 +169,7 @@ class Store:
         except Exception as worse:
             self._why_not = str(worse) or repr(worse)
             log.error("Pulsar's catalog cannot be read again: %s", worse)
-        self._under_way += self._waiting  # of what came while it was read
+        self._under_way += self._waiting  # changes made while the log was read are lost too
         self._queued, self._waiting = [], []
         self._settle(StoreError(f"the catalog cannot be written: {error}"))
         for undone in self.on_undone:

@@ -1,10 +1,10 @@
-"""What a topic's compaction keeps: of each key the last message. Told messages in their order, it says which of them
-are superseded. Knows no worker; what keys and empty messages are is as a real broker 4.0 has it.
+"""What the compaction of a topic keeps: the last message of each key. Given messages in order, it says which of them
+are superseded. It knows nothing of workers. Keys and empty messages are defined as in a real broker 4.0:
 
-- The key is the partition key, of a batch that of each message in it. What has none is superseded at once.
-- An empty message deletes its key, and goes itself: in a batch one without payload; alone only one that says that its
-  uncompressed size is 0, as Java's clients do. Others that are alone are never empty to a real broker.
-- Who cannot be looked into (encrypted, damaged) goes by the key of the batch. The chunks of a message go together.
+- The key is the partition key; in a batch each message has its own. A message without a key is superseded at once.
+- An empty message deletes its key and is itself removed. In a batch, a message without payload is empty. Alone, only
+  one is whose metadata give an uncompressed size of 0, as Java clients write it; a real broker takes no other as empty.
+- A batch that cannot be decoded (encrypted, damaged) has the key of the whole entry. Chunks of a message stay together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.metadata import PULSAR_TAG, Metadata
 
 MAX_PARTS: Final = 1024  # PARTS_MAX_WORDS words of bits, csrc/ringbuf/message.h
-MAX_SAID: Final = 1000  # messages at once: a worker looks for each of them
+MAX_SAID: Final = 1000  # messages in one request: the worker has to find each of them
 WORD: Final = (1 << 64) - 1
 # struct scanned, struct headers and struct superseded, csrc/ringbuf/message.h
 _SCANNED: Final = struct.Struct("=QIIII")
@@ -34,27 +34,27 @@ class TooManyKeysError(Exception):
 
 @dataclass(slots=True)
 class _Kept:
-    """Where a key's last message is."""
+    """Where the last message of a key is."""
 
-    seqs: list[int]  # more than one: its chunks
-    part: int  # of a batch; -1: it is alone
-    chunks: str | None = None  # of one that is in chunks: which
+    seqs: list[int]  # several: those of its chunks
+    part: int  # its number in the batch; -1: not in a batch
+    chunks: str | None = None  # of a chunked message: its id
 
 
 @dataclass(slots=True)
 class Superseding:
     max_key_bytes: int
-    max_batch_bytes: int  # of one that is decompressed
-    removed: int = 0  # as a real broker counts them: messages without a key, and those whose key has a later one
+    max_batch_bytes: int  # the largest batch that is decompressed
+    removed: int = 0  # messages without a key or with an outdated one, as a real broker counts
     _last: dict[str, _Kept] = field(default_factory=dict)
-    _left: dict[int, int] = field(default_factory=dict)  # of batches: the parts that are kept, as bits
-    _changed: dict[int, int] = field(default_factory=dict)  # by seq: what is left of it
+    _left: dict[int, int] = field(default_factory=dict)  # by seq of a batch: its parts that are kept, as bits
+    _changed: dict[int, int] = field(default_factory=dict)  # by seq: the parts that are left, as bits; 0: none
     _key_bytes: int = 0
 
     def judge(self, scanned: bytes, since: int) -> list[bytes]:
-        """What a worker answered to a SCAN from there on, and the verdicts that follow.
+        """Takes a worker's answer to a SCAN from seq `since` on, and returns the verdicts that follow.
 
-        TooManyKeysError; ValueError when it is cut off.
+        Raises TooManyKeysError, and ValueError if the answer is cut off.
         """
         self._see_all(scanned)
         return self._verdicts(since)
@@ -74,9 +74,9 @@ class Superseding:
             self._see(seq, headers, body, body_bytes)
 
     def _verdicts(self, since: int) -> list[bytes]:
-        """What has come to be superseded since the last ones, to be said in so many parts of struct superseded[].
+        """What was superseded since the last verdicts, as parts of struct superseded[], each for one request.
 
-        In all but the last, a bounded number of messages before `since`.
+        The last part has the messages from `since` on, the others at most MAX_SAID messages before it.
         """
         changed = sorted(self._changed.items())
         self._changed.clear()
@@ -165,7 +165,7 @@ def _superseded(change: tuple[int, int]) -> bytes:
 
 
 def _parts(found: Metadata, body: bytes, most: int) -> Iterator[tuple[str | None, bool]]:
-    """Key of each message of a batch, and whether it is empty; fewer than there are when it is none."""
+    """Yields the key of each message of a batch, and whether it is empty. Stops early where the batch is damaged."""
     payload = metadata_module.uncompressed(found, body, most)
     at = 0
     while at + 4 <= len(payload):

@@ -1,8 +1,8 @@
 """The transaction coordinator: which transactions are open, what takes part in them, and how they end.
 
-All of that is in the catalog's log before anybody is told, so it is there in the next process too: what is open stays
-so until its time is up, and what is decided is told to the workers until each has done it. What workers have of
-transactions that nobody knows is looked for every few seconds, and aborted.
+All of that is in the catalog's log before any client is told, so the next process knows it too. An open transaction
+stays open until its timeout. A decision is repeated to the workers until each has carried it out. Every few seconds it
+looks for transactions at workers that it does not know, and aborts them.
 
 Must never: do what was not decided, or end a transaction in two ways.
 """
@@ -32,13 +32,13 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, subscription_name, t
 from mq_shards.gateway.pulsar.store import StoreError
 
 MAX_OPEN: Final = 50_000
-MAX_PARTICIPANTS: Final = 10_000  # of one
-MAX_PART_BYTES: Final = 4 << 20  # of one, in the log: less than a record may have
+MAX_PARTICIPANTS: Final = 10_000  # topics and subscriptions of one transaction
+MAX_PART_BYTES: Final = 4 << 20  # of these, in the log: less than a record may have
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
-RESERVED_IDS: Final = 10_000  # at once: the log says from where on none has been given out
+RESERVED_IDS: Final = 10_000  # ids reserved by one record, which says from where on none has been given out
 RETRY_S: Final = 0.1
 SWEEP_S: Final = 2.0
-# What is over is known for so long: its client may ask again, if it lost the connection before the answer.
+# How long a transaction that is over is remembered: a client that lost its connection may ask again.
 KEPT_S: Final = 10.0
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Over:
-    at_s: float  # of the loop
-    told: str | None = None  # the client that has been told
+    at_s: float  # when, by the loop's clock
+    told: str | None = None  # the client that got the answer
 
 
 def not_found(id: int) -> RefusedError:
@@ -55,7 +55,7 @@ def not_found(id: int) -> RefusedError:
 
 
 class Coordinator:
-    """To be made where the event loop runs; serves when the catalog is open."""
+    """To be made where the event loop runs. Serves once the catalog is open."""
 
     def __init__(self, control: Control, now_s: Callable[[], float] = time.time) -> None:
         self._control = control
@@ -63,8 +63,8 @@ class Coordinator:
         self._next = self._reserved = 0
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._endings: dict[int, asyncio.Task[None]] = {}
-        self._over: dict[int, _Over] = {}  # done everywhere, oldest first
-        self._stale: set[OpenTransaction] = set()  # seen at workers by the last sweep, and nobody's
+        self._over: dict[int, _Over] = {}  # ended at every worker, oldest first
+        self._stale: set[OpenTransaction] = set()  # unknown transactions that the last sweep found at workers
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts = {"created": 0, "committed": 0, "aborted": 0, "timeout": 0}
         self.started_ms = int(now_s() * 1000)
@@ -74,8 +74,8 @@ class Coordinator:
         return self._control.store.catalog.transactions
 
     def start(self) -> None:
-        # Where no log says it (it is missing, or what said it last was lost to damage) none is given out twice either:
-        # workers may have what was done in transactions of before.
+        # No id may be given out twice, even if the log is missing or its last record of ids was lost to damage: workers
+        # may still have messages of earlier transactions. So ids begin at the time of day at least.
         since = int(self._now_s() * 1_000_000)
         self._next = self._reserved = max(self._control.store.catalog.transactions_from, since)
         self._control.store.on_undone.append(self._undone)
@@ -83,12 +83,12 @@ class Coordinator:
         self._do(self._sweep())
 
     def _undone(self) -> None:
-        """The catalog is what the disk has."""
+        """Changes of the catalog were undone: it is now what the disk has."""
         self._reserved = min(self._reserved, self._control.store.catalog.transactions_from)
         self._resume()
 
     def _resume(self) -> None:
-        """What was found in the log goes on."""
+        """Continues with the transactions in the catalog."""
         for id, transaction in self._all.items():
             if transaction.status != OPEN:
                 self._go_on(id)
@@ -119,26 +119,26 @@ class Coordinator:
 
     @property
     def open(self) -> dict[int, Transaction]:
-        """Those that are not over."""
+        """The transactions that are not over."""
         return {id: one for id, one in self._all.items() if id not in self._over}
 
     def find(self, id: int) -> Transaction | None:
         return None if id in self._over else self._all.get(id)
 
     def was_aborted(self, id: int) -> bool:
-        """Is, or has been a moment ago."""
+        """Whether a transaction is being aborted, or was a moment ago."""
         one = self._all.get(id)
         return one is not None and one.status == ABORTING
 
     async def abort(self, id: int) -> None:
-        """An administrator's wish, whose ever it is."""
+        """Aborts a transaction for an administrator, whoever owns it."""
         one = self.find(id)
         if one is None:
             raise not_found(id)
         await self.end({"id": id, "commit": False, "owner": one.owner})
 
     def figures(self) -> Json:
-        """As a real broker's coordinatorStats."""
+        """Figures in the form of a real broker's coordinatorStats."""
         last, going_on = self._next - 1, self.open
         return {
             "state": "Ready", "leastSigBits": last, "lowWaterMark": min(going_on, default=self._next) - 1,
@@ -146,7 +146,7 @@ class Coordinator:
         }  # fmt: skip
 
     def slow(self, for_ms: int) -> list[Transaction]:
-        """Those that are open for so long."""
+        """The transactions that have been open for so long."""
         since_ms = self._now_s() * 1000 - for_ms
         return [one for one in self.open.values() if one.opened_ms <= since_ms]
 
@@ -205,7 +205,7 @@ class Coordinator:
         return {}
 
     def _of(self, asked: Json) -> Transaction:
-        """Who began it is who goes on with it. One that is over is there for clients that have not been told."""
+        """Finds a transaction of this owner. One that is over is found only by a client that has not got its answer."""
         id = int(asked["id"])
         transaction, over = self._all.get(id), self._over.get(id)
         if transaction is None or transaction.owner != (asked.get("owner") or ""):
@@ -238,7 +238,7 @@ class Coordinator:
         return sorted(self._control.name(name).core for name in names)
 
     def _decide(self, transaction: Transaction, *, commit: bool) -> None:
-        """Raises StoreError. It holds when the log has it."""
+        """Decides a transaction; the decision is valid once it is in the log. Raises StoreError."""
         what = "commit" if commit else "abort"
         self._control.store.change({"do": what, "id": transaction.id, "topics": self._cores(transaction)})
         self._go_on(transaction.id)
@@ -248,7 +248,7 @@ class Coordinator:
             self._endings[id] = self._do(self._end(id))
 
     async def _end(self, id: int) -> None:
-        """RefusedError: it was not decided, and is open."""
+        """Carries out a decision. RefusedError: the decision was not written, and the transaction is open."""
         try:
             await self._written(id)
             transaction = self._all[id]
@@ -263,15 +263,15 @@ class Coordinator:
     def _forget_timer(self, id: int) -> None:
         transaction = self._all.get(id)
         if transaction is not None and transaction.status == OPEN:
-            # What could not be written is asked for again, or its time is up.
+            # Its decision was not written: the client asks again, or the timer aborts it.
             if id not in self._timers:
                 self._expire_in(id, SWEEP_S)
         elif (timer := self._timers.pop(id, None)) is not None:
             timer.cancel()
 
     async def _written(self, id: int) -> None:
-        """A decision that the disk refuses was none: the log has been read again, and says what is. Where it cannot be
-        read nothing is known, and nobody is told.
+        """Waits until a decision is in the log. If the disk refused it, it is void: the log has been read again and
+        says what holds. If the log cannot be read nothing is known, and no worker is told. Raises RefusedError.
         """
         why = "the decision is not in the log"
         while True:
@@ -294,7 +294,7 @@ class Coordinator:
         await asyncio.gather(*(self._tell_one(id, topic, commit=commit) for topic in topics))
 
     async def _tell_one(self, id: int, topic: str, *, commit: bool) -> None:
-        """However long that takes."""
+        """Repeats until the worker has done it, however long that takes."""
         while True:
             try:
                 await self._control.core.end_transaction(topic, id, commit=commit)
@@ -303,7 +303,7 @@ class Coordinator:
                 log.debug("transaction (0,%d) of %s: %s", id, topic, error.reason)
             await asyncio.sleep(RETRY_S)
 
-    # --- what is over, and what nobody knows of ----------------------------------------------------------------------
+    # --- transactions that are over, or unknown ----------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         while True:
@@ -317,14 +317,14 @@ class Coordinator:
                 log.exception("cannot look after transactions")
 
     def forget(self, before_s: float) -> None:
-        """What was over before then."""
+        """Forgets transactions that were over before that time."""
         gone = [id for id, over in self._over.items() if over.at_s < before_s]
         self._control.store.change(*({"do": "no-transaction", "id": id} for id in gone))
         for id in gone:
             del self._over[id]
 
     async def sweep(self) -> None:
-        """What a worker has and nobody knows is aborted when that is so for the second time."""
+        """Aborts transactions of workers that are unknown here now and were at the last sweep."""
         found = [one for one in await self._control.core.transactions() if self.find(one.id) is None]
         for one in found:
             if one in self._stale:

@@ -1,8 +1,8 @@
 """Policies that take effect with time: messages that are too old, backlogs that are too large, subscriptions and topics
-that nobody uses. All topics that have such a policy are looked at one after the other; between two rounds nothing is
-done.
+that no client uses. In each round all topics that have such a policy are visited, one after another.
 
-What it remembers (since when somebody is idle) begins anew with the process: that can only make it later.
+It remembers since when subscriptions and topics are idle. That begins anew with the process, which can only delay a
+deletion.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Upkeep:
         self._retention = Retention(control)
         self._interval_s = interval_s
         self._clock_s = clock_s
-        self._idle: dict[tuple[str, str], float] = {}  # topic, subscription or "": since when
-        self._seen: set[tuple[str, str]] = set()  # in this round
+        self._idle: dict[tuple[str, str], float] = {}  # by topic, and subscription or "": since when it is idle
+        self._seen: set[tuple[str, str]] = set()  # keys of _idle that were checked in this round
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Upkeep:
                 log.exception("cannot look after topics")
 
     async def round(self) -> None:
-        """Of all topics that have a policy of that kind."""
+        """Visits all topics to which a policy applies that takes effect with time."""
         over: dict[str, str] = {}
         self._control.store.check()
         await self._retention.begin()
@@ -82,7 +82,7 @@ class Upkeep:
                 await self._look_after(name, policies, over)
             except (NoTopicError, NoSubscriptionError, RefusedError, StoreError) as error:
                 log.debug("%s: %s", name, error)
-            except Exception:  # of one topic: the others are looked after
+            except Exception:  # concerns one topic: the others are looked after
                 log.exception("cannot look after %s", name)
         await self._retention.end()
         await self._tell_producers(over)
@@ -106,13 +106,13 @@ class Upkeep:
                 await asyncio.sleep(0)
 
     async def _timed(self, namespace: Namespace, name: str) -> list[str]:
-        """Its topics that there is something to do for."""
+        """The topics of a namespace to which a policy applies that takes effect with time."""
         if _is_timed(namespace.policies):
             return await self._control.topics(name, PERSISTENT)
         return [name for name, topic in namespace.topics.items() if _is_timed(topic.policies)]
 
     async def trim(self, name: TopicName) -> None:
-        """What a topic is to keep no longer goes at once."""
+        """Removes at once what a topic's retention policy no longer keeps."""
         figures = await self._control.core.figures(name.core)
         if figures is not None:
             await self._retention.look_after(name, figures, self._control.policies_of(name))
@@ -145,7 +145,7 @@ class Upkeep:
                 await self._control.core.expire(name.core, channel.name, before_ns)
 
     async def _oldest_ns(self, name: TopicName, channel: Channel) -> int:
-        """When its first unfinished message was published; the end of time when it has none."""
+        """When the first unfinished message was published; 2^63 if there is none."""
         where = await self._control.core.position(name.core, channel.name)
         entry = None
         if where.unfinished < where.next_seq:
@@ -193,7 +193,7 @@ class Upkeep:
                 self._control.admission.was_made(name, channel.name)
 
     async def _delete_inactive(self, name: TopicName, figures: Figures, inactive: Json) -> None:
-        """One that is not partitioned: partitions go together or not at all."""
+        """Deletes an idle topic, unless it is a partition: partitions are deleted together or not at all."""
         channels = [channel for channel in figures.channels if channel.name != COMPACTED]
         if inactive.get("inactiveTopicDeleteMode") == CAUGHT_UP:
             in_use = any(channel.consumer_count or _backlog(channel) for channel in channels)
@@ -209,14 +209,14 @@ class Upkeep:
             await self._control.delete(name, force=False)
 
     def _is_idle(self, key: tuple[str, str], after_s: float) -> bool:
-        """Whoever is not asked about for a round has been in use."""
+        """Whether it has been idle for so long. A key that is not checked in some round was in use then."""
         self._seen.add(key)
         return self._clock_s() - self._idle.setdefault(key, self._clock_s()) >= after_s
 
     # --- quotas and producers ---------------------------------------------------------------------------------------
 
     async def _tell_producers(self, over: dict[str, str]) -> None:
-        """Those of a topic that is over its quota now are sent away, and find no place until it is not."""
+        """Closes the producers of topics that are newly over quota; none is admitted until the topic is below it."""
         known = self._control.admission.over_quota
         new = [name for name in over if name not in known]
         known.clear()

@@ -1,4 +1,4 @@
-"""Watchers of the topics of a namespace: a pattern, and who is told when topics that match come or go."""
+"""Watchers of the topics of a namespace: each has a pattern, and is told when topics that match are made or deleted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
 from mq_shards.gateway.turns import Turns, sorted_in_turns
 
 MAX_WATCHERS: Final = 4096
-MAX_WATCHED_NAMES: Final = 1 << 20  # by all watchers together
+MAX_WATCHED_NAMES: Final = 1 << 20  # of all watchers together
 MAX_PATTERN_BYTES: Final = 1000
-# Of one that is compiled: few characters can stand for megabytes, which also take a second to make. A third of it at
-# most is what RE2 remembers of names that it has seen, of each pattern for as long as that is watched.
+# The memory of a compiled pattern: few characters can stand for megabytes, which also take a second to compile. Up to a
+# third of it caches what RE2 learned from names that it has matched, as long as the pattern is watched.
 PATTERN_MEMORY_BYTES: Final = 48 << 10
 MAX_WATCHED_SIZE: Final = 1 << 20  # of all watchers' patterns together, in RE2's instructions: some 16 bytes each
-TOLD_AFTER_S: Final = 0.05  # what changes together is told together
-MAX_NEWS: Final = 1 << 14  # names of changes that watchers have not seen; then who makes or deletes topics waits
-TOLD_NAMES: Final = 4096  # in one message
+TOLD_AFTER_S: Final = 0.05  # so that changes that come together are told together
+MAX_NEWS: Final = 1 << 14  # names in changes not yet passed on; beyond, whoever makes or deletes topics waits
+TOLD_NAMES: Final = 4096  # names in one message
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class _Watcher:
     namespace: str
     matches: Matcher
-    # What it has been told of. None: its topics are listed now; or they are too many, and it may hear twice of one.
+    # The topics it was told of. None: they are being listed, or are too many: then it may be told of one twice.
     names: set[str] | None = None
     is_listed: bool = False
     new: set[str] = field(default_factory=set)
@@ -51,15 +51,15 @@ class Watches:
     def __init__(self, calls: AcceptorCalls) -> None:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self._watchers: dict[tuple[int, int], _Watcher] = {}  # by acceptor and its number
-        self._watched: Counter[str] = Counter()  # how many of each namespace
+        self._watchers: dict[tuple[int, int], _Watcher] = {}  # by acceptor, and the number that it gave
+        self._watched: Counter[str] = Counter()  # how many watchers each namespace has
         self._names = 0
-        self._size = 0  # of their patterns
+        self._size = 0  # of all patterns
         self._news: list[_News] = []
         self._news_names = 0
-        self._heard = asyncio.Event()  # there is room for more
+        self._heard = asyncio.Event()  # set when there is room for more news
         self._heard.set()
-        self._in_turn = asyncio.Lock()  # who waits for that is not overtaken
+        self._in_turn = asyncio.Lock()  # so that those who wait for room go in order
         self._telling: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Watches:
             self._telling.cancel()
 
     def watch(self, acceptor: int, number: int, namespace: str, matches: Matcher) -> None:
-        """From now on; to be listed() then."""
+        """Adds a watcher, which sees all changes from now on. To be followed by listed()."""
         self.unwatch(acceptor, number)
         if len(self._watchers) >= MAX_WATCHERS or self._size + matches.size > MAX_WATCHED_SIZE:
             raise _full()
@@ -76,10 +76,10 @@ class Watches:
         self._size += matches.size
 
     def listed(self, acceptor: int, number: int, matches: Matcher, names: list[str]) -> list[str]:
-        """`names` there were at some time since watch(); those that there are."""
+        """Takes `names`, the matching topics at some time since watch(), and returns those that there are now."""
         watcher = self._watchers.get((acceptor, number))
         if watcher is None or watcher.matches is not matches:
-            return names  # who asked is gone, or has asked anew
+            return names  # the watcher is gone, or was replaced
         if watcher.new or watcher.gone:
             names = sorted((set(names) - watcher.gone) | watcher.new)
         if self._names + len(names) > MAX_WATCHED_NAMES:
@@ -92,7 +92,7 @@ class Watches:
         return names
 
     def unwatch(self, acceptor: int, number: int, only: Matcher | None = None) -> None:
-        """`only`: if it is the one that was given for that, and nobody has asked anew."""
+        """Removes a watcher. `only`: unless it has another Matcher, since it was replaced."""
         watcher = self._watchers.get((acceptor, number))
         if watcher is not None and (only is None or watcher.matches is only):
             del self._watchers[acceptor, number]
@@ -103,7 +103,7 @@ class Watches:
             self._size -= watcher.matches.size
 
     def forget(self, acceptor: int) -> None:
-        """Its process is another now."""
+        """Removes the watchers of an acceptor that has been restarted."""
         for _, number in [key for key in self._watchers if key[0] == acceptor]:
             self.unwatch(acceptor, number)
 
@@ -179,7 +179,7 @@ class Watches:
             gone = await sorted_in_turns(list(watcher.gone - watcher.new))
             watcher.new.clear()
             watcher.gone.clear()
-            # Who is told of no hash that is so asks for the whole list when it comes again.
+            # A client that was given no valid hash asks for the whole list when it reconnects.
             known = "" if watcher.names is None else await topics_hash(await sorted_in_turns(list(watcher.names)))
             count = max(len(new), len(gone))
             for at in range(0, count if self._watchers.get(key) is watcher else 0, TOLD_NAMES):
@@ -195,7 +195,7 @@ def _full() -> RefusedError:
 
 
 def _base(name: str) -> str:
-    """Of a whole name that there is: without the domain, and that of its topic for a partition."""
+    """A whole name without its domain, and without the suffix of a partition."""
     whole = str(topic_name(name).base) if "-partition-" in name else name
     return whole.partition("://")[2]
 
@@ -208,13 +208,13 @@ def _by_base(names: list[str]) -> dict[str, list[str]]:
 
 
 def _text(error: Exception) -> str:
-    """The library says it in bytes."""
+    """The message of an error of re2, which may be bytes."""
     why = error.args[0] if error.args else ""
     return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
 
 
 class Matcher:
-    """Of whole names: RE2, on what follows the domain, of a partitioned topic's name without its partition."""
+    """Matches whole names: by RE2, without the domain and without the suffix of a partition."""
 
     def __init__(self, pattern: str) -> None:
         """Raises RefusedError."""
@@ -223,7 +223,7 @@ class Matcher:
         options = re2.Options()
         options.max_mem = PATTERN_MEMORY_BYTES
         options.log_errors = False
-        options.never_capture = True  # to tell what groups match takes a thousand times as long
+        options.never_capture = True  # to find what groups match takes a thousand times as long
         _, found, rest = pattern.partition("://")
         if len(pattern.encode()) > MAX_PATTERN_BYTES:
             raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
@@ -231,12 +231,12 @@ class Matcher:
             self._compiled = re2.compile(rest if found else pattern, options)
         except re2.error as error:
             raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
-        # It is made anew for a search from behind, if there is one.
+        # RE2 may compile it a second time, for a search from the end.
         self.size: Final = 2 * int(self._compiled.programsize)
 
     def __call__(self, name: str) -> bool:
         return self.base(_base(name))
 
     def base(self, name: str) -> bool:
-        """As _base has it."""
+        """Matches a name in the form of _base()."""
         return self._compiled.fullmatch(name) is not None
