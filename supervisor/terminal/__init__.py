@@ -1,1 +1,1 @@
-"""Commands for whoever looks after a broker: each is a client of a broker that runs, over the addresses that it has."""
+"""Commands for the operator of a broker: each is a client of a running broker, at one of its addresses."""

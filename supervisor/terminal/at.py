@@ -1,4 +1,4 @@
-"""Which client speaks with an address."""
+"""Parses the address of a broker, and connects the client that speaks its protocol."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ USUAL: Final = "http://127.0.0.1:4180"
 ENVIRONMENT: Final = "MQ_SHARDS_AT"
 TOKEN: Final = "MQ_SHARDS_TOKEN"
 HTTP_PORT: Final = 4180
-# What is the same as another but encrypted, NSQ and NATS from when their protocols say so: its usual port.
+# Encrypted schemes: the plain scheme inside, and the usual port. NSQ and NATS begin TLS within their protocols.
 ENCRYPTED: Final = {
     "https": ("http", 4180), "nsq-https": ("nsq-http", 4152), "beanstalks": ("beanstalk", 11301),
     "pulsar+ssl": ("pulsar", 6651), "nsq+tls": ("nsq", 4150), "tls": ("nats", 4222), "nats+tls": ("nats", 4222),
 }  # fmt: skip
-# By scheme: the usual port, and the client, whose module is loaded when it is wanted.
+# By scheme: the usual port, and module and class of the client; the module is loaded when needed.
 CLIENTS: Final = {
     "http": (HTTP_PORT, "http", "Http"),
     "nsq-http": (4151, "http", "NsqHttp"),
@@ -38,7 +38,7 @@ def usual() -> str:
 
 
 def parse(text: str) -> At:
-    """Raises ClientError. Of what is not known here the scheme is all that counts."""
+    """Reads an address; an unknown scheme is left to connect() to refuse. Raises ClientError."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         scheme, rest = "http", text
@@ -57,7 +57,7 @@ def parse(text: str) -> At:
 
 
 def proof(token_file: str | None, user: str | None, password_file: str | None) -> Proof | None:
-    """What is said of who somebody is: by options, or by the environment. None: nothing. Raises ClientError."""
+    """The credentials in the options or the environment; None: there are none. Raises ClientError."""
     if user is not None or password_file is not None:
         if user is None or password_file is None or token_file is not None:
             raise ClientError("it is --user and --password-file, or --token-file")
@@ -77,8 +77,8 @@ def _first_line(path: str) -> str:
 def secured(
     at: At, ca: str | None, *, insecure: bool, cert: str | None = None, key: str | None = None, who: Proof | None = None
 ) -> At:
-    """With what its scheme needs. `ca`: a file of who may have signed the certificate; `insecure`: anybody may have;
-    `cert` and `key`: our own; `who`: who we say that we are. Raises ClientError."""
+    """Adds credentials and, for an encrypted scheme, TLS. `ca`: file of trusted certificates; `insecure`: trusts any;
+    `cert` and `key`: our own; `who`: our credentials. Raises ClientError."""
     at = replace(at, proof=who)
     if at.scheme not in ENCRYPTED:
         return at
@@ -98,7 +98,7 @@ def secured(
 
 
 def connect(at: At) -> Client:
-    """Raises ClientError."""
+    """Returns a connected client for the scheme. Raises ClientError."""
     scheme = ENCRYPTED[at.scheme][0] if at.tls is not None else at.scheme
     if scheme not in CLIENTS:
         raise ClientError(f"{at.scheme}:// is not spoken here: it is one of {', '.join((*CLIENTS, *ENCRYPTED))}")
@@ -108,7 +108,7 @@ def connect(at: At) -> Client:
 
 
 def elsewhere(at: At, error: CannotError) -> Client:
-    """Of what a protocol cannot say: the http:// address that is usual on the same host. Raises ClientError."""
+    """A client of the usual http:// address on the same host, for what a protocol cannot do. Raises ClientError."""
     if at.scheme in ("http", "https") or not at.host:
         raise error
     other = At("http", at.host, HTTP_PORT, proof=at.proof)

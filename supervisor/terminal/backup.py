@@ -35,7 +35,7 @@ def _backup(arguments: Sequence[str]) -> int:
     parser.add_argument("to", type=Path, metavar="TO")
     parser.add_argument("--json", action="store_true", help="for programs: an object")
     options = parser.parse_args(arguments)
-    # All segments of a shard are open at once.
+    # A backup opens all segments of a shard at once.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     made = backups.make(options.data_dir, options.to)

@@ -1,4 +1,4 @@
-"""By beanstalkd's protocol: a topic is a tube."""
+"""The client of beanstalkd's protocol: a topic is a tube."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mq_shards.supervisor.terminal.wire import Wire
 
 PRIORITY: Final = 1024
 TTR_S: Final = 60
-AT_ONCE: Final = 64  # puts on their way
+AT_ONCE: Final = 64  # puts without an answer yet
 
 
 class Beanstalk(Client):
@@ -22,7 +22,7 @@ class Beanstalk(Client):
         self._wire.close()
 
     def _ask(self, command: str, *expected: str) -> list[str]:
-        """The words of the answer, whose first is one of those."""
+        """Sends a command; returns the words of the answer. ClientError unless the first is one of `expected`."""
         self._wire.send(command.encode() + b"\r\n")
         return self._answer(command, *expected)
 
@@ -87,7 +87,7 @@ class Beanstalk(Client):
         return found
 
     def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
-        """beanstalkd's own peeks: the next of each state."""
+        """Uses beanstalkd's own peeks: the next job of each state."""
         self._ask(f"use {topic}", "USING")
         found = []
         for state in ("ready", "delayed", "buried"):

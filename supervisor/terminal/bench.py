@@ -1,5 +1,5 @@
-"""How fast this broker takes and gives messages, as one client of Python sees it: to know what is usual, not what is
-possible (`make bench` measures that)."""
+"""How fast this broker takes and delivers messages to one Python client: what is usual, not what is possible
+(`make bench` measures that)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mq_shards.supervisor.terminal.http import Http
 
 CHANNEL: Final = "bench"
 MAX_MESSAGES: Final = 200_000
-TAKEN: Final = 20_000  # of them, at most
+TAKEN: Final = 20_000  # the most that are consumed
 
 
 def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
-    """Publishes for so long, takes what has been published, and leaves nothing behind. Raises ClientError."""
+    """Publishes for `seconds`, consumes what it has published, and leaves nothing behind. Raises ClientError."""
     topic = f"bench.{os.getpid()}.{time.time_ns()}"
     body = os.urandom(size // 2).hex().encode().ljust(size, b"x")
     begun = time.monotonic()
@@ -39,7 +39,7 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
     }  # fmt: skip
     remover = _remover(client)
     try:
-        if client.at.scheme in ("nsq", "beanstalk", "http"):  # those that keep what nobody has asked for yet
+        if client.at.scheme in ("nsq", "beanstalk", "http"):  # they keep messages that nobody has subscribed to yet
             result |= _taken(client, topic, published if remover is None else min(published, TAKEN))
     finally:
         if remover is not None:
@@ -49,7 +49,7 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
 
 
 def _remover(client: Client) -> Http | None:
-    """By which the topic is deleted; without it all has to be taken."""
+    """The client that can delete the topic; None: every message has to be consumed instead."""
     if isinstance(client, Http):
         return client
     try:

@@ -1,4 +1,4 @@
-"""What every client here can be asked. A protocol that cannot say something says so, and where to ask instead."""
+"""The interface of all clients. What a protocol cannot do raises CannotError; http:// is then tried instead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER_S: Final = 30.0
 
 
 class ClientError(Exception):
-    """One line: what was asked of whom, and why it was not done."""
+    """One line: what failed at which address, and why."""
 
 
 class CannotError(ClientError):
@@ -22,7 +22,7 @@ class CannotError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Who somebody says that he is: a token, or a user and a password."""
+    """Credentials: a token, or a user and a password."""
 
     token: str = field(default="", repr=False)
     user: str = ""
@@ -30,12 +30,12 @@ class Proof:
 
     @property
     def secret(self) -> str:
-        """Where there is room for one word."""
+        """The credentials as one word, for protocols that have one field."""
         return self.token or f"{self.user}:{self.password}"
 
     @property
     def header(self) -> dict[str, str]:
-        """Of an HTTP request."""
+        """The credentials as a header of an HTTP request."""
         if self.token:
             return {"Authorization": f"Bearer {self.token}"}
         return {"Authorization": "Basic " + base64.b64encode(self.secret.encode()).decode()}
@@ -49,7 +49,7 @@ class At:
     host: str
     port: int
     path: str = ""
-    tls: ssl.SSLContext | None = field(default=None, compare=False)  # of who is encrypted
+    tls: ssl.SSLContext | None = field(default=None, compare=False)  # None: not encrypted
     proof: Proof | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -60,16 +60,16 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`more`: what else is known of it, by the names that --json shows."""
+    """`more`: what else is known of the message, by the names that --json shows."""
 
     topic: str
     body: bytes
     more: dict[str, Any] = field(default_factory=dict)
-    handle: Any = None  # by which its client finishes it
+    handle: Any = None  # what its client needs to finish it
 
 
 class Client:
-    """A connection. To be closed. What is not said here raises CannotError."""
+    """A connection, to be closed. A method that the protocol does not support raises CannotError."""
 
     def __init__(self, at: At) -> None:
         self.at: Final = at
@@ -84,29 +84,29 @@ class Client:
         self.close()
 
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
-        """How many. They are in the log when it returns, where the protocol says so."""
+        """Returns how many. They are in the log when it returns, if the protocol acknowledges that."""
         raise self.cannot("publish")
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        """Takes messages. The one before is finished when the next is asked for, or `finish` is called."""
+        """Consumes messages. Each is finished when the next one is asked for, or by `finish`."""
         raise self.cannot("consume")
 
     def finish(self, message: Message) -> None:
-        """Nothing, where the protocol knows no acknowledgements."""
+        """Acknowledges a message; does nothing if the protocol has no acknowledgements."""
 
     def topics(self) -> list[dict[str, Any]]:
-        """By name: name, in (a second), out, backlog, in_flight, consumers; None for what the protocol does not say."""
+        """All, sorted: name, in and out (a second), backlog, in_flight, consumers; None: the protocol does not tell."""
         raise self.cannot("list topics")
 
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")
 
     def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
-        """The newest, or those from a seq on. Nothing is taken."""
+        """The newest messages, or those from seq `first` on. Consumes nothing."""
         raise self.cannot("show messages without taking them")
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """What is published from now on, and `last` messages before. Nothing is taken."""
+        """The last `last` messages, then those published from now on. Consumes nothing."""
         raise self.cannot("follow a topic without taking its messages")
 
     def cannot(self, what: str) -> CannotError:

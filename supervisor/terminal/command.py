@@ -1,4 +1,4 @@
-"""The commands: what they are given, and what they write. Exit status 0, 1 when it was not done, 2 for a bad option."""
+"""The commands: their options and their output. Exit status: 0, 1 for a failure, 2 for a bad option."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _connect(options: Options) -> Client:
 
 
 def _seeing(options: Options, needs: Callable[[Client], object]) -> Client:
-    """The client that can do what `needs` tries; a client of http:// on the same host where the protocol cannot."""
+    """A client that can do what `needs` tries: of the address or, if that cannot, of http:// on the same host."""
     client = _connect(options)
     try:
         needs(client)
@@ -110,7 +110,7 @@ def _consume(options: Options) -> None:
             messages = client.consume(options.topic, options.channel)
         for message in messages if options.count is None else itertools.islice(messages, options.count):
             _write(options, [message])
-            client.finish(message)  # what was not written is not finished
+            client.finish(message)  # only a message that was written is finished
 
 
 def _write(options: Options, messages: Iterable[Message]) -> None:
@@ -163,18 +163,18 @@ def _some(text: str) -> int:
 
 
 for _kind, _name in ((_count, "number"), (_above_zero, "number above 0"), (_some, "whole number above 0")):
-    _kind.__name__ = _name  # as argparse names it in a complaint
+    _kind.__name__ = _name  # the name that argparse shows in an error
 
 
 class _Token(argparse.Action):
-    """Into the environment, which others cannot read: see hidden()."""
+    """Puts the token into the environment, which other users cannot read: see hide()."""
 
     def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
         os.environ[at.TOKEN] = str(values)
 
 
 def hide(arguments: Sequence[str]) -> None:
-    """A token among them would be seen in ps: this program begins anew without it, and has it in its environment."""
+    """ps would show a token among the arguments: starts this program again without it, with it in the environment."""
     kept = []
     rest = iter(arguments)
     for word in rest:

@@ -1,4 +1,4 @@
-"""By http://: all that the console sees (docs/console.md)."""
+"""The client of http://, which can do all that the console can (docs/console.md)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, Message, reason
 
 PAGE: Final = 500
-LOOK: Final = 200  # messages at once
+LOOK: Final = 200  # messages in one request
 BODY_BYTES: Final = 1 << 20
 POLL_S: Final = 0.25
 SECTION_MESSAGES: Final = 5000
 SECTION_BYTES: Final = 4 << 20
-# By which messages are taken, in this order.
+# The schemes that can consume, the preferred one first.
 CONSUMABLE: Final = ("nsq", "beanstalk", "pulsar", "nats")
 HOW: Final = "--token-file, or --user and --password-file, or $MQ_SHARDS_TOKEN"
 ANY_HOST: Final = ("0.0.0.0", "::")
@@ -62,13 +62,13 @@ class Http(Client):
             self._consumer.close()
 
     def call(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Raises ClientError, RefusedError."""
+        """Sends a request; returns the JSON of the answer. Raises ClientError, RefusedError."""
         try:
             try:
                 reply = self._answer(method, path, body, headers)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 if method != "GET":
-                    raise  # it may have been done
+                    raise  # the broker may have done it already
                 self._connection.close()
                 reply = self._answer(method, path, body, headers)
         except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
@@ -108,7 +108,7 @@ class Http(Client):
     def delete(self, topic: str) -> None:
         self.act(do="delete", topic=topic)
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- the calls --------------------------------------------------------------------------------------------------
 
     def overview(self) -> dict[str, Any]:
         return self.get("/v1/overview")
@@ -141,7 +141,7 @@ class Http(Client):
         return found
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """A topic that is not there yet is waited for."""
+        """Follows a topic; waits for one that does not exist yet."""
         following: int | None = None
         while True:
             try:
@@ -153,12 +153,12 @@ class Http(Client):
                 if error.status not in (404, 503):
                     raise
                 if error.status == 404:
-                    following, last = None, 1 << 62  # what will be there then is new
+                    following, last = None, 1 << 62  # once the topic exists, all its messages are new
                 time.sleep(POLL_S)
                 continue
             for one in page["messages"]:
                 yield _message(topic, one)
-            # One that was deleted and made anew goes on with higher numbers.
+            # A topic that is deleted and created again goes on with higher seqs.
             following = page["next"]
             if page["next"] >= page["latest"]:
                 time.sleep(POLL_S)
@@ -178,7 +178,7 @@ class Http(Client):
         return count
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        """By one of the broker's other listeners: http:// hands nothing out."""
+        """Consumes over one of the broker's other listeners: http:// delivers nothing."""
         from mq_shards.supervisor.terminal.at import connect, parse
 
         said = [parse(address) for address in self.overview()["addresses"] if "://" in address and "+" not in address]
@@ -196,7 +196,7 @@ class Http(Client):
 
 
 class NsqHttp(Http):
-    """By nsqd's own HTTP API; it works with an nsqd too."""
+    """The client of nsqd's own HTTP API; it works with a real nsqd too."""
 
     def topics(self) -> list[dict[str, Any]]:
         found = self.get("/stats", format="json", include_mem="false")

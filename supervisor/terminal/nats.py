@@ -1,4 +1,4 @@
-"""By NATS's protocol: a topic is a subject. What nobody hears is gone, unless the subject is bound to a topic."""
+"""The client of NATS's protocol: a topic is a subject. A message that no one hears is lost, unless a topic keeps it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Nats(Client):
         return count
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        """With others of the same channel (a queue group), each message comes to one of them."""
+        """Consumes as one of a queue group, the channel: each message goes to one of its members."""
         return self._hear(b"SUB %s %s 1\r\n" % (topic.encode(), channel.encode()))
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""By NSQ's protocol."""
+"""The client of NSQ's protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Nsq(Client):
         self._wire.close()
 
     def _frame(self) -> tuple[int, bytes]:
-        """The next that is no heartbeat."""
+        """The next frame that is not a heartbeat."""
         while True:
             size, kind = struct.unpack(">II", self._wire.take(8))
             data = self._wire.take(size - 4)
@@ -71,7 +71,7 @@ class Nsq(Client):
         self._response()
         self._wire.wait_for_ever()
         while True:
-            # One at a time: what is not shown is not taken from others.
+            # One message at a time: those that are not shown stay with other consumers.
             self._wire.send(b"RDY 1\n")
             kind, data = self._frame()
             if kind != MESSAGE:

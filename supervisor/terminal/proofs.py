@@ -1,5 +1,5 @@
-"""`mq-shards password` and `mq-shards token`: what a file of users keeps of them. Neither is ever an argument, which
-others can see."""
+"""`mq-shards password` and `mq-shards token`: print the hashes that a file of users holds. Neither secret is ever an
+argument, which other users of the machine could see."""
 
 from __future__ import annotations
 

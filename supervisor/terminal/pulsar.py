@@ -1,4 +1,4 @@
-"""By Pulsar's protocol. Batches are taken apart; what a client has compressed or encrypted is shown as it is."""
+"""The client of Pulsar's protocol. Splits batches; shows compressed or encrypted messages as they are."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Pulsar(Client):
             self._wire.send(encode("ack", consumer_id=1, ack_type=0, message_id=[message.handle]))
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """A reader: it holds nothing."""
+        """Follows a topic as a reader, without a durable subscription."""
         if last:
             raise self.cannot("show the last messages")
         self._ask(
@@ -103,7 +103,7 @@ class Pulsar(Client):
             place = {"ledgerId": command.message_id.ledgerId, "entryId": command.message_id.entryId}
             bodies = list(_taken_apart(topic, entry, f"{place['ledgerId']}:{place['entryId']}"))
             for left, (body, more) in zip(reversed(range(len(bodies))), bodies, strict=True):
-                yield Message(topic, body, more, None if left else place)  # a batch is finished with its last
+                yield Message(topic, body, more, None if left else place)  # the last one acknowledges the batch
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""What `top` draws: rows of text with a style for each piece. It knows no terminal."""
+"""What `top` draws: rows of text with a style for each piece. Knows nothing of terminals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SORTS: Final[Mapping[str, str]] = {
     "f": "in_flight",
     "c": "consumers",
 }
-# What a row says, its head, the order it can be in, and how wide it is.
+# Key in a row, title, the order that sorts by it ("": none), and width of each column.
 COLUMNS: Final = (
     ("in", "IN/S", "in", 9), ("delivered", "DELIV/S", "delivered", 9), ("out", "FIN/S", "out", 9),
     ("backlog", "BACKLOG", "backlog", 9), ("in_flight", "INFLIGHT", "in_flight", 10), ("oldest_s", "OLDEST", "", 8),
     ("consumers", "CONSUMERS", "consumers", 11), ("published", "PUBLISHED", "published", 11),
 )  # fmt: skip
-NAME: Final = 16  # that much of a name is always there
+NAME: Final = 16  # this much of a name is always shown
 SPARK: Final = 20
 
 
@@ -41,12 +41,12 @@ Line = list[Piece]
 
 @dataclass(slots=True)
 class View:
-    """What whoever looks has chosen."""
+    """What the user of `top` has chosen."""
 
     order: str = "activity"
     search: str = ""
     typing: bool = False
-    first: int = 0  # of the rows that are shown
+    first: int = 0  # index of the first row that is shown
     paused: bool = False
     error: str = ""
 
@@ -63,7 +63,7 @@ def spark(values: Sequence[float], width: int) -> str:
 
 
 def bar(name: str, percent: float, width: int, text: str) -> Line:
-    """As htop's: its name, and a bar with a text at its end."""
+    """A bar like htop's: its name, then the bar with a text at its end."""
     room = max(4, width - len(name) - 3)
     inside = min(room, round(room * min(100.0, percent) / 100))
     text = text[-room:]
@@ -75,7 +75,7 @@ def bar(name: str, percent: float, width: int, text: str) -> Line:
 def frame(
     at: str, overview: Mapping[str, Any], page: Mapping[str, Any], view: View, width: int, height: int
 ) -> list[Line]:
-    """`page`: what GET /v1/find answers, at least as many rows as are shown."""
+    """The whole screen. `page`: the answer of GET /v1/find, with at least as many rows as are shown."""
     lines = [_title(at, overview, view, width), *_figures(overview, width), *_processes(overview, width), []]
     lines.append(_heads(view, width))
     room = max(1, height - len(lines) - 1)
@@ -116,7 +116,7 @@ def _figures(overview: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _processes(overview: Mapping[str, Any], width: int) -> list[Line]:
-    """Two in a line, as many as there are; of more than 16 those that use most."""
+    """All processes, two in a line; if there are more than 16, those that use most CPU."""
     processes = sorted(overview["processes"], key=lambda one: -one["cpu"])[:16]
     processes.sort(key=lambda one: one["name"])
     wide = (width - 3) // 2
@@ -142,7 +142,7 @@ def _heads(view: View, width: int) -> Line:
 
 
 def _columns(width: int) -> list[tuple[str, str, str, int]]:
-    """As many as there is room for beside a name."""
+    """As many columns as there is room for beside a name."""
     room, found = width - NAME - 2, []
     for column in COLUMNS:
         room -= column[3]
@@ -153,12 +153,12 @@ def _columns(width: int) -> list[tuple[str, str, str, int]]:
 
 
 def _rest(width: int) -> int:
-    """What is left beside the columns."""
+    """The width that the columns leave."""
     return width - 2 - sum(column[3] for column in _columns(width))
 
 
 def _name_width(width: int) -> int:
-    """The name comes first; what it needs not is the line's of the last minutes."""
+    """The width for names, which leaves room for the sparkline of the last minutes."""
     return max(NAME, _rest(width) - SPARK - 2)
 
 
@@ -169,7 +169,7 @@ def _row(row: Mapping[str, Any], width: int) -> Line:
     shown = {**row, "backlog": max(row["backlog"], row["jobs"])}
     line = [Piece(f" {name:<{room}}", BAD if row["paused"] else BOLD)]
     for figure, _, _, wide in _columns(width):
-        value = shown.get(figure)  # a broker of before there was this one
+        value = shown.get(figure)  # an older broker does not send every figure
         text = age(value) if figure == "oldest_s" else short(value)
         line.append(Piece(f"{text if value != 0 else '·':>{wide}}", PLAIN if value else DIM))
     room_left = min(SPARK, _rest(width) - room - 2)

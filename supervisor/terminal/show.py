@@ -1,4 +1,4 @@
-"""What is written for people, and, with --json, for programs: an object a line."""
+"""Writes for people or, with --json, for programs: one object a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS: Final = (
     ("consumers", "CONSUMERS"), ("published", "PUBLISHED"),
 )  # fmt: skip
 NOT_SAID: Final = "-"
-TEXT_CHARACTERS: Final = 2000  # of a body on one line
+TEXT_CHARACTERS: Final = 2000  # how much of a body a line shows
 
 
 def as_json(found: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ def message_line(message: Message) -> str:
 
 
 def printable(body: bytes) -> str:
-    """One line, and nothing in it that a terminal would obey.
+    """The body as one line, without anything that a terminal would act on.
 
     >>> [printable(b) for b in (b"a\\x1b[2Jb\\n", bytes([0, 255]), "häß".encode())]
     ['a\\\\x1b[2Jb\\\\n', '0x00ff', 'häß']

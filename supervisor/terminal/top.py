@@ -1,6 +1,6 @@
 """`mq-shards top`: the broker live, in a terminal.
 
-One thread asks, so that keys are heard while a broker does not answer; the other draws.
+One thread asks the broker, the other draws and reads keys, so that keys work while a broker does not answer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mq_shards.supervisor.terminal.client import Client, ClientError
 from mq_shards.supervisor.terminal.http import Http
 from mq_shards.supervisor.terminal.screen import SORTS, View
 
-KEY_MS: Final = 50  # so long is a key waited for
-ROWS: Final = 200  # asked for at once, and more than a terminal has
+KEY_MS: Final = 50  # how long to wait for a key
+ROWS: Final = 200  # in one request; more than a terminal shows
 ESCAPE: Final = 27
 ENTER: Final = (10, 13, curses.KEY_ENTER)
 ERASE: Final = (8, 127, curses.KEY_BACKSPACE)
 
 
 def run(client: Client, options: argparse.Namespace) -> None:
-    """Raises ClientError."""
+    """Runs `mq-shards top` to its end. Raises ClientError."""
     http = cast(Http, client)  # no other client has an overview
     if options.json or options.count or not sys.stdout.isatty():
         _write(http, options)
@@ -38,7 +38,7 @@ def run(client: Client, options: argparse.Namespace) -> None:
 
 
 def _write(client: Http, options: argparse.Namespace) -> None:
-    """Without a screen: an object, or a table, each time."""
+    """Without a screen: writes an object, or a table, at each interval."""
     left = options.count or (1 if not options.json else None)
     while left is None or left > 0:
         overview, page = client.overview(), client.find(limit=ROWS)
@@ -55,7 +55,7 @@ def _write(client: Http, options: argparse.Namespace) -> None:
 
 
 class _Asking(threading.Thread):
-    """What the broker says to the last question, and why it did not answer."""
+    """The thread that asks. Keeps the last answer, and why the last question had none."""
 
     def __init__(self, client: Http, interval_s: float) -> None:
         super().__init__(daemon=True)
@@ -140,7 +140,7 @@ class _Top:
     def _draw(self, window: curses.window, found: tuple[dict[str, Any], dict[str, Any]] | None) -> None:
         height, width = window.getmaxyx()
         window.erase()
-        window.redrawwin()  # whatever else has written to the terminal, or changed its size and back
+        window.redrawwin()  # another program may have written to the terminal
         if found is None:
             window.addnstr(0, 0, self._view.error or f"asking {self._at} ...", width - 1)
         else:
@@ -148,17 +148,17 @@ class _Top:
             for y, line in enumerate(screen.frame(self._at, *found, self._view, width, height)):
                 x = 0
                 for text, style in line:
-                    with contextlib.suppress(curses.error):  # the last place of the screen cannot be left
+                    with contextlib.suppress(curses.error):  # curses fails at the last place of the screen
                         window.addstr(y, x, text, self._styles.get(style, 0))
                     x += len(text)
         window.refresh()
 
     def _key(self, window: curses.window) -> bool:
-        """False: it is over."""
+        """Handles a key, if one was pressed. False: quit."""
         try:
             key = window.get_wch()
         except curses.error:
-            return True  # none was pressed
+            return True  # no key was pressed
         code = key if isinstance(key, int) else ord(key)
         if self._view.typing:
             self._type(key, code)

@@ -1,4 +1,4 @@
-"""A TCP or unix connection that says in one line what is wrong with it."""
+"""A TCP or unix connection whose errors are one line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mq_shards.supervisor.terminal.client import ANSWER_S, CONNECT_S, At, Client
 
 class Wire:
     def __init__(self, at: At, *, plain_first: bool = False) -> None:
-        """`plain_first`: where there is to be TLS its protocol says when, by start_tls(). Raises ClientError."""
+        """Connects. `plain_first`: TLS, if any, begins later, with the caller's start_tls(). Raises ClientError."""
         self.at: Final = at
         try:
             if at.path:
@@ -28,7 +28,7 @@ class Wire:
         self._socket.settimeout(ANSWER_S)
 
     def start_tls(self) -> None:
-        """If the address is one with TLS."""
+        """Begins TLS, if the address is encrypted."""
         if self.at.tls is None:
             return
         try:
@@ -40,7 +40,7 @@ class Wire:
         self._socket.close()
 
     def wait_for_ever(self) -> None:
-        """For what need not come soon."""
+        """Turns off the time limit of answers, for messages that may come much later."""
         self._socket.settimeout(None)
 
     def send(self, data: bytes) -> None:
@@ -50,7 +50,7 @@ class Wire:
             raise ClientError(f"{self.at}: {reason(error)}") from None
 
     def line(self) -> bytes:
-        """Without its end."""
+        """The next line, without its end."""
         while (at := self._buffer.find(b"\r\n")) < 0:
             self._more()
         return self.take(at + 2)[:-2]

@@ -1,1 +1,1 @@
-"""What another server has left on its disk, as a data directory of ours (docs/moving.md)."""
+"""Turns what another server has left on its disk into a data directory of ours (docs/moving.md)."""

@@ -1,9 +1,9 @@
-"""beanstalkd's binlog: files binlog.N of records, each a change of one job. Source of the form: beanstalkd's file.c.
+"""beanstalkd's binlog: files binlog.N of records, each a change of one job. Source of the format: beanstalkd's file.c.
 
-int32   bytes of the tube's name; 0: it is about a job of an earlier record
+int32   bytes of the tube's name; 0: the record is about a job of an earlier record
 name
 struct  Jobrec, as a compiler for 64-bit machines lays it out
-body    if there was a name; it ends in CR LF
+body    only if there is a name; it ends in CR LF
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Job(NamedTuple):
     tube: bytes
     file: int
     offset: int  # of its body
-    record: bytes  # the last about it
+    record: bytes  # the last record about the job
 
 
 def files(directory: Path) -> list[Path]:
@@ -43,7 +43,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def refuse_if_running(directory: Path) -> None:
-    """Raises ClientError."""
+    """Raises ClientError if a beanstalkd uses the directory."""
     try:
         lock = os.open(directory / LOCK, os.O_RDWR)
     except FileNotFoundError:
@@ -57,10 +57,10 @@ def refuse_if_running(directory: Path) -> None:
 
 
 def read(directory: Path, progress: Progress) -> dict[int, Job]:
-    """The jobs that there are, by their ids. Raises ClientError, OSError."""
+    """The jobs that exist, by their ids. Raises ClientError, OSError."""
     jobs: dict[int, Job] = {}
     for number, path in enumerate(files(directory)):
-        data = path.read_bytes()  # as large as -s says, 10 MB as a rule
+        data = path.read_bytes()  # of the size that -s says, usually 10 MB
         if len(data) < HEAD.size:
             continue
         version = HEAD.unpack_from(data)[0]
@@ -76,7 +76,7 @@ def read(directory: Path, progress: Progress) -> dict[int, Job]:
 
 
 def _record(data: bytes, at: int, file: int, jobs: dict[int, Job]) -> int:
-    """Where the next one begins; `at` when there is none."""
+    """Reads a record into `jobs`; returns where the next one begins, `at` if there is no whole record."""
     if at + HEAD.size > len(data):
         return at
     name_bytes = int(HEAD.unpack_from(data, at)[0])
@@ -94,7 +94,7 @@ def _record(data: bytes, at: int, file: int, jobs: dict[int, Job]) -> int:
         known = Job(data[at + HEAD.size : begin], file, end, record)
         end += size
     else:
-        # About a job whose first record lay in a file that is gone: so is the job, or it was written anew since.
+        # The file with the job's first record is gone: then the job is gone too, or was written again later.
         earlier = jobs.get(identity)
         if earlier is None:
             return end
@@ -107,7 +107,7 @@ def _record(data: bytes, at: int, file: int, jobs: dict[int, Job]) -> int:
 
 
 def write(directory: Path, jobs: dict[int, Job], log: LogWriter, shards: int, progress: Progress) -> int:
-    """In the order of their ids; with one shard they keep these. OSError."""
+    """Writes the jobs in the order of their ids, which they keep if there is one shard. Raises OSError."""
     opened = [path.open("rb") for path in files(directory)]
     try:
         for identity in sorted(jobs):

@@ -1,4 +1,4 @@
-"""`mq-shards import beanstalkd|nsqd DIR`: what a stopped server has left, as a data directory that a broker opens."""
+"""`mq-shards import beanstalkd|nsqd DIR`: makes a data directory of what a stopped server has left."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_me
 
 FAILED: Final = 1
 BAD_OPTION: Final = 2
-OWN: Final = "mq-shards"  # the directory in the other server's: where `mq-shards as ...` looks
+OWN: Final = "mq-shards"  # inside the other server's directory, where `mq-shards as ...` looks
 DEFAULT_SHARDS: Final = 64
 BAR: Final = 30
 
 
 class Bar:
-    """How much of the work is done, on a terminal."""
+    """A progress bar on the terminal."""
 
     def __init__(self, total: int, what: str) -> None:
         self._total = max(1, total)
@@ -85,7 +85,7 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
         return _is_there(target)
     if target.exists() and any(target.iterdir()):
         raise ClientError(f"{target} is no data directory, and not empty")
-    # One that is cut short has made nothing that anybody sees: the next begins anew.
+    # An import that is interrupted leaves nothing visible: the next one starts over.
     do: Callable[[Path, LogWriter, int], dict[str, int]] = _from_beanstalkd if system == "beanstalkd" else _from_nsqd
     (beanstalkd if system == "beanstalkd" else nsqd).refuse_if_running(source)
     with LogWriter(target, shards) as log:

@@ -1,7 +1,7 @@
-"""Writes the segments of a data directory that no broker has ever opened: the records that a broker would have written
-had all of it been published and consumed here (csrc/log/records.h, docs/log.md).
+"""Writes the segments of a data directory that no broker has opened yet: the records that a broker would have written
+if all messages had been published and consumed here (csrc/log/records.h, docs/log.md).
 
-The directory is made under another name and renamed when all of it is on the disk: so it is there as a whole, or not.
+The directory is made under another name, and renamed when all of it is on disk: so it exists as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BUFFER_BYTES: Final = 1 << 20
 TOPIC, PUBLISH, STATE, SUBSCRIPTION, CURSOR, FINISH = 1, 3, 5, 7, 8, 9  # enum record_kind
 TOPIC_DURABLE, TOPIC_STOPPED = 1, 4
 SUBSCRIPTION_PAUSED: Final = 1
-FINISHED_AT_ONCE: Final = 1024  # of one FINISH
+FINISHED_AT_ONCE: Final = 1024  # seqs in one FINISH record
 _PUBLISH: Final = struct.Struct("<IIQQ")  # struct publish_attributes
 _STATE: Final = struct.Struct("<8IQQ")  # struct state_attributes
 READY, DELAYED, BURIED = 1, 3, 4  # enum job_state
 
 
 class State(NamedTuple):
-    """What a job queue knows of a job."""
+    """The state of a job in a job queue."""
 
     state: int = READY
     reserves: int = 0
@@ -80,7 +80,7 @@ class _Shard:
         self._meta_id = meta_id
         self._shard = shard
         self._shards = shards
-        self._begun_ns = begun_ns  # of the log
+        self._begun_ns = begun_ns  # when the log was begun
         self._last_ns = 0
         self._segments: dict[int, int] = {}
         self._file: int = -1
@@ -91,7 +91,7 @@ class _Shard:
         self, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes = b"", body: bytes = b"",
         flags: int = 0,
     ) -> None:  # fmt: skip
-        # Time passes between records, as recovery sees it: it does not go back.
+        # Recovery reads the time from the records: it must not go back.
         self._last_ns = time_ns = max(self._last_ns, time_ns)
         size = RECORD_HEADER.size + len(attributes) + len(body)
         if self._file < 0 or (self._size + size > SEGMENT_BYTES and self._size > SEGMENT_BYTES // 2):
@@ -114,7 +114,7 @@ class _Shard:
             self._flush()
 
     def _begin_segment(self) -> None:
-        """It names all topics and channels that there are, so that those before it could go."""
+        """Begins a segment, which names all topics and channels, so that it does not need the segments before it."""
         before, self._size = self._size, 0
         self.end_segment()
         number = max(self._segments, default=0) + 1
@@ -171,7 +171,7 @@ class _Shard:
 
 
 class LogWriter:
-    """To be used in a `with`: without an exception the directory is there at its end. OSError, StoreError."""
+    """To be used in a `with`; the directory exists after finish(), or not at all. Raises OSError, StoreError."""
 
     def __init__(self, directory: Path, shards: int) -> None:
         self._final = directory
@@ -181,7 +181,7 @@ class LogWriter:
         self._count = 0
 
     def __enter__(self) -> LogWriter:
-        if self._making.exists():  # of an import that was cut short: nobody has seen it
+        if self._making.exists():  # left by an interrupted import
             shutil.rmtree(self._making)
         directory = DataDirectory.open_or_create(self._making, self._shards_count)
         begun = time.time_ns()
@@ -199,24 +199,24 @@ class LogWriter:
             shutil.rmtree(self._making, ignore_errors=True)
 
     def finish(self, note: bytes) -> None:
-        """All is durable, then the directory has its name. `note` is what `imported_from` finds in it."""
+        """Makes everything durable, then renames the directory. imported_note() returns `note`."""
         for shard in self._shards:
             shard.end()
         durable.save(self._making / NOTE, note)
         status = self._final.parent.stat()
-        if os.geteuid() == 0:  # it belongs to whom the other server's files belong
+        if os.geteuid() == 0:  # the owner is that of the other server's files
             for path in (self._making, *self._making.rglob("*")):
                 os.chown(path, status.st_uid, status.st_gid)
         durable.sync_directory(self._making)
-        if self._final.exists():  # an empty one: whoever has anything in it was refused before
+        if self._final.exists():  # it is empty: any other was refused before
             self._final.rmdir()
         self._making.rename(self._final)
         durable.sync_directory(self._final.parent)
 
-    # --- what is written --------------------------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------------------------
 
     def topic(self, name: bytes, time_ns: int, *, lasting: bool) -> Topic:
-        """`lasting`: one of NSQ's, else a tube."""
+        """The topic of that name, created if need be. `lasting`: a topic of NSQ, not a tube."""
         found = self._topics.get(name)
         if found is None:
             number = crc32c(name) % self._shards_count
@@ -229,7 +229,7 @@ class LogWriter:
         return found
 
     def channel(self, topic: Topic, name: str, paused: bool) -> Channel:
-        """It gets what is published from now on; the first of a topic also what waits."""
+        """Creates a channel, which gets messages published from now on; a topic's first also those that wait."""
         shard = self._shards[topic.shard]
         shard.subscriptions += 1
         channel = topic.channels[name] = Channel(name, shard.subscriptions, paused, topic.next_seq)
@@ -237,7 +237,7 @@ class LogWriter:
         return channel
 
     def stop(self, topic: Topic) -> None:
-        """The topic is paused: what is published from now on waits in it."""
+        """Pauses the topic: messages published from now on wait in it."""
         topic.flags |= TOPIC_STOPPED
         topic.stopped_seq = topic.next_seq
         self._shards[topic.shard].name(topic)
@@ -246,7 +246,7 @@ class LogWriter:
         self, topic: Topic, body: bytes, time_ns: int, pri: int, ttr_ns: int, state: State | None = None,
         number: int | None = None,
     ) -> int:  # fmt: skip
-        """Its seq. `number`: of its id, which rises; the next, if none is given."""
+        """Returns the seq. `number`: what the id is made of, which must rise; None: the next one."""
         self._count = self._count + 1 if number is None else number
         identity = self._count * self._shards_count + topic.shard
         shard, seq = self._shards[topic.shard], topic.next_seq
@@ -261,7 +261,7 @@ class LogWriter:
         return seq
 
     def passed(self, topic: Topic, channel: Channel, cursor: int, finished: Iterable[int]) -> None:
-        """The channel was delivered all before `cursor`, and has finished those."""
+        """Notes that all before `cursor` was delivered to the channel, of which it finished the seqs `finished`."""
         shard = self._shards[topic.shard]
         channel.cursor = cursor
         shard.append(CURSOR, topic.number, cursor, 0, channel.number)
@@ -284,7 +284,7 @@ NOTE: Final = "imported.json"
 
 
 def imported_note(directory: Path) -> bytes | None:
-    """What the import that made it has noted; None: it was made by no import. OSError."""
+    """The note of the import that made the directory; None: no import did. Raises OSError."""
     try:
         return (directory / NOTE).read_bytes()
     except FileNotFoundError:
@@ -292,5 +292,5 @@ def imported_note(directory: Path) -> bytes | None:
 
 
 def has_messages(directory: Path) -> bool:
-    """Or may have them: it is a data directory."""
+    """Whether the directory is a data directory, so may have messages."""
     return (directory / META).exists()

@@ -1,10 +1,10 @@
-"""nsqd's data path: nsqd.dat names topics and channels; what a topic has not handed to its channels, and what each
-channel has not finished, is a disk queue. Source of the form: nsqd 1.3, go-diskqueue 1.1.
+"""nsqd's data path: nsqd.dat names topics and channels. Disk queues hold the messages that a topic has not handed to
+its channels, and those that a channel has not finished. Source of the format: nsqd 1.3, go-diskqueue 1.1.
 
     NAME.diskqueue.meta.dat      depth \\n file,position to read from \\n file,position to write to
     NAME.diskqueue.000042.dat    int32 (big-endian) of bytes, then a message: int64 ns, uint16 attempts, 16 digits, body
 
-NAME is that of a topic, or TOPIC:CHANNEL. A message has the same id wherever it is.
+NAME is a topic, or TOPIC:CHANNEL. A message has the same id in all queues.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SIZE: Final = struct.Struct(">i")
 HEAD: Final = struct.Struct(">qH16s")
 PRIORITY: Final = 1024
 TTR_NS: Final = 60_000_000_000
-PIECE: Final = 4096  # messages between two notes of what channels have passed: a broker's memory for them is bounded
-# Where a message lies.
+PIECE: Final = 4096  # messages between two cursors of a channel: this bounds the memory that a broker needs
+# Where a message lies: file, offset and size, with its id and time.
 PLACE: Final = np.dtype([("id", "<u8"), ("time", "<i8"), ("file", "<i4"), ("offset", "<i8"), ("size", "<i4")])
 Places = npt.NDArray[Any]
 Progress = Callable[[int], None]
 
 
 def metadata(directory: Path) -> list[dict[str, Any]]:
-    """The topics. Raises ClientError, OSError."""
+    """The topics, as nsqd.dat lists them. Raises ClientError, OSError."""
     for name in METADATA:
         if (directory / name).exists():
             try:
@@ -49,7 +49,7 @@ def metadata(directory: Path) -> list[dict[str, Any]]:
 
 
 def refuse_if_running(directory: Path) -> None:
-    """Raises ClientError."""
+    """Raises ClientError if an nsqd uses the directory."""
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ def refuse_if_running(directory: Path) -> None:
 
 
 class Queue:
-    """A disk queue."""
+    """The disk queue of a topic or channel."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -70,7 +70,7 @@ class Queue:
         return self._directory / f"{self._name}.diskqueue.{file:06d}.dat"
 
     def _begin(self) -> tuple[int, int] | None:
-        """None: there is nothing. Raises ClientError."""
+        """File and position to read from; None: there is no queue. Raises ClientError."""
         path = self._directory / f"{self._name}.diskqueue.meta.dat"
         try:
             _, reading, _ = path.read_text().split("\n")[:3]
@@ -82,13 +82,13 @@ class Queue:
             raise ClientError(f"{path} is damaged") from None
 
     def _numbers(self, first: int) -> list[int]:
-        """Of the files that there are, from that on."""
+        """The numbers of the files that exist, from `first` on."""
         names = (path.name for path in self._directory.glob(f"{glob.escape(self._name)}.diskqueue.*.dat"))
         numbers = (name.removesuffix(".dat").rpartition(".")[2] for name in names)
         return sorted(int(number) for number in numbers if number.isdigit() and int(number) >= first)
 
     def places(self, files: list[Path], progress: Progress) -> Places:
-        """`files` gets those that there are. Raises ClientError, OSError."""
+        """Where the messages lie. Appends the files of the queue to `files`. Raises ClientError, OSError."""
         begin = self._begin()
         if begin is None:
             return np.empty(0, PLACE)
@@ -96,7 +96,7 @@ class Queue:
         found: list[Places] = []
         there = self._numbers(first)
         if there and there[0] != first:
-            # nsqd says seldom where it reads, and removes what it has read: one that was killed has said too little.
+            # nsqd removes files that it has read, but seldom saves its position: that may be in a removed file.
             path = self._path(first)
             print(f"mq-shards: {path} is not there: it is read from {self._path(there[0]).name} on", file=sys.stderr)
         for number in there:
@@ -130,7 +130,7 @@ class Import:
     """One topic."""
 
     def __init__(self, directory: Path, topic: dict[str, Any], progress: Progress) -> None:
-        """Reads where its messages are. Raises ClientError, OSError."""
+        """Finds out where the messages of the topic are. Raises ClientError, OSError."""
         self.name: str = topic["name"]
         self.paused = bool(topic.get("paused"))
         self.channels: list[tuple[str, bool]] = [
@@ -139,7 +139,7 @@ class Import:
         self._files: list[Path] = []
         own = Queue(directory, self.name).places(self._files, progress)
         of_channels = [Queue(directory, f"{self.name}:{n}").places(self._files, progress) for n, _ in self.channels]
-        # What waits in the topic comes behind all that the channels have had, and is all of theirs.
+        # Messages that wait in the topic come after all that its channels got, and go to every channel.
         self._handed_out = _once(np.concatenate(of_channels)) if of_channels else np.empty(0, PLACE)
         waiting = _once(own)
         self._waiting = waiting[~np.isin(waiting["id"], self._handed_out["id"])]
@@ -148,7 +148,7 @@ class Import:
         self.messages = len(self._handed_out) + len(self._waiting)
 
     def write(self, log: LogWriter, progress: Progress) -> None:
-        """OSError."""
+        """Writes the topic, its channels and messages. Raises OSError."""
         first_ns = int(self._handed_out["time"][0]) if len(self._handed_out) else 0
         topic = log.topic(self.name.encode(), first_ns, lasting=True)
         made: dict[int, Channel] = {}
@@ -170,8 +170,8 @@ class Import:
             self._publish(log, place, progress)
 
     def _pass(self, log: LogWriter, n: int, channel: Channel, end: int) -> None:
-        """What of [its cursor, end) it does not have, it has finished. What it has of them is delivered again, unless
-        it has all of them and all that follow: those it has not been delivered yet."""
+        """Writes the channel's cursor, `end` at most: what the channel lacks of [cursor, end) it has finished, what it
+        has is delivered again. If it has everything from a seq on, the cursor stays there: it was not delivered."""
         has = self._has[n]
         if has[channel.cursor :].all():
             return
@@ -188,7 +188,7 @@ class Import:
                     int(place["time"]), PRIORITY, TTR_NS)  # fmt: skip
         progress(int(place["size"]))
 
-    _open: tuple[int, int] = (-1, -1)  # number of a file, and its descriptor
+    _open: tuple[int, int] = (-1, -1)  # the file that is open: its number in `_files`, and its descriptor
 
     def _body(self, file: int, offset: int, size: int) -> bytes:
         number, fd = self._open
@@ -205,7 +205,7 @@ class Import:
 
 
 def _once(places: Places) -> Places:
-    """Each message once, in the order in which they were published."""
+    """The places of all messages, each once, in the order in which they were published."""
     _, first = np.unique(places["id"], return_index=True)
     found = places[first]
     return found[np.lexsort((found["id"], found["time"]))]
