@@ -39,7 +39,7 @@ void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_up
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
 }
 
-/* --- what workers are asked without a slot -------------------------------------------------------------------------- */
+/* --- requests to workers without a slot ----------------------------------------------------------------------------- */
 
 enum { FIRST_PENDING = 8 };
 
@@ -72,7 +72,6 @@ struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uin
     return pending;
 }
 
-/* A little memory is kept, and what many took given back when none is left. */
 static void release_pending(struct pulsar *p) {
     free(p->pending);
     p->pending = NULL;
@@ -112,7 +111,7 @@ static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worke
     struct pulsar_pending was = *pending;
     pending->copy = NULL;
     pulsar_settle(a, c, pending);
-    /* Of what was there already listeners have heard. */
+    /* Live subscribers heard of a repeated message when it was first published. */
     bool repeated = was.kind == MSG_PUBLISH && reply->seq == NO_PLACE;
     if (was.copy != NULL) bridge_answer(a, was.copy, repeated ? STATUS_NONE : reply->status);
     if (was.kind == MSG_PUBLISH)
@@ -122,7 +121,7 @@ static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worke
     return true;
 }
 
-/* Replies to Python's requests are Python's; there are no others with a slot. */
+/* Never has anything to do: only Python's requests have a slot, and Python handles their replies. */
 static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
                    const uint8_t *body, uint32_t body_bytes) {
     (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
@@ -130,7 +129,7 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 /* --- input --------------------------------------------------------------------------------------------------------- */
 
-/* A real broker closes without a word. */
+/* Closes the connection without an error, as a real broker does. */
 static bool hang_up(struct acceptor *a, struct connection *c) {
     c->closing = true;
     c->muted = true;
@@ -138,7 +137,7 @@ static bool hang_up(struct acceptor *a, struct connection *c) {
     return true;
 }
 
-/* Until a client has said who it is, nothing overtakes Python. */
+/* Hands a command to Python. Until the client is connected, further input waits for Python's answer. */
 static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_bytes command) {
     struct pulsar *p = pulsar_of(c);
     if (p->with_python >= PULSAR_MAX_WITH_PYTHON) return stalled(c, STALL_OUTSTANDING);
@@ -160,7 +159,7 @@ static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_by
     return true;
 }
 
-/* What each function does says whether it was done; if not, the connection is stalled. */
+/* Handles a command that comes once per message. False: it cannot be handled now, and the connection is stalled. */
 static bool take_hot(struct acceptor *a, struct connection *c, const struct pulsar_command *command,
                      struct pulsar_bytes bytes, struct pulsar_bytes entry) {
     struct pulsar_send send;
@@ -199,7 +198,7 @@ static bool take_command(struct acceptor *a, struct connection *c, struct pulsar
 
 enum { TLS_HANDSHAKE = 0x16 };
 
-/* TLS from the first byte, which no frame can begin with: Python's, bytes and all. */
+/* Hands a connection that begins with a TLS handshake, as no frame can, to Python with all its input. */
 static bool begins_tls(struct acceptor *a, struct connection *c, uint8_t first) {
     static const uint8_t tls[] = {PULSAR_TLS};
     if (first != TLS_HANDSHAKE || pulsar_of(c)->connected || c->filter != NULL) return false;
@@ -208,7 +207,7 @@ static bool begins_tls(struct acceptor *a, struct connection *c, uint8_t first) 
     return true;
 }
 
-/* How much of the input it was; 0: it is not all there, or may not be done now. */
+/* Returns how many bytes the frame took; 0: it is incomplete, or cannot be handled now. */
 static size_t take_frame(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     if (bytes < 4) return 0;
     size_t total = pulsar_get_be32(data);
@@ -267,7 +266,7 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* The next one of a table, from a place on; NULL behind the last. */
+/* The next item of a table, from a place on; NULL at the end. */
 static void *next_of(const struct pulsar_table *table, uint32_t *place) {
     while (*place < table->capacity)
         if (table->items[(*place)++] != NULL) return table->items[*place - 1];
@@ -292,13 +291,13 @@ static void freed(struct connection *c) {
     release_pending(p);
 }
 
-/* What its client has not heard of yet, Python fails. */
+/* A producer whose client has not been answered yet is left to Python, which fails its request. */
 static void lose_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
     producer->lost = true;
     if (producer->open || producer->waits) pulsar_producer_lose(a, c, producer);
 }
 
-/* What it was asked and has not answered was done or not: clients ask again, when they have come back. */
+/* A worker has died. What it had not answered may have been done or not: clients that come back repeat it. */
 static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct pulsar *p = pulsar_of(c);
     const struct pulsar_producer *producer;
@@ -316,7 +315,7 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
         }
 }
 
-/* --- what Python says of a connection -------------------------------------------------------------------------------- */
+/* --- Python's calls about a connection ------------------------------------------------------------------------------- */
 
 int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count) {
     for (size_t i = 0; i < count && 2 * i + 1 < call->out_limit; i++) {
@@ -326,8 +325,8 @@ int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts,
     return (int64_t)(2 * count);
 }
 
-/* "connected"; "done": one of its commands; "hang-up"; "is-alive" (a PING: PULSAR_ALIVE is said when anything comes); and what
- * pulsar_producer.c and pulsar_consumer.c know. */
+/* Python's calls: "connected"; "done": Python has answered one of the commands it was handed; "hang-up"; "is-alive":
+ * sends a PING, and says PULSAR_ALIVE when the client has sent anything; and those about producers and consumers. */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
     struct pulsar *p = pulsar_of(c);
     if (strcmp(what, "connected") == 0) {
@@ -350,7 +349,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
-/* Python's word that is of no connection: "opened": a message of this id (the value) was compressed, and is this now. */
+/* Python's answer to PACKED_ASKS. "opened": the message with this id (the value), decompressed. */
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
     (void)state;

@@ -1,17 +1,18 @@
-/* Pulsar's binary protocol: SEND, FLOW, ACK, REDELIVER, PING and PONG, and what a worker says to them. All other commands
- * are Python's (acceptor/protocols/pulsar/pulsar.py), as is whatever has to be known once a producer or consumer.
+/* Pulsar's binary protocol: handles SEND, FLOW, ACK, REDELIVER, PING and PONG, and what workers answer and push. Python
+ * handles all other commands (acceptor/protocols/pulsar/pulsar.py), and all that is done once for a producer or
+ * consumer.
  *
- *   pulsar.c            frames in, commands to who does them; the life of a connection; what Python says of it
+ *   pulsar.c            parses frames and dispatches commands; the life of a connection; Python's calls about it
  *   pulsar_producer.c   SENDs and their receipts
- *   pulsar_consumer.c   what a worker pushes, and what becomes of it
- *   pulsar_foreign.c    messages that others published
+ *   pulsar_consumer.c   messages that a worker pushes, and their FLOW, ACK and REDELIVER
+ *   pulsar_foreign.c    messages that clients of other protocols published
  *   pulsar_rates.c      how fast producers may publish, and consumers be sent messages
  *   pulsar_clock.c      keep-alive
  *   pulsar_table.c      the producers and the consumers of a connection
- *   pulsar_scan.c       bytes to numbers
+ *   pulsar_scan.c       reads protobuf
  *
- * A SEND and the barrier of an ACK have no slot of the connection: they have a number of their own, and may be answered in
- * any order. docs/pulsar-internals.md says why, and what all this is.
+ * A SEND and the barrier of an ACK take no slot of the connection: each has a struct pulsar_pending, and they may be
+ * answered in any order. docs/pulsar-internals.md gives the reason and the overview.
  */
 #ifndef MQ_PULSAR_H
 #define MQ_PULSAR_H
@@ -21,24 +22,24 @@
 #include "base/map.h"
 
 enum {
-    PULSAR_MAX_PARTS = 16384,     /* producers of a connection, and consumers */
-    PULSAR_RATES_OF_CONSUMER = 2, /* of its topic, and of its subscription */
-    PULSAR_MAX_PENDING = 1000,    /* SENDs and acknowledgements that are not answered */
-    PULSAR_MAX_WITH_PYTHON = 256, /* commands */
+    PULSAR_MAX_PARTS = 16384,     /* most producers of a connection, and most consumers */
+    PULSAR_RATES_OF_CONSUMER = 2, /* the rate of its topic and that of its subscription */
+    PULSAR_MAX_PENDING = 1000,    /* most SENDs and acknowledgements under way on a connection */
+    PULSAR_MAX_WITH_PYTHON = 256, /* most commands of a connection that Python has not answered */
     PULSAR_FRAME_HEAD = 8,
-    PULSAR_FRAME_SURPLUS = 10 << 10, /* of a frame, beyond the largest message */
+    PULSAR_FRAME_SURPLUS = 10 << 10, /* how much longer a frame may be than the largest message */
 };
-/* What a worker whose ring is full may be sent all the same. */
+/* How many bytes a worker whose ring is full may still be sent. */
 #define PULSAR_OVERFLOW_BYTES ((uint64_t)16 << 20)
-#define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id of what nobody asked for */
+#define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id in a CLOSE that no client asked for */
 
-/* So many in a period; 0: any number. What has been taken of it is on the board, for all acceptors. */
+/* How many messages and bytes are allowed in a period; 0: any number. The board has what all acceptors have used. */
 struct pulsar_rate {
-    uint64_t key; /* by which they find it; 0: there is no rate */
+    uint64_t key; /* by which acceptors find it on the board; 0: there is no rate */
     uint64_t messages, bytes, period_ns;
 };
 
-/* Of an acceptor. */
+/* The codec's state of an acceptor. */
 struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
@@ -53,13 +54,13 @@ enum pulsar_upcall {
     PULSAR_TLS = 't'
 };
 
-/* Of a producer or consumer, ever; and when that was so, for rates. */
+/* Totals of a producer or consumer, and the time they are of, from which rates are computed. */
 struct pulsar_counts {
     uint64_t at_ns;
     uint64_t messages, bytes;
-    uint64_t entries, redelivered, acked; /* of a consumer: batches are one; acknowledgements */
+    uint64_t entries, redelivered, acked; /* only of a consumer; a batch is one entry; `acked`: ids acknowledged */
 };
-/* What is so now (at 0), and was when the last two PINGs were sent, or since it has been there. */
+/* Three of them: [0] the present totals, [1] and [2] as of the last PING and the one before, or as of its beginning. */
 enum { PULSAR_COUNTED = 3 };
 
 struct pulsar_producer {
@@ -67,17 +68,17 @@ struct pulsar_producer {
     struct pulsar_counts counts[PULSAR_COUNTED];
     struct pulsar_rate *rate; /* NULL: none */
     uint32_t number, topic;
-    uint32_t pending; /* SENDs without a receipt */
-    uint64_t key;     /* its worker's for it */
+    uint32_t pending; /* SENDs without a receipt yet */
+    uint64_t key;     /* under which its worker knows it, from the reply to ATTACH */
     uint8_t worker;
-    bool open;  /* it may send; else it is not known yet, or waits for others to go */
-    bool waits; /* ... and its client has been told so */
-    bool lost;  /* its worker went before its client heard of it */
+    bool open;  /* it may send; false: its ATTACH is not answered yet, or it waits for other producers to leave */
+    bool waits; /* it waits for other producers to leave, and its client has been told so */
+    bool lost;  /* its worker has died, so Python cannot open it any more */
     bool deduplicates;
-    bool delays;           /* what it sends may wait for its time, ... */
-    uint64_t max_delay_ms; /* ... and so long at most; 0: for ever */
-    bool closed;           /* by us: what comes for it is let fall, until the client knows */
-    bool closing;          /* by its client, as soon as it has all receipts */
+    bool delays;           /* its messages may be delayed, ... */
+    uint64_t max_delay_ms; /* ... by this much at most; 0: any time */
+    bool closed;           /* we have closed it; its SENDs are ignored, as the client does not know yet */
+    bool closing;          /* by its client or fenced off; it ends when all receipts have been sent */
 };
 
 enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };
@@ -87,37 +88,39 @@ struct pulsar_consumer {
     uint64_t ledger;
     uint64_t epoch;
     struct pulsar_counts counts[PULSAR_COUNTED];
-    uint64_t flowed_ms, consumed_ms, acked_ms; /* when last, by the wall clock */
-    int64_t permits;                           /* that it has given and nothing has taken; ... */
-    int64_t lent;                              /* ... and of those, if it is limited, what its worker has */
-    struct pulsar_rate *rates;                 /* PULSAR_RATES_OF_CONSUMER of them; NULL: none */
+    uint64_t flowed_ms, consumed_ms, acked_ms; /* when each last happened, by the wall clock */
+    int64_t permits;                           /* given by its client and not used up by messages; ... */
+    int64_t lent;                              /* ... those of them that its worker has, if it has rates */
+    struct pulsar_rate *rates;                 /* PULSAR_RATES_OF_CONSUMER of them; NULL: it has none */
     uint32_t number, topic;
     int32_t partition;
-    uint32_t most_unacked; /* entries that it may have, if it is Shared or Key_Shared; 0: any number */
+    uint32_t most_unacked; /* if shared: entries it may leave unacknowledged; 0: any number */
     uint8_t worker;
     bool shared;    /* its subscription is Shared or Key_Shared */
     bool open;      /* its SUBSCRIBE has been answered */
-    bool lost;      /* ... by a worker that is gone */
-    bool has_epoch; /* its SUBSCRIBE had one */
-    bool marked;    /* in the list of those with a mark */
-    bool told;      /* ... and its client is past what it would forget */
-    uint8_t active; /* enum pulsar_active: what its client is to hear then */
-    /* What was delivered and not reported SENT; and of the first `mark_bytes` of it, where in the output they end. */
+    bool lost;      /* its worker has died, so Python cannot open it any more */
+    bool has_epoch; /* `epoch` is set: its SUBSCRIBE or a REDELIVER had one */
+    bool marked;    /* it has a mark in the output: see mark_bytes */
+    bool told;      /* its client has seen the answer to SUBSCRIBE, and may be told `active` */
+    uint8_t active; /* enum pulsar_active */
+    /* Bytes delivered and not yet reported SENT. If `marked`, the first mark_bytes of them end in the output at
+     * mark_at. */
     uint64_t delivered_bytes, mark_bytes, mark_at;
 };
 
-/* Of what waits for a worker's answer. */
+/* A SEND or acknowledgement that waits for its worker's answer. */
 struct pulsar_pending {
-    uint64_t sequence, highest; /* or an acknowledgement's request */
-    uint32_t owner;             /* the producer's number, or the consumer's; 0: free */
-    uint32_t next_free;         /* its place, and one more */
+    uint64_t sequence, highest; /* or an acknowledgement's request id and its consumer's id */
+    uint32_t owner;             /* the number of its producer or consumer; 0: free */
+    uint32_t next_free;         /* when free: the place of the next free one plus 1; 0: none */
     uint8_t worker;
     uint8_t kind;             /* MSG_PUBLISH or MSG_BARRIER */
     uint8_t error;            /* enum pulsar_error */
-    struct bridge_copy *copy; /* of what is published, for live subscribers; NULL: they are not told */
+    struct bridge_copy *copy; /* of the message, for live subscribers; NULL: they are not told */
 };
 
-/* Things of a connection: each has a place, and a number that is not soon given again; found by the client's id. */
+/* The producers or consumers of a connection. Each is found by the id its client chose, or by a number that contains
+ * its place here and is not soon given to another. */
 struct pulsar_table {
     void **items;
     uint32_t *generations;
@@ -125,19 +128,19 @@ struct pulsar_table {
     struct map ids;
 };
 
-/* Of a connection. */
+/* The codec's state of a connection. */
 struct pulsar {
     bool connected;
-    bool heard;  /* something, since the last tick */
-    bool pinged; /* Python wants to know whether it is alive */
+    bool heard;  /* the client has sent something since the last PING */
+    bool pinged; /* Python waits for PULSAR_ALIVE */
     uint16_t with_python;
     uint16_t pending_count, pending_capacity;
     uint16_t pending_free;
     struct pulsar_pending *pending;
     struct pulsar_table producers, consumers;
-    uint32_t marks;         /* consumers that have one */
-    uint64_t keep_alive_ns; /* when it is time for a PING, and ... */
-    uint64_t rates_due_ns;  /* ... to look at its rates; 0: nobody waits */
+    uint32_t marks;         /* how many consumers are `marked` */
+    uint64_t keep_alive_ns; /* when the next PING is due */
+    uint64_t rates_due_ns;  /* when its rates are checked again; 0: nothing waits for them */
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct pulsar) < 640, "an idle connection is small");
@@ -152,39 +155,40 @@ static inline const struct pulsar_options *pulsar_options(const struct acceptor 
 
 /* --- pulsar_table.c ------------------------------------------------------------------------------------------------ */
 
-/* What is in a table begins with its id. NULL when there is none. */
+/* Each item must begin with its id, a uint64_t. Both return NULL when there is no such item. */
 void *pulsar_table_find(const struct pulsar_table *table, uint64_t id);
 void *pulsar_table_at(const struct pulsar_table *table, uint32_t number);
-/* The number of a new one; 0 when there can be no more. The id must be new. */
+/* Adds an item and returns its number; 0 when there can be no more. The id must be new. */
 uint32_t pulsar_table_add(struct pulsar_table *table, uint64_t id, void *item);
 void pulsar_table_remove(struct pulsar_table *table, uint64_t id, uint32_t number);
-/* It is empty. */
+/* The table must be empty. */
 void pulsar_table_free(struct pulsar_table *table);
 
 /* --- pulsar.c ------------------------------------------------------------------------------------------------------ */
 
-/* Room for a frame that has nothing behind its command; completed by pulsar_say. The command is to be written behind the first
- * PULSAR_FRAME_HEAD bytes. */
+/* Reserves room in the output for a frame that consists of a command alone. The caller writes the command behind the
+ * first PULSAR_FRAME_HEAD bytes, and pulsar_say completes the frame. */
 uint8_t *pulsar_room(struct acceptor *a, struct connection *c, size_t command_bytes);
 void pulsar_say(struct acceptor *a, struct connection *c, uint8_t *room, uint8_t *end);
-/* The command that has so many bytes of a message within it begins here. */
+/* Begins a BaseCommand of this type, whose message of body_bytes the caller writes behind it. */
 static inline uint8_t *pulsar_put_command(uint8_t *out, uint32_t type, size_t body_bytes) {
     out = pulsar_put_number(out, 1, type);
     out = pulsar_put_varint(out, PULSAR_TAG(type, PULSAR_BYTES));
     return pulsar_put_varint(out, body_bytes);
 }
-/* A frame of a command with a body that is there already. */
+/* Sends a command whose message has been written to `body`. */
 void pulsar_say_body(struct acceptor *a, struct connection *c, uint32_t type, const uint8_t *body, size_t bytes);
-/* CLOSE_PRODUCER or CLOSE_CONSUMER that nobody asked for. */
+/* Sends a CLOSE_PRODUCER or CLOSE_CONSUMER that the client did not ask for. */
 void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, uint64_t id);
-/* Tells Python something about a connection. */
+/* Tells Python something about a connection, or its producer or consumer `id`. */
 void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id);
 
-/* A place for what a worker is asked; NULL when memory is short. Not more than PULSAR_MAX_PENDING. */
+/* Takes a place for a request to a worker; NULL when memory is short. There must be fewer than PULSAR_MAX_PENDING. */
 struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t worker,
                                    uint32_t *place);
+/* Gives the place back. */
 void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending);
-/* Its input may go on, if it waits for that. */
+/* Resumes input that was stalled with STALL_OUTSTANDING. */
 void pulsar_wake(struct acceptor *a, struct connection *c);
 static inline void pulsar_count_from(struct pulsar_counts *counts, uint64_t now_ns) {
     for (uint32_t i = 0; i < PULSAR_COUNTED; i++) counts[i].at_ns = now_ns;
@@ -197,22 +201,22 @@ static inline void pulsar_count_on(struct pulsar_counts *counts, uint64_t now_ns
 static inline uint64_t pulsar_wall_ms(const struct acceptor *a) {
     return a->wall_ns / 1000000;
 }
-/* Puts 64-bit numbers into what a call is to return. */
+/* Puts 64-bit numbers into the output of a call, the low half of each first. */
 int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count);
-/* Whether a worker may be sent more; else the connection is stalled. */
+/* Whether a worker may be sent another request; if not, stalls the connection. */
 bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker);
 
 /* --- pulsar_producer.c --------------------------------------------------------------------------------------------- */
 
-/* False: not now. */
+/* False: the SEND cannot be handled now, and the connection is stalled. */
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes entry);
 void pulsar_published(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending,
                       const struct message *reply);
-/* It is none any more. */
+/* Removes and frees a producer. */
 void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer);
-/* Its worker, or what it stands for, is gone: the client is told. */
-/* Its worker says that it waits no more, or is one no more. */
+/* Handles ATTACHED: the producer no longer waits, or another has fenced it off. */
 void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+/* Closes a producer whose worker has died or that Python wants closed, and tells the client and Python. */
 void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer);
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
 
@@ -232,32 +236,32 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
 
 /* --- pulsar_foreign.c ---------------------------------------------------------------------------------------------- */
 
-/* A message that was not published as an entry. */
+/* A message that a client of another protocol published. */
 struct pulsar_foreign {
     uint64_t seq, time_ns;
-    uint32_t tag; /* of its headers */
+    uint32_t tag; /* of its headers: enum headers_tag */
     struct pulsar_bytes headers, body;
 };
-/* What stands before its body, at most; and that: magic, checksum and metadata. */
+/* The magic, checksum and metadata that precede its body in an entry: their most bytes, and writing them. */
 size_t pulsar_foreign_bytes(const struct pulsar_foreign *of);
 uint8_t *pulsar_put_foreign(uint8_t *out, const struct pulsar_foreign *of);
 
 /* --- pulsar_rates.c ------------------------------------------------------------------------------------------------ */
 
-/* False: not now, and the connection is stalled. */
+/* False: it must wait, and the connection is stalled. */
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer);
 void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *producer, uint64_t messages,
                            uint64_t bytes);
-/* Its rate is another from now on; false: there is no memory for it. */
+/* Gives a producer another rate; false when memory is short, with nothing changed. */
 bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                            const struct pulsar_rate *rate);
-/* Gives the worker as many of a limited consumer's permits as may be used now. */
+/* Gives the worker as many permits of a consumer with rates as may be used now. */
 void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
 void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            uint64_t messages, uint64_t bytes);
 bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            const struct pulsar_rate *rates);
-/* Who has waited long enough goes on. */
+/* Resumes the connection's producers and consumers that have waited long enough for their rates. */
 void pulsar_rates_due(struct acceptor *a, struct connection *c);
 
 /* --- pulsar_clock.c ------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
-/* A connection by the clock: a PING each interval, and the end of one of which nothing came since the one before. Who has not said
- * CONNECT by the first tick is cut off. */
+/* Keep-alive: sends a PING each interval, and closes a connection that has sent nothing since the last PING. A client
+ * that has not connected (CONNECT) when the first PING is due is closed, too. */
 #include "acceptor/protocols/pulsar/pulsar.h"
 
 void pulsar_set_timer(struct acceptor *a, struct connection *c) {
@@ -15,7 +15,7 @@ void pulsar_opened(struct acceptor *a, struct connection *c) {
     pulsar_set_timer(a, c);
 }
 
-/* What it sent is not read now: its silence is ours. */
+/* Its input is stalled: it may have sent something that has not been read. */
 static bool waits_for_us(const struct connection *c) {
     return c->stall != STALL_NONE;
 }

@@ -1,4 +1,4 @@
-/* What a worker pushes to consumers, and what they say of it. */
+/* Messages that a worker pushes to consumers, and the FLOW, ACK and REDELIVER with which they reply. */
 #include "acceptor/protocols/pulsar/pulsar.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct 
     tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = permits}, NULL);
 }
 
-/* More than anybody can be sent; the rest of the range is for sums. */
+/* More messages than will ever be sent; the rest of the range keeps sums from overflowing. */
 #define MOST_PERMITS (INT64_MAX / 4)
 
 bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow) {
@@ -41,7 +41,7 @@ bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_f
 static void ack_one(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                     const struct pulsar_id *id) {
     struct message finish = {.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = id->entry};
-    /* Of what there never was nothing is to be finished; a set that is longer than is kept finishes nothing. */
+    /* Another ledger has no messages here, and a bitmap longer than a message may have parts finishes nothing. */
     if (id->ledger != consumer->ledger || id->words > PULSAR_ACK_WORDS) return;
     uint64_t any = 0;
     for (uint32_t i = 0; i < id->words; i++) any |= id->set[i];
@@ -52,7 +52,8 @@ static void ack_one(struct acceptor *a, struct connection *c, const struct pulsa
     tell(a, c, consumer, finish, id->set);
 }
 
-/* All before it, and of a batch that is named with a set the rest of what is not in that. */
+/* Acknowledges all messages up to this one; if that is a batch with a bitmap, those before it and the parts that are
+ * not in the bitmap. */
 static void ack_upto(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                      const struct pulsar_id *id) {
     if (id->ledger != consumer->ledger) return;
@@ -71,7 +72,7 @@ void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_
     pulsar_say_body(a, c, PULSAR_ACK_RESPONSE, body, (size_t)(end - body));
 }
 
-/* The answer comes when the worker has done what came before. */
+/* Has ACK_RESPONSE sent when the worker has handled all that it was sent before. */
 static void answer_when_done(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                              uint64_t request) {
     uint32_t place;
@@ -122,16 +123,16 @@ bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_id
 
 /* --- MESSAGE ------------------------------------------------------------------------------------------------------- */
 
-/* What is delivered, taken apart. */
+/* A DELIVER, taken apart. */
 struct delivery {
     const struct message *message;
-    const uint8_t *words; /* of parts that are left, 64 bits each */
+    const uint8_t *words; /* bitmap of the parts that are not finished, 64 bits each */
     uint32_t word_count;
     bool is_pulsar;
     uint32_t key_hash, parts;
-    struct pulsar_bytes entry;  /* or another protocol's body, ... */
-    struct pulsar_bytes others; /* ... and its headers, */
-    uint32_t tag;               /* of this kind */
+    struct pulsar_bytes entry;  /* of another protocol: its body, ... */
+    struct pulsar_bytes others; /* ... its headers, ... */
+    uint32_t tag;               /* ... and their enum headers_tag */
 };
 
 static void split(const struct message *message, struct delivery *out) {
@@ -160,7 +161,7 @@ static void split(const struct message *message, struct delivery *out) {
     out->entry = (struct pulsar_bytes){at, end};
 }
 
-/* The command of a MESSAGE, behind a frame's head; behind it comes an entry. */
+/* Writes the command of a MESSAGE, which stands between the head of its frame and the entry. */
 static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer, const struct delivery *d) {
     uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1)];
     const struct message *m = d->message;
@@ -185,7 +186,7 @@ static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer
 
 enum { MESSAGE_BYTES = PULSAR_FRAME_HEAD + 2 * PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1) };
 
-/* How many permits it takes. */
+/* How many permits the delivery takes: one for each part that is not finished. */
 static uint64_t parts_left(const struct delivery *d) {
     uint64_t left = 0, word;
     for (uint32_t i = 0; i < d->word_count; i++) {
@@ -195,7 +196,7 @@ static uint64_t parts_left(const struct delivery *d) {
     return d->word_count > 0 ? left : d->parts > 0 ? d->parts : 1;
 }
 
-/* What is to be reported as sent when all that is in the output by now has left. */
+/* Marks the present end of the output: when that has been sent, the bytes delivered so far are reported SENT. */
 static void mark(struct connection *c, struct pulsar_consumer *consumer) {
     if (consumer->marked || consumer->delivered_bytes < SENT_REPORT_BYTES) return;
     consumer->marked = true;
@@ -211,7 +212,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     size_t bytes = pulsar_length(d.entry);
     consumer->delivered_bytes += sizeof *message + message->body_bytes;
     if (d.is_pulsar && d.key_hash == 0) {
-        /* Nobody can read its metadata: it is as good as finished, and has cost nothing. */
+        /* Its metadata is unreadable: finish it instead, and give back the permit that it took. */
         tell(a, c, consumer, (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
         tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = 1}, NULL);
         mark(c, consumer);
@@ -250,7 +251,7 @@ static void say_active(struct acceptor *a, struct connection *c, const struct pu
     pulsar_say_body(a, c, PULSAR_ACTIVE_CONSUMER_CHANGE, body, (size_t)(end - body));
 }
 
-/* Clients forget what is said of a consumer before they know that there is one. */
+/* A client that does not know of the consumer yet would ignore the message, so it is told later. */
 static void hear_active(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer, bool active) {
     consumer->active = active ? PULSAR_IS_ACTIVE : PULSAR_STANDS_BY;
     if (consumer->told) say_active(a, c, consumer, active);
@@ -267,7 +268,7 @@ void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, co
     case MSG_DELIVER: deliver(a, c, consumer, message); break;
     case MSG_ACTIVE: hear_active(a, c, consumer, message->active != 0); break;
     case MSG_DISMISSED: pulsar_consumer_lose(a, c, consumer); break;
-    default: break; /* what is refused comes again, and nobody waits for a word about it */
+    default: break; /* REFUSED: the client is not answered, and the message is delivered again */
     }
 }
 
@@ -303,7 +304,7 @@ void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsa
     pulsar_consumer_end(a, c, consumer);
 }
 
-/* What "add-consumer" is told. */
+/* The arguments of "add-consumer". */
 struct consumer_wish {
     uint32_t shared;
     int32_t partition;
@@ -339,24 +340,24 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
     return number;
 }
 
-/* Who has too much that it has not acknowledged gets no more until it has: an Exclusive one's is no matter. */
+/* Limits how many entries a Shared or Key_Shared consumer may leave unacknowledged before it gets no more. */
 static void limit_unacked(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer) {
     if (!consumer->shared || consumer->most_unacked == 0) return;
-    /* A number alone would be all that it wants. */
+    /* Without permits before it, a number would count as the consumer's credit. */
     tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS}, NULL);
     tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .credit = consumer->most_unacked}, NULL);
 }
 
-/* All of a consumer's that is asked for by its id (the value):
- * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
- * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
- * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
- * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": its worker is told that it is to be none: what it
- * had is there for others when its client hears that.
- * "limit-consumer": bytes: its rates, so many struct pulsar_rate.
- * "count-consumer": its messages, bytes, permits (which may be negative), entries, redelivered, acknowledgements; when it last gave
- * permits, was sent a message and acknowledged one (ms); enum pulsar_active; for how many ns it has been other numbers, and
- * those: messages, bytes, entries, redelivered, acknowledgements; the low half of each first. */
+/* Python's calls about a consumer. The value is its id. They return CALL_CLOSED (0) when it is gone.
+ * "add-consumer": bytes: a struct consumer_wish and the topic; returns the consumer's number, 0: there can be no more.
+ * "open-consumer": its worker has subscribed it; bytes: its ledger, 64 bits.
+ * "tell-consumer": its client knows of it now, and is told whether it is the active one.
+ * "drop-consumer": removes it. "lose-consumer": has its worker dismiss it; when its client is told, its messages are
+ * already free for other consumers.
+ * "limit-consumer": bytes: its rates, PULSAR_RATES_OF_CONSUMER struct pulsar_rate.
+ * "count-consumer": its messages, bytes, permits (which may be negative), entries, redelivered, acknowledgements; when
+ * it last gave permits, was sent a message and acknowledged one (ms); enum pulsar_active; some earlier moment, as ns
+ * before now, and its figures then: messages, bytes, entries, redelivered, acknowledgements. See pulsar_put_counts. */
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-consumer") == 0) return add_consumer(a, c, call);

@@ -1,15 +1,15 @@
-/* What another protocol's producer, or Spark, sent, as an entry: its headers are properties, and what Spark has of Pulsar's
- * messages (base/entries.h) is what it was: a key, a time. */
+/* Makes an entry of a message that was published by another protocol or by Spark. Its headers become properties, but a
+ * key, an event time and what else Spark reads of Pulsar's messages (base/entries.h) become fields of the metadata. */
 #include "acceptor/protocols/pulsar/pulsar.h"
 
 #include "base/crc32c.h"
 #include "base/entries.h"
 
-static const char FOREIGN[] = "mq-shards"; /* its producer */
+static const char FOREIGN[] = "mq-shards"; /* the producer's name in such entries */
 
 enum {
     ENTRY_HEAD = 2 + 4 + 4, /* magic, checksum, size of the metadata */
-    PROPERTY_BYTES = 4 * 4, /* of a property, beside its name and its value: three tags and lengths, and one to spare */
+    PROPERTY_BYTES = 4 * 4, /* of a property, besides name and value: three tags and lengths, and room to spare */
     PREFIX_BYTES = sizeof ENTRY_PREFIX - 1,
 };
 
@@ -45,7 +45,7 @@ static bool is_number(struct text text, uint64_t *out) {
     return decimal_get(&at, end, INT64_MAX, out) && at == end;
 }
 
-/* What has a field of its own; where it stays, it is a property. */
+/* Writes a header that has a field of its own in the metadata. Returns `out` unchanged if it has none. */
 static uint8_t *put_field(uint8_t *out, const struct entry *one, bool is_empty) {
     uint64_t time_ms;
     if (is(one->name, "key")) return put_text(out, 6, one->value);
@@ -56,7 +56,7 @@ static uint8_t *put_field(uint8_t *out, const struct entry *one, bool is_empty) 
     return out;
 }
 
-/* A property that has the name of one of those came to Spark with a prefix. */
+/* Spark was given a property whose name is one of these with a prefix, which is taken off again. */
 static struct text unprefixed(struct text name) {
     static const char *const ours[] = {"key",        "ordering_key", "event_time_ms", "key_encoding",
                                        "null_value", "pri",          "ttr_ms",        "delay_ms"};
@@ -67,7 +67,7 @@ static struct text unprefixed(struct text name) {
     return name;
 }
 
-/* Those that can be told apart and are text: all that a property may be. */
+/* Writes the headers that can be parsed and are text, as a property must be. */
 static uint8_t *put_headers(uint8_t *out, const struct pulsar_foreign *of) {
     struct entries entries = {.count = 0};
     size_t bytes = pulsar_length(of->headers);

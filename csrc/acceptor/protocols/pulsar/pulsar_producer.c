@@ -9,10 +9,10 @@
 #include "base/decimal.h"
 
 enum { PRIORITY = 1024, TEXT_BYTES = 80 };
-/* Of what becomes a job. */
+/* Time to run of a message that becomes a job. */
 #define TTR_NS ((uint64_t)60 * 1000000000u)
 
-/* --- what is said -------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------- */
 
 static void say_receipt(struct acceptor *a, struct connection *c, uint64_t producer,
                         const struct pulsar_pending *pending, uint64_t ledger, uint64_t entry) {
@@ -40,8 +40,8 @@ static void say_error(struct acceptor *a, struct connection *c, uint64_t produce
 
 /* --- SEND ---------------------------------------------------------------------------------------------------------- */
 
-/* How much of what is in it others get; 0: they get it as it is. What is taken apart has to be what it says it is, which of
- * what is compressed nobody knows yet. */
+/* How many bytes clients of other protocols get out of the entry; 0: they get its payload as it is. A batch must be
+ * valid to be taken apart; whether a compressed one is shows only when it is decompressed. */
 static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct pulsar_metadata *metadata,
                                 uint32_t most_bytes) {
     bool is_batch = metadata->messages > 0, is_compressed = metadata->compression != 0;
@@ -53,7 +53,7 @@ static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct p
     return (uint32_t)bytes;
 }
 
-/* What others than Pulsar's consumers do not see, and what a worker has to know. */
+/* The headers: the bytes that only Pulsar's consumers see, and what a worker must know of the entry. */
 static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms,
                                  bool *is_middle_chunk) {
     struct pulsar_metadata metadata;
@@ -62,7 +62,7 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
     struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
                               .tag = HEADERS_PULSAR};
-    /* Of what no consumer is to see there is no hash. */
+    /* No consumer may see an entry whose metadata is unreadable: its key_hash stays 0. */
     if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
     headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
     headers.key_hash = pulsar_key_hash(&metadata);
@@ -73,7 +73,7 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     return headers;
 }
 
-/* Until a time that a client means by the wall clock. */
+/* How many ns until a time that a client gave by the wall clock. */
 static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
     const uint64_t ms = 1000000, longest_ms = ((uint64_t)1 << LONGEST_TIME_NS_BITS) / ms;
     uint64_t now_ms = a->wall_ns / ms;
@@ -81,7 +81,7 @@ static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
     return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * ms;
 }
 
-/* As a real broker has it. */
+/* In the words of a real broker. */
 static void say_too_late(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer,
                          uint64_t sequence) {
     char text[TEXT_BYTES + 1] = "Exceeds max allowed delivery delay of ";
@@ -90,7 +90,7 @@ static void say_too_late(struct acceptor *a, struct connection *c, const struct 
     say_error(a, c, producer->id, sequence, PULSAR_NOT_ALLOWED, text);
 }
 
-/* Copied once, to the ring, if it is not so large that it goes in pieces. */
+/* Sends the entry, copying it once, straight into the ring, unless it is so large that it is sent in pieces. */
 static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
                            const struct producer_part *part, const struct headers *headers, struct pulsar_bytes entry) {
     size_t before = (request->flags & MSG_IDEMPOTENT) != 0 ? sizeof *part : 0;
@@ -114,7 +114,7 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
     return true;
 }
 
-/* How many sequence ids it stands for behind its first. */
+/* How many sequence ids a batch covers besides its first. */
 static uint32_t beyond(const struct pulsar_send *send) {
     uint64_t more = send->highest > send->sequence ? send->highest - send->sequence : 0;
     return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
@@ -123,7 +123,7 @@ static uint32_t beyond(const struct pulsar_send *send) {
 static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                     const struct pulsar_send *send, const struct pulsar_entry *entry) {
     uint64_t deliver_at_ms;
-    bool is_middle_chunk; /* all have one sequence id: of which the last one counts */
+    bool is_middle_chunk; /* all chunks have one sequence id, so only the last is deduplicated */
     struct headers headers =
         headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms, &is_middle_chunk);
     const uint64_t delay_ns = producer->delays ? delay_until(a, deliver_at_ms) : 0;
@@ -158,7 +158,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
         request.flags |= MSG_IDEMPOTENT;
         request.body_bytes += (uint32_t)sizeof part;
     }
-    /* What is delayed is so when its transaction is committed: at once. */
+    /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {
         request.flags |= MSG_TXN;
         request.txn = send->txn_least;
@@ -177,9 +177,9 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         socket_dirty(a, c);
         return true;
     }
-    /* The client has been told, and sends it again. */
+    /* We have closed the producer: when its client knows, it sends the message again. */
     if (producer->closed) return true;
-    /* Its worker went while Python was about to open it. */
+    /* Its worker died while Python was about to open it. */
     if (a->links[producer->worker].channel == NULL) {
         pulsar_producer_lose(a, c, producer);
         return true;
@@ -244,7 +244,7 @@ void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t
         upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
         return;
     }
-    /* Silently: its next SEND closes its connection. */
+    /* It ends without a word to its client, whose next SEND closes the connection. */
     producer->closing = true;
     say_closed_when_settled(a, c, producer);
 }
@@ -259,7 +259,7 @@ void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsa
     say_closed_when_settled(a, c, producer);
 }
 
-/* In place of one that the client has been told is none any more, perhaps. */
+/* The id may be that of a producer that we have closed, which the new one replaces. */
 static int64_t add_producer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
     struct pulsar *p = pulsar_of(c);
     struct pulsar_producer *before = pulsar_table_find(&p->producers, call->value);
@@ -281,7 +281,7 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
 }
 
 struct producer_terms {
-    uint64_t key; /* that its worker has for it */
+    uint64_t key; /* under which its worker knows it */
     uint64_t max_delay_ms;
     uint32_t deduplicates, delays;
     struct pulsar_rate rate;
@@ -302,14 +302,15 @@ static int64_t open_producer(struct acceptor *a, struct connection *c, struct pu
     return CALL_DONE;
 }
 
-/* All of a producer's that is asked for by its id (the value):
- * "add-producer": bytes: its topic; its number, 0: there can be no more. It may not send yet.
- * "wait-producer": its client has been told that it waits; "open-producer": it may send, bytes: struct producer_terms; again:
- * those are others now. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
- * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
- * "lose-producer": it is none any more, and the client is told.
- * "count-producer": its messages and bytes; for how many ns it has been another number of them, and that; the low half of each
- * first. */
+/* Python's calls about a producer. The value is its id. They return CALL_CLOSED (0) when it is gone.
+ * "add-producer": bytes: its topic; returns the producer's number, 0: there can be no more. It may not send yet.
+ * "wait-producer": its client has been told that it waits for others to leave.
+ * "open-producer": it may send; bytes: a struct producer_terms. Repeated, it replaces those terms.
+ * "drop-producer": removes it, and tells nobody.
+ * "close-producer": its client closes it: PULSAR_PRODUCER_GONE is said when its last receipt has been sent.
+ * "lose-producer": closes it, and tells its client.
+ * "count-producer": its messages and bytes; some earlier moment, as ns before now, and both figures then. See
+ * pulsar_put_counts. */
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);

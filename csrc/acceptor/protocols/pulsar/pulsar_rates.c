@@ -1,24 +1,27 @@
-/* How fast a topic's producers may publish and its consumers be sent messages, over all acceptors: a rate has a key that Python
- * gives (acceptor/protocols/pulsar/rates.py), by which all find on the board what has been taken of it.
+/* Limits how fast a topic's producers may publish and its consumers be sent messages, over all acceptors together.
+ * Python gives each rate a key (acceptor/protocols/pulsar/rates.py), by which all acceptors find the rate's bucket on
+ * the board, where they note how much of it is used up.
  *
- * Who publishes too fast is not read from for a while. A consumer's permits are kept here, and its worker is lent as many as
- * may be sent now: so whatever is not to be sent yet is neither copied nor on its way.
+ * A connection that publishes too fast is not read from for a while. The permits of a consumer are kept here, and its
+ * worker is lent only as many as may be used now, so that a message that must wait is neither copied nor sent.
  */
 #include "acceptor/protocols/pulsar/pulsar.h"
 
 #include <stdlib.h>
 
-/* How seldom at most it is looked whether there is more to lend. */
-#define LOOK_NS       ((uint64_t)5 * 1000000u)
+/* The shortest time until a connection's rates are checked again. */
+#define LOOK_NS ((uint64_t)5 * 1000000u)
+/* The assumed size of messages of which none has been sent yet. */
 #define UNKNOWN_BYTES 4096.0
 #define LONGEST_NS    ((uint64_t)3600 * 1000000000u)
 
 /* --- one rate ------------------------------------------------------------------------------------------------------ */
 
-/* Places on the board where a rate may be. */
+/* How many buckets of the board a rate may be in. */
 enum { PROBES = 16 };
 
-/* Relaxed, here and below: each number stands for itself, and whoever sees it late lets a little more through, once. */
+/* Relaxed, here and below: the numbers do not depend on each other, and an acceptor that sees one late only lets a
+ * little too much through, once. */
 static uint64_t read_of(const _Atomic uint64_t *number) {
     return atomic_load_explicit(number, memory_order_relaxed);
 }
@@ -32,8 +35,8 @@ static bool is_free(const struct rate_bucket *bucket, uint64_t now_ns) {
     return read_of(&bucket->key) == 0 || allowed_from(bucket) + read_of(&bucket->period_ns) <= now_ns;
 }
 
-/* The first of its places that has its key, whoever gave it that; else one that is free. Where none is, one is shared with
- * another rate: each then waits for what both take. */
+/* The bucket of a rate: the first of its places that has its key, or else a free one. If none is free, it shares the
+ * bucket of another rate, and each waits for what both use up. */
 static struct rate_bucket *bucket_of(const struct acceptor *a, const struct pulsar_rate *rate) {
     struct rate_bucket *all = a->board->rates, *found = NULL;
     for (uint64_t i = 0; i < PROBES; i++) {
@@ -42,7 +45,7 @@ static struct rate_bucket *bucket_of(const struct acceptor *a, const struct puls
         if (found == NULL && is_free(at, a->now_ns)) found = at;
     }
     if (found == NULL) return &all[rate->key % BOARD_RATES];
-    /* Whoever takes it at the same moment has it with us. What it still says is a period old: nothing has been taken. */
+    /* A rate that takes it at the same moment shares it. Its old times are past by a period: nothing is used up. */
     uint64_t there = read_of(&found->key);
     if (atomic_compare_exchange_strong_explicit(&found->key, &there, rate->key, memory_order_relaxed,
                                                 memory_order_relaxed))
@@ -50,7 +53,8 @@ static struct rate_bucket *bucket_of(const struct acceptor *a, const struct puls
     return found;
 }
 
-/* When what was taken will have been allowed: what nobody has used is kept for a period. */
+/* Notes that `count` were used: moves on the time at which all that were used are allowed. What is not used is saved up
+ * for a period at most. */
 static void take_of(_Atomic uint64_t *until, uint64_t now_ns, uint64_t period_ns, uint64_t most, uint64_t count) {
     if (most == 0) return;
     double takes_ns = (double)count / (double)most * (double)period_ns;
@@ -66,14 +70,14 @@ static void take(const struct acceptor *a, const struct pulsar_rate *rate, uint6
     take_of(&bucket->bytes_until, a->now_ns, rate->period_ns, rate->bytes, bytes);
 }
 
-/* What has come to be allowed of so many in a period. */
+/* How many are allowed by now, at `most` in a period, since all that were used were allowed. */
 static double left(const struct acceptor *a, const struct pulsar_rate *rate, uint64_t until_ns, uint64_t most) {
     uint64_t since = a->now_ns > until_ns ? a->now_ns - until_ns : 0;
     if (since > rate->period_ns) since = rate->period_ns;
     return (double)since / (double)rate->period_ns * (double)most;
 }
 
-/* How many messages of this size may go now; INT64_MAX: any number. */
+/* How many messages of this size may be sent now; INT64_MAX: any number. */
 static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
                        double bytes) {
     if (allowed_from(bucket) > a->now_ns) return 0;
@@ -81,19 +85,19 @@ static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate,
     if (rate->messages > 0) most = left(a, rate, read_of(&bucket->messages_until), rate->messages);
     if (rate->bytes > 0) {
         double of_bytes = left(a, rate, read_of(&bucket->bytes_until), rate->bytes) / bytes;
-        if (of_bytes < 1) of_bytes = 1; /* what goes beyond is waited for afterwards */
+        if (of_bytes < 1) of_bytes = 1; /* one may exceed the rate: the next ones wait for it */
         if (of_bytes < most) most = of_bytes;
     }
     return most < (double)(INT64_MAX / 2) ? (int64_t)most : INT64_MAX;
 }
 
-/* It has come to allow a period's: more it never does. */
+/* Whether a whole period is saved up, so that waiting longer allows no more. */
 static bool is_full(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket) {
     return (rate->messages == 0 || read_of(&bucket->messages_until) + rate->period_ns <= a->now_ns) &&
            (rate->bytes == 0 || read_of(&bucket->bytes_until) + rate->period_ns <= a->now_ns);
 }
 
-/* When one more than those may go, which are less than a period's. */
+/* When one more message than `now` may be sent, which must be fewer than a whole period's. */
 static uint64_t next_of(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
                         int64_t now) {
     uint64_t from = allowed_from(bucket);
@@ -103,7 +107,7 @@ static uint64_t next_of(const struct acceptor *a, const struct pulsar_rate *rate
            (uint64_t)((double)(now + 1) / (double)rate->messages * (double)rate->period_ns);
 }
 
-/* The connection is looked at again then. */
+/* Sets the timer so that the connection's rates are checked again at that time. */
 static void look_at(struct acceptor *a, struct connection *c, uint64_t due_ns) {
     struct pulsar *p = pulsar_of(c);
     if (due_ns < a->now_ns + LOOK_NS) due_ns = a->now_ns + LOOK_NS;
@@ -126,7 +130,7 @@ void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *pro
     take(a, producer->rate, messages, bytes);
 }
 
-/* Those that are another's from now on; no memory is used where there is none. False: there is none to be had. */
+/* Replaces the rates of a producer or consumer; having none takes no memory. False when memory is short. */
 static bool replace(struct acceptor *a, struct connection *c, struct pulsar_rate **there, const struct pulsar_rate *by,
                     uint32_t count) {
     bool any = false;
@@ -148,7 +152,7 @@ static bool replace(struct acceptor *a, struct connection *c, struct pulsar_rate
 bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                            const struct pulsar_rate *rate) {
     if (!replace(a, c, &producer->rate, rate, 1)) return false;
-    /* Who waits for what was so before looks again. */
+    /* It may be waiting for the former rate: check again. */
     pulsar_wake(a, c);
     return true;
 }
@@ -158,7 +162,7 @@ bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct puls
 void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
     int64_t most = consumer->permits;
     uint64_t due_ns = 0;
-    /* How large messages are shows when some have gone. */
+    /* The size of the next messages is guessed from those sent before. */
     const struct pulsar_counts *sent = consumer->counts;
     double bytes = sent->messages > 0 ? (double)sent->bytes / (double)sent->messages + 1 : UNKNOWN_BYTES;
     for (uint32_t i = 0; consumer->rates != NULL && i < PULSAR_RATES_OF_CONSUMER; i++) {
@@ -186,7 +190,8 @@ void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct puls
     pulsar_lend(a, c, consumer);
 }
 
-/* What it has asked for already comes at once, should it have no rate yet: nothing is taken back from its worker. */
+/* A consumer without rates has lent all its permits to its worker. They are not taken back: their messages come at
+ * once. */
 bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            const struct pulsar_rate *rates) {
     if (consumer->rates == NULL) consumer->lent = consumer->permits;
@@ -195,7 +200,7 @@ bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct puls
     return true;
 }
 
-/* --- all of them ------------------------------------------------------------------------------------------------------ */
+/* --- producers and consumers ------------------------------------------------------------------------------------------ */
 
 void pulsar_rates_due(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);

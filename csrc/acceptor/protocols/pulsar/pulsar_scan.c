@@ -7,7 +7,7 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) 
     struct pulsar_field field;
     out->type = 0;
     out->body = (struct pulsar_bytes){0};
-    /* The type comes first, as everybody writes it; else it is looked for. */
+    /* The type usually comes first, but it may be anywhere. */
     while (out->type == 0 && pulsar_next(&rest, &field))
         if (field.tag == PULSAR_TAG(1, PULSAR_VARINT))
             out->type = field.number < PULSAR_TYPES ? (uint32_t)field.number : 1;
@@ -47,7 +47,7 @@ bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out) {
     return pulsar_is_done(bytes) && seen == 3;
 }
 
-/* Packed or not. */
+/* Adds the words of an ack set, which may be packed or not. */
 static bool add_words(struct pulsar_id *id, const struct pulsar_field *field) {
     struct pulsar_bytes rest = field->bytes;
     uint64_t word = field->number;
@@ -86,7 +86,7 @@ bool pulsar_next_id(struct pulsar_ids *ids, struct pulsar_id *out) {
     return false;
 }
 
-/* All of them are looked at before any is done. */
+/* Whether all ids are valid: checked before any of them is acted on. */
 static bool ids_are_whole(struct pulsar_ids ids) {
     struct pulsar_id id;
     for (uint32_t i = 0; i < ids.count; i++)
@@ -137,7 +137,7 @@ static uint32_t mix(uint32_t hash, uint32_t word) {
     return hash ^ rotate(word * 0xcc9e2d51u, 15) * 0x1b873593u;
 }
 
-/* Murmur3 of what comes in pieces. */
+/* Murmur3 of bytes that come in pieces. */
 struct murmur {
     uint32_t hash, word;
     size_t bytes;
@@ -173,7 +173,7 @@ static int base64_value(uint8_t c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Up to what is no base64. */
+/* Adds the bytes that the text encodes, up to the first character that is not base64. */
 static void murmur_add_base64(struct murmur *m, struct pulsar_bytes text) {
     uint32_t bits = 0, count = 0;
     for (int value; text.at < text.end && (value = base64_value(*text.at)) >= 0; text.at++) {

@@ -1,8 +1,8 @@
-/* Pulsar's frames and the few protobuf messages that come or go once a message: read where they lie, written by hand. Knows no
- * connection, allocates nothing, believes nothing.
+/* Reads and writes, by hand, Pulsar's frames and the few protobuf messages that are exchanged for each message.
+ * Messages are read in place. This module knows no connection, allocates nothing, and checks everything it reads.
  *
- * Fields that are not known are skipped, of one that comes twice the last counts (except those that are repeated), as protobuf has it. What is not protobuf,
- * or lacks what its message must have, is no message: every function that reads says so by false.
+ * As protobuf demands, unknown fields are skipped, and of a field that comes twice the last one counts, unless it is
+ * repeated. Every function that reads returns false for bytes that are not protobuf or lack a required field.
  */
 #ifndef MQ_PULSAR_SCAN_H
 #define MQ_PULSAR_SCAN_H
@@ -15,7 +15,7 @@
 #include "base/pulsar_entry.h"
 #include "ringbuf/message.h"
 
-/* BaseCommand.Type; its message's field in BaseCommand has the same number. */
+/* BaseCommand.Type. The field of BaseCommand that holds the command's message has the same number. */
 enum pulsar_type {
     PULSAR_CONNECT = 2,
     PULSAR_SEND = 6,
@@ -46,7 +46,7 @@ enum pulsar_error {
 
 struct pulsar_command {
     uint32_t type;
-    struct pulsar_bytes body; /* of the message of that type; at: NULL, if there is none */
+    struct pulsar_bytes body; /* the message of that type; `at` is NULL if there is none */
 };
 bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out);
 
@@ -65,12 +65,12 @@ bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out);
 enum { PULSAR_ACK_WORDS = 16 };
 struct pulsar_id {
     uint64_t ledger, entry;
-    uint32_t words; /* of ack_set; more than PULSAR_ACK_WORDS: too many to look at */
+    uint32_t words; /* how many words ack_set has; above PULSAR_ACK_WORDS: too many, and `set` has the first */
     uint64_t set[PULSAR_ACK_WORDS];
 };
 bool pulsar_scan_id(struct pulsar_bytes bytes, struct pulsar_id *out);
 
-/* An ACK or a REDELIVER; the ids in it by pulsar_next_id, from `ids` on. */
+/* An ACK or a REDELIVER. pulsar_next_id reads its `count` ids. */
 struct pulsar_ids {
     uint64_t consumer, request, epoch, txn_most, txn_least;
     bool cumulative, has_request, has_epoch, has_txn;
@@ -80,10 +80,10 @@ struct pulsar_ids {
 };
 bool pulsar_scan_ack(struct pulsar_bytes bytes, struct pulsar_ids *out);
 bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out);
-/* False behind the last. */
+/* The next id; false at the end. */
 bool pulsar_next_id(struct pulsar_ids *ids, struct pulsar_id *out);
 
-/* The hash that Key_Shared goes by: never 0. */
+/* The hash by which Key_Shared chooses a consumer: never 0. */
 uint32_t pulsar_key_hash(const struct pulsar_metadata *metadata);
 /* Murmur3_32 with the seed 0. */
 uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
@@ -109,7 +109,7 @@ static inline uint8_t *pulsar_put_be32(uint8_t *out, uint32_t value) {
     return out + sizeof value;
 }
 
-/* How much there is at most of a command that is written here, without texts and ack sets; and of a varint. */
+/* The most bytes of a command written here, besides texts and ack sets; and those of a varint. */
 enum { PULSAR_COMMAND_BYTES = 128, PULSAR_VARINT_BYTES = 10 };
 
 #endif

@@ -10,14 +10,14 @@ static uint32_t place_of(uint32_t number) {
     return number & (PULSAR_MAX_PARTS - 1);
 }
 
-/* What is in a table begins with the id that its client gave it. */
+/* Each item begins with the id that its client gave it. */
 static uint64_t id_of(const void *item) {
     uint64_t id;
     memcpy(&id, item, sizeof id);
     return id;
 }
 
-/* Only many are worth a map. */
+/* A small table is searched, a larger one has a map. */
 static bool has_map(const struct pulsar_table *table) {
     return table->capacity > FEW;
 }
@@ -57,10 +57,10 @@ static bool grow(struct pulsar_table *table) {
     return true;
 }
 
-/* There is one. */
+/* A free place, of which there must be one. */
 static uint32_t free_place(const struct pulsar_table *table) {
     uint32_t place = table->count;
-    /* Mostly they go as they came, so the place behind the last is free. */
+    /* Mostly the item added last is removed first, so the place behind the others is free. */
     if (place < table->capacity && table->items[place] == NULL) return place;
     for (place = 0; table->items[place] != NULL; place++) continue;
     return place;
