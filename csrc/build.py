@@ -1,7 +1,7 @@
 """Compiles the C sources of all rooms and the cffi surface into one extension module, `mq_shards.csrc._core`.
 
-`surface/` is the whole of what Python can call, a file a room: cffi's API mode compiles it against the headers, so
-that a signature that drifts is a compile error and never a crash.
+`surface/` is all that Python can call, one file for each room. cffi's API mode compiles it against the headers, so that
+a signature that differs is a compile error and never a crash.
 
 Run as a script it builds in place; setuptools calls `BuildExt` through pyproject.toml.
 """
@@ -25,18 +25,19 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 GENERATED = "_core.c"
-ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/, each after those it names types of
+ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/, each behind those whose types it uses
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
 EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-Wconversion", "-Wsign-conversion"))
 # Assertions stay on: they cost 2 % of the instructions at most (docs/costs.md). Python's own flags turn them off.
-# Hidden, since a function that others could replace, in a shared object all that they see, is called and never inlined.
+# Hidden symbols: a visible function of a shared object could be replaced by another, so it would never be inlined.
 RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-fvisibility=hidden", "-UNDEBUG"]
-# All sources as one unit, so that small functions are inlined across files: a sixth of a worker's instructions. What
-# lies in an arena is seen by several types at once then. It takes long to link: while working on the core, do without.
+# All sources as one unit, so that small functions are inlined across files, which saves a sixth of a worker's
+# instructions. Aliasing is not strict, as memory of an arena is then seen under several types. Linking takes long, so
+# leave this out while working on the core.
 WHOLE = ["-flto=auto", "-fno-strict-aliasing"]
 DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
-QUICK = ["-O0"]  # to build: half of the time
+QUICK = ["-O0"]  # builds in half the time
 
 
 def sources() -> list[str]:
@@ -44,7 +45,7 @@ def sources() -> list[str]:
 
 
 def surface(rooms: Sequence[str] = ROOMS) -> tuple[str, list[str]]:
-    """The cdef text and the headers it needs. What follows `/* == room/name == */` is declared in room/name.h."""
+    """The cdef text and the headers it needs. Declarations behind `/* == room/name == */` are those of room/name.h."""
     text = "".join((HERE / "surface" / f"{room}.h").read_text() for room in rooms)
     return text, [f"{name}.h" for name in re.findall(r"^/\* == (\S+) == \*/$", text, re.MULTILINE)]
 
@@ -52,7 +53,7 @@ def surface(rooms: Sequence[str] = ROOMS) -> tuple[str, list[str]]:
 def generate(target: Path, module: str = "mq_shards.csrc._core", rooms: Sequence[str] = ROOMS) -> None:
     ffi = FFI()
     cdef, headers = surface(rooms)
-    ffi.cdef(cdef + "\n#define CORE_SURFACE ...\n")  # csrc/__init__.py compares it with what lies beside it
+    ffi.cdef(cdef + "\n#define CORE_SURFACE ...\n")  # csrc/__init__.py compares it with the files of surface/
     preamble = "\n".join(f'#include "{h}"' for h in headers)
     whole = b"".join(part.read_bytes() for part in sorted((HERE / "surface").glob("*.h")))
     ffi.set_source(module, f"{preamble}\n#define CORE_SURFACE {zlib.crc32(whole)}u\n")
@@ -65,15 +66,15 @@ def generate(target: Path, module: str = "mq_shards.csrc._core", rooms: Sequence
 
 
 class BuildExt(build_ext):  # type: ignore[misc]
-    """build_ext that writes the cffi wrapper first, and knows the sources: pyproject.toml names the wrapper only.
+    """Writes the cffi wrapper before it builds, and adds the sources, as pyproject.toml names only the wrapper.
 
-    What is built for others is for any Python from 3.11 on, and with any compiler: a new one's new warning is no error.
+    A wheel is for any Python from 3.11 on. It may be built with any compiler, so warnings are not errors then.
     """
 
     def finalize_options(self) -> None:
         super().finalize_options()
         for ext in self.extensions:
-            # Relative to the project, as setuptools demands; it builds again when one of these is newer.
+            # Relative to the project, as setuptools demands. It builds again when one of these files is newer.
             ext.sources = [f"{HERE.name}/{name}" for name in (GENERATED, *sources())]
             ext.depends = [f"{HERE.name}/{p.relative_to(HERE)}" for p in sorted(HERE.rglob("*.h"))]
             ext.include_dirs = [*ext.include_dirs, HERE.name]
@@ -89,7 +90,7 @@ class BuildExt(build_ext):  # type: ignore[misc]
 
 
 def needs_compiling(target: Path, dependencies: Path) -> bool:
-    """Whether a source or header that an object was made of is newer than it, or gone."""
+    """Whether an object is missing, or a source or header it was made of is newer or gone."""
     if not target.exists() or not dependencies.exists():
         return True
     made = target.stat().st_mtime_ns
@@ -101,7 +102,7 @@ def needs_compiling(target: Path, dependencies: Path) -> bool:
 
 
 def compile_one(command: list[str], source: Path, objects: Path) -> Path:
-    """The object of one source; what has not changed since it was made is not made again."""
+    """Returns the object of one source, compiled again if the source or a header has changed."""
     target = objects / (str(source.relative_to(source.anchor)).replace(os.sep, "-") + ".o")
     dependencies = target.with_suffix(".d")
     if needs_compiling(target, dependencies):
@@ -112,16 +113,16 @@ def compile_one(command: list[str], source: Path, objects: Path) -> Path:
 
 
 def compile_in(out: Path, name: str, files: list[str], flags: list[str]) -> Path:
-    """Builds an importable module `name` in `out` from some sources: for tests and for work on one module."""
+    """Builds an importable module `name` in `out` from some sources, for tests and for work on one module."""
     out.mkdir(parents=True, exist_ok=True)
     wrapper = out / f"{name}.c"
     generate(wrapper, module=name)
     target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    # Not linked in place: a broker that runs has the old one mapped.
+    # Not linked in place, as a running broker has the old module mapped.
     linking = target.with_suffix(".linking")
     compiler = [os.environ.get("CC", "cc"), "-fPIC", "-pthread"]
     command = [*compiler, *STRICT, *flags, f"-I{HERE}", f"-I{sysconfig.get_paths()['include']}"]
-    # Objects of one compiler and one set of options have a folder of their own.
+    # Each compiler and set of options has its own folder of objects.
     kind = hashlib.sha256("\0".join(command).encode()).hexdigest()[:12]
     objects = HERE.parent / "build" / "objects" / kind
     objects.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""What clients compress, opened: by a library, into as much room as they say that it takes, and not one byte more."""
+"""Decompresses what clients have compressed, with a library, into exactly the size that they have named."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# As Pulsar's MessageMetadata.compression has them.
+# The numbers of Pulsar's MessageMetadata.compression.
 LZ4: Final = 1
 ZLIB: Final = 2
 ZSTD: Final = 3
@@ -12,7 +12,7 @@ SNAPPY: Final = 4
 
 
 def decompress(kind: int, data: bytes, size: int) -> bytes | None:
-    """None: it is not what it says it is."""
+    """Returns `size` bytes, or None if `data` is not valid or has another size."""
     import cramjam  # most processes never meet anything compressed
 
     into = {

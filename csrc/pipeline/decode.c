@@ -1,4 +1,4 @@
-/* See decode.h. What is looked up twice, in the cache: a record is checked and copied before the next is touched. */
+/* See decode.h. Each record is checked and copied before the next is touched, while it is in the cache. */
 #include "pipeline/decode.h"
 
 #include <assert.h>
@@ -13,13 +13,13 @@
 
 enum { MS_NS = 1000000, US_NS = 1000 };
 
-/* Where the attributes of the message before stand: those of the next are most often the same. */
+/* Where the attributes of the previous message have been written. Those of the next message are mostly the same. */
 struct rendered {
     const struct record *of;
     const uint8_t *names, *values;
     uint32_t name_bytes, value_bytes;
     uint32_t entries;
-    int32_t name_ends[DECODE_MAX_ATTRIBUTES], value_ends[DECODE_MAX_ATTRIBUTES]; /* from where they begin */
+    int32_t name_ends[DECODE_MAX_ATTRIBUTES], value_ends[DECODE_MAX_ATTRIBUTES]; /* relative to `names` and `values` */
 };
 
 static bool is_whole(const struct record *r, uint32_t segment) {
@@ -28,7 +28,7 @@ static bool is_whole(const struct record *r, uint32_t segment) {
     return crc32c_extend(crc, &r->kind, r->bytes - offsetof(struct record, kind)) == r->crc;
 }
 
-/* What can be said of a run, and of the record that begins it, from their lengths alone. */
+/* Whether the record's lengths agree with each other and with what is left of the run. */
 static bool lengths_fit(const struct run *run, const struct record *r) {
     return r->bytes >= sizeof *r + r->attribute_bytes && record_stride(r) <= run->bytes;
 }
@@ -49,7 +49,7 @@ static void note_gap(struct decoder *d, uint64_t until) {
     d->missing += until - from;
 }
 
-/* Milliseconds, with as many decimals as it takes. */
+/* Writes a time in milliseconds, with as many decimals as it needs. */
 static uint8_t *put_ms(uint8_t *out, uint64_t ns) {
     uint8_t *end = decimal_put(out, ns / MS_NS);
     uint32_t rest = (uint32_t)(ns % MS_NS);
@@ -103,17 +103,18 @@ static void put_attributes(struct decode_columns *out, const struct record *r, s
 
 static const char opaque_name[] = "headers.";
 
-/* The most that an entry takes beside the bytes of the headers, when they are one: its name, and two digits a byte. */
+/* The longest name of the single attribute that holds headers which cannot be attributes themselves: with their tag.
+ * Its value has two digits for each of their bytes. */
 enum { OPAQUE_NAME_BYTES = sizeof opaque_name - 1 + 5 };
 
-/* What becomes of a record, or of a part of one. */
+/* A row made of a record, or of one message of a batch. */
 struct row {
     const uint8_t *body;
     size_t body_bytes;
-    int32_t batch_index;       /* -1: it is of no batch */
-    uint16_t tag;              /* of its headers; 0: it has none */
-    struct text opaque;        /* what of those cannot be entries; none: NULL */
-    struct entries attributes; /* of its headers */
+    int32_t batch_index;       /* -1: it is in no batch */
+    uint16_t tag;              /* of its headers: enum headers_tag; 0: it has none */
+    struct text opaque;        /* headers that cannot be attributes; `at` is NULL if there are none */
+    struct entries attributes; /* made of its headers */
 };
 
 static uint8_t *put_hex(uint8_t *out, struct text text) {
@@ -179,7 +180,7 @@ static void put_row(struct decode_columns *out, const struct record *r, const st
     out->count++;
 }
 
-/* Each message that may come has its share without headers; what is left beyond that is for them. */
+/* Each message still to come keeps the room it needs without headers; only what is left beyond that is for headers. */
 static bool headers_have_room(const struct decode_columns *out, const struct row *row) {
     const size_t left = out->capacity - out->count, all = out->capacity;
     const size_t entries = (size_t)out->attribute_offsets[out->count];
@@ -206,7 +207,8 @@ static bool split_headers(const struct headers *h, const uint8_t *at, struct ent
     return h->tag == HEADERS_SPARK && entries_of_spark(at, h->bytes, out);
 }
 
-/* One row, as it lies there. What of the headers can be entries is there already. */
+/* Writes a record as one row. row->attributes has what could be made of its headers; if that is not all of them
+ * (!are_entries), the headers also become a single opaque attribute. */
 static enum decode_result put_whole(struct decoder *d, const struct record *r, struct row *row, bool are_entries,
                                     struct decode_columns *out, struct rendered *last) {
     const size_t before = message_headers_bytes(r);
@@ -220,10 +222,10 @@ static enum decode_result put_whole(struct decoder *d, const struct record *r, s
     return DECODE_MORE;
 }
 
-/* So much of one message's own metadata can be attributes. */
+/* The longest metadata that one message of a batch may have, so that it can become attributes. */
 enum { SINGLE_MOST = HEADERS_MAX_BYTES };
 
-/* It is so many messages and nothing else. */
+/* Whether a batch consists of exactly that many messages. */
 static bool is_sound(struct pulsar_bytes batch, uint32_t messages) {
     struct pulsar_single single;
     uint32_t count = 0;
@@ -253,8 +255,8 @@ static enum decode_result put_batch(struct decoder *d, const struct record *r, s
     return DECODE_MORE;
 }
 
-/* A Pulsar client's. What is encrypted, or a chunk of more, nobody here can read: it is given as it lies there, with its
- * metadata. */
+/* Writes a record of a Pulsar client. An encrypted message or a chunk of a larger one cannot be read here: it becomes a
+ * row as it is, with its metadata. */
 static enum decode_result put_pulsar(struct decoder *d, const struct record *r, struct row *row,
                                      struct decode_columns *out, struct rendered *last) {
     struct pulsar_metadata metadata;

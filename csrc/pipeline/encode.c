@@ -39,7 +39,7 @@ int64_t encode_many(const struct encode_column *column, const int64_t *rows, siz
         if (!encode_find(column, row, &body, &bytes)) return -1;
         if (left < ENCODE_SIZE_BYTES || left - ENCODE_SIZE_BYTES < bytes) break;
         put_size(at, bytes);
-        if (bytes > 0) memcpy(at + ENCODE_SIZE_BYTES, body, bytes); /* of an empty column there may be no data */
+        if (bytes > 0) memcpy(at + ENCODE_SIZE_BYTES, body, bytes); /* an empty column may have NULL data */
         at += ENCODE_SIZE_BYTES + bytes;
         left -= ENCODE_SIZE_BYTES + bytes;
     }

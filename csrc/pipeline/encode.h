@@ -1,8 +1,7 @@
-/* The bodies of an Arrow column as what a PUBLISH_MANY brings (csrc/ringbuf/many.h): for each its size, uint32_t big-endian, and
- * its bytes.
+/* Writes the bodies of an Arrow column as a PUBLISH_MANY has them (csrc/ringbuf/many.h): for each body its size, a
+ * big-endian uint32_t, then its bytes.
  *
- * The column is believed as far as its buffers go: an offset that leads out of them, or a row that is not there, is found.
- * Keeps nothing, allocates nothing.
+ * Offsets and row numbers are checked against the column's buffers. This module keeps no state and allocates nothing.
  */
 #ifndef MQ_ENCODE_H
 #define MQ_ENCODE_H
@@ -15,18 +14,18 @@
 
 /* A binary or string column without nulls: row i is data[offsets[i] .. offsets[i + 1]). */
 struct encode_column {
-    const int32_t *offsets;       /* one of these two */
-    const int64_t *large_offsets; /* of large_binary, large_string */
+    const int32_t *offsets;       /* exactly one of these two is set */
+    const int64_t *large_offsets; /* of a large_binary or large_string column */
     size_t rows;
     const uint8_t *data;
     size_t bytes;
 };
 
-/* Where a row lies. False: it, or its bytes, are outside of the column. */
+/* Finds the body of a row. False: there is no such row, or its offsets lead out of the column. */
 bool encode_find(const struct encode_column *column, size_t row, const uint8_t **body, size_t *bytes);
 
-/* Puts rows[0], rows[1], ... into `out`, as many of `count` as fit into `room` bytes, in this order; without `rows` the
- * rows from `first` on. Returns how many were put, and in *used their bytes; -1 if the column is not sound. */
+/* Writes rows[0], rows[1], ... into `out`, as many of `count` as fit into `room` bytes; if `rows` is NULL, the rows
+ * from `first` on. Returns how many were written, and in *used their bytes; -1 if a row or its offsets are wrong. */
 int64_t encode_many(const struct encode_column *column, const int64_t *rows, size_t first, size_t count, uint8_t *out,
                     size_t room, size_t *used);
 

@@ -5,7 +5,7 @@
 
 static const char HEX[] = "0123456789abcdef";
 
-/* The character that begins at *at, of *length bytes; false if these bytes are no UTF-8. */
+/* Decodes the character that begins at `at` and its length; false if these bytes are not valid UTF-8. */
 static bool decode(const uint8_t *at, size_t bytes, uint32_t *character, size_t *length) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t n = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;

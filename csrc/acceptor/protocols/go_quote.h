@@ -1,4 +1,4 @@
-/* Quoting as Go's %q does: text in double quotes, with escapes for what cannot be printed. */
+/* Quotes text as Go's %q does: in double quotes, with escapes for characters that cannot be printed. */
 #ifndef MQ_GO_QUOTE_H
 #define MQ_GO_QUOTE_H
 
@@ -8,8 +8,8 @@
 /* The most that `bytes` of text can become. */
 #define QUOTED_BYTES(bytes) (4 * (bytes) + 2)
 
-/* Writes the quoted text to `out` and returns where it ends. Of the characters beyond Latin-1, those count as printable
- * that Unicode has not set aside as spaces, formatting or for private use. */
+/* Writes the quoted text to `out` and returns its end. A character beyond Latin-1 counts as printable unless Unicode
+ * has set it aside as a space, for formatting or for private use. */
 uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* The wire protocols, one line each; their numbers are their places. The other half of each is in
- * acceptor/protocols/table.py. */
+/* The wire protocols, one line each. The number of a protocol is its place in the list, from 1 on.
+ * acceptor/protocols/table.py lists their Python halves. */
 #include "acceptor/codec.h"
 
 #define EACH_PROTOCOL(CODEC)                                                                                           \

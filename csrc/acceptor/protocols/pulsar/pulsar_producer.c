@@ -309,8 +309,7 @@ static int64_t open_producer(struct acceptor *a, struct connection *c, struct pu
  * "drop-producer": removes it, and tells nobody.
  * "close-producer": its client closes it: PULSAR_PRODUCER_GONE is said when its last receipt has been sent.
  * "lose-producer": closes it, and tells its client.
- * "count-producer": its messages and bytes; some earlier moment, as ns before now, and both figures then. See
- * pulsar_put_counts. */
+ * "count-producer": its messages and bytes; an earlier moment, as ns before now, and both then. See pulsar_put_counts. */
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);

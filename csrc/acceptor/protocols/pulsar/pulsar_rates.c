@@ -190,8 +190,7 @@ void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct puls
     pulsar_lend(a, c, consumer);
 }
 
-/* A consumer without rates has lent all its permits to its worker. They are not taken back: their messages come at
- * once. */
+/* A consumer without rates has lent all its permits to its worker, and none are taken back by giving it rates. */
 bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            const struct pulsar_rate *rates) {
     if (consumer->rates == NULL) consumer->lent = consumer->permits;
