@@ -25,7 +25,7 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 GENERATED = "_core.c"
-ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/, each behind those whose types it uses
+ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/; each may use types of earlier ones
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
 EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-Wconversion", "-Wsign-conversion"))

@@ -1,1 +1,1 @@
-"""Pulsar's binary protocol: what comes once a producer or consumer; the codec is csrc/acceptor/protocols/pulsar/."""
+"""Pulsar's binary protocol: the rare commands. The codec, csrc/acceptor/protocols/pulsar/, handles the others."""

@@ -1,4 +1,4 @@
-"""What the gateway asks an acceptor of its Pulsar clients, and wants done: docs/pulsar-catalog.md lists it."""
+"""Answers the gateway's questions about Pulsar clients, and closes them for it; see docs/pulsar-catalog.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls
 
 ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
-# How often it is looked whether a consumer of a terminated topic has come to its end.
+# How often consumers of terminated topics are checked for having reached the end.
 LOOK_NS: Final = 500_000_000
 SECOND: Final = 1_000_000_000
 INDIVIDUAL: Final = (SHARED, KEY_SHARED)  # kinds whose messages are acknowledged one by one
@@ -29,20 +29,20 @@ Fields: TypeAlias = dict[str, Any]
 
 
 def counts_of(desk: Desk, client: Client, what: str, id: int, many: int) -> list[int]:
-    """64-bit numbers; none are counted any more of what is about to be said to be gone."""
+    """The `many` figures that the codec has of a producer or consumer; zeros if it has already ended there."""
     halves = desk.engine.call_for_list(client.conn, what, id)
     found = [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
     return found if len(found) == many else [0] * many
 
 
 def rates_of(now: tuple[int, ...], before: list[int]) -> list[float]:
-    """`before`: for how many ns it has been other numbers, and those."""
+    """How much `now` has grown per second. `before`: a number of ns, and the figures that long ago."""
     since_ns, *then = before
     return [(count - was) * SECOND / since_ns if since_ns else 0.0 for count, was in zip(now, then, strict=True)]
 
 
 def permits_of(count: int) -> int:
-    """As it is: signed."""
+    """The signed number that is meant by an unsigned one."""
     return count - (1 << 64) if count >> 63 else count
 
 
@@ -54,7 +54,7 @@ class Answers:
     def __init__(self, desk: Desk, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._desk = desk
         self._now_ns = now_ns
-        self._ending: list[tuple[Client, Consumer]] = []  # of terminated topics, not at their ends yet
+        self._ending: list[tuple[Client, Consumer]] = []  # of terminated topics, not yet at the end
         self._look_ns = 0
         if calls is None:
             return
@@ -74,7 +74,7 @@ class Answers:
                 if consumer.topic.core == core and consumer.open:
                     yield client, consumer
 
-    # --- who is there -----------------------------------------------------------------------------------------------
+    # --- questions about clients ------------------------------------------------------------------------------------
 
     def _clients(self, asked: Asked) -> None:
         wanted = orjson.loads(asked.body)["topics"]
@@ -107,7 +107,7 @@ class Answers:
     def _consumer_fields(self, client: Client, consumer: Consumer) -> Fields:
         counts = counts_of(self._desk, client, "count-consumer", consumer.id, 16)
         messages, count, permits, entries, again, acked, flowed_ms, consumed_ms, acked_ms, active, *before = counts
-        del before[3]  # of entries there is no rate
+        del before[3]  # the former number of entries is not needed
         return {
             "rates": rates_of((messages, count, again, acked), before),
             "per_entry": messages / entries if entries else 1,
@@ -119,7 +119,7 @@ class Answers:
         }  # fmt: skip
 
     def stats(self, request: Request) -> None:
-        """CONSUMER_STATS. Who asks about a consumer that is none is cut off."""
+        """CONSUMER_STATS. A client that asks about a consumer it does not have is disconnected."""
         client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
         if consumer is None or not consumer.open:
             self._desk.hang_up(client)
@@ -128,7 +128,7 @@ class Answers:
 
         def heard(answer: Answer) -> None:
             where = position_of(answer.body) if answer.status == engine.OK else None
-            # Who acknowledges all up to one has nothing of its own to count.
+            # Only consumers that acknowledge messages one by one have a count of their own.
             counts = where is not None and consumer.kind in INDIVIDUAL
             unacked = round(where.consumer_in_flight * fields["per_entry"]) if where and counts else None
             request.reply(
@@ -145,7 +145,7 @@ class Answers:
             topic=self._desk.engine.bind(consumer.topic.core.encode()), pri=consumer.number,
         )  # fmt: skip
 
-    # --- what is to be done with them -------------------------------------------------------------------------------
+    # --- closing them -----------------------------------------------------------------------------------------------
 
     def _close(self, asked: Asked) -> None:
         body = orjson.loads(asked.body)
@@ -175,7 +175,7 @@ class Answers:
     # --- the end of a terminated topic ------------------------------------------------------------------------------
 
     def ends(self, client: Client, consumer: Consumer) -> None:
-        """Nothing more is published to its topic: it is told when it has acknowledged all."""
+        """The consumer's topic is terminated: the client is told when all messages are acknowledged."""
         self._ending.append((client, consumer))
         self._look_ns = 0
 

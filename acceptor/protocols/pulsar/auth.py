@@ -1,5 +1,5 @@
-"""Who a Pulsar client is, from its CONNECT on, and anew when its token has expired. What its role may do the gateway
-decides (gateway/pulsar/roles.py)."""
+"""Authentication of Pulsar clients, with CONNECT and again when a token has expired. What their roles may do is for the
+gateway to decide (gateway/pulsar/roles.py)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Creden
 from mq_shards.acceptor.protocols.pulsar.expiries import Expiries
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
-NOBODY: Final = (1 << 64) - 1  # the number of a request that was none
+NOBODY: Final = (1 << 64) - 1  # the request id in an error that answers no request
 SECOND_NS: Final = 1_000_000_000
-# How long a client has to come with a new token.
+# How long a client has to send a new token.
 REFRESH_NS: Final = 60 * SECOND_NS
-# How late it is seen that the wall clock has been set forward.
+# How late it may be noticed that the wall clock was set forward.
 LOOK_S: Final = 5.0
 REFRESH: Final = b"PulsarAuthRefresh"
 
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """Of all clients of an acceptor."""
+    """Authenticates the clients of an acceptor."""
 
     def __init__(
         self, desk: Desk, settings: Mapping[str, Any], server_version: str,
         certificate: Callable[[int], tuple[str, ...]], access: Callable[[], Access | None],
     ) -> None:  # fmt: skip
-        """`certificate`: the names that a connection's has; `access`: if there are users that all protocols have in
-        common."""
+        """`certificate` returns the names in a connection's certificate; `access` the users that all protocols share,
+        if there are any."""
         self._desk = desk
         self._credentials = Credentials.of(settings)
         self._authorizes = bool(settings["authorization-enabled"])
@@ -53,14 +53,14 @@ class Authentication:
         self._certificate = certificate
         self._access = access
         self._expiries = Expiries()
-        self._challenged: deque[tuple[int, int]] = deque()  # until when, connection
+        self._challenged: deque[tuple[int, int]] = deque()  # deadline, connection
 
     def learn(self, credentials: Credentials | None) -> None:
-        """For logins that come; `None` where there were none before either."""
+        """Sets the credentials for later logins; None only if there were none before."""
         self._credentials = credentials
 
     def admit(self, client: Client, body: Message, done: Callable[[PulsarError | None], None]) -> None:
-        """At its CONNECT; `done` now or later."""
+        """Authenticates a client that connects. Calls `done` at once or later."""
         access = self._access()
         guarded = access is not None and access.guards(client.conn)
         said = self._said(client, body.auth_method_name, body.auth_data)
@@ -97,7 +97,7 @@ class Authentication:
                     end(client)
 
     def _admit_here(self, client: Client, body: Message) -> None:
-        """By credentials of Pulsar's own. Raises PulsarError."""
+        """Authenticates by Pulsar's own credentials. Raises PulsarError."""
         if self._credentials is None:
             return
         client.refreshes = bool(body.feature_flags.supports_auth_refresh)
@@ -124,7 +124,7 @@ class Authentication:
             self._expiries.forget(client.conn)
 
     def refresh(self, request: Request, end: Callable[[Client], None]) -> None:
-        """AUTH_RESPONSE. Another role than before ends the connection, as what proves nothing does."""
+        """AUTH_RESPONSE. Invalid credentials, or those of another role, end the connection."""
         client, before = request.client, request.client.role
         request.done()
         if self._credentials is None or client.login is not None:

@@ -1,7 +1,7 @@
-"""The catalog as an acceptor sees it: docs/pulsar-catalog.md has what is asked of the gateway, which keeps it.
+"""The catalog as an acceptor sees it. The gateway keeps it and is asked about it, as docs/pulsar-catalog.md says.
 
-A gateway that is down stops what creates, not traffic: a topic that a worker has is served, with the policies that were
-told last.
+While the gateway is down nothing can be created, but traffic goes on: a topic that a worker has is served, with the
+policies known last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
 
 SECOND_NS: Final = 1_000_000_000
-# How long somebody waits for a gateway that is busy, or has just gone. For one that went before nobody waits longer.
+# How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
 TIMEOUT_NS: Final = 3 * SECOND_NS
 
 # ServerError, by name.
@@ -29,12 +29,12 @@ ERRORS: Final = {
 }  # fmt: skip
 
 Fields: TypeAlias = dict[str, Any]
-# What was answered, or why it was not.
+# Is called with the answer, or with the reason why there is none.
 Heard: TypeAlias = Callable[[Fields | PulsarError], None]
 
 
 class GatewayDownError(PulsarError):
-    """Nobody has said no."""
+    """The gateway did not answer, so nothing has been refused."""
 
     def __init__(self) -> None:
         super().__init__(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
@@ -42,23 +42,23 @@ class GatewayDownError(PulsarError):
 
 class Catalog:
     def __init__(self, calls: Calls | None, refused: Callable[[], None]) -> None:
-        """`refused` is called when the gateway says that a client has no right to what it asks for."""
+        """`refused` is called when the gateway answers that a client lacks a permission."""
         self._calls = calls
         self._refused = refused
-        self._policies: dict[str, Fields] = {}  # by namespace, of those that something was opened in
-        self._own: dict[str, Fields] = {}  # by topic, of the few that have policies of their own
-        self.on_policies: list[Callable[[str], None]] = []  # called with a namespace when its policies are others now
+        self._policies: dict[str, Fields] = {}  # by namespace, of those in use
+        self._own: dict[str, Fields] = {}  # by topic, of those with policies of their own
+        self.on_policies: list[Callable[[str], None]] = []  # called with a namespace whose policies changed
         if calls is not None:
             calls.hear("pulsar.policies", self._told)
 
     def policies(self, topic: TopicName) -> Fields:
-        """As they were told last, a topic's own before its namespace's; empty when they are not known."""
+        """The policies of a topic as known last: its own override its namespace's. Empty if none are known."""
         own = self._own.get(str(topic.base))
         found = self._policies.get(topic.namespace, {})
         return {**found, **own} if own else found
 
     def learn(self, namespace: str, policies: Fields, topic: str | None = None, own: Fields | None = None) -> None:
-        """`own`: what the topic has that is not its namespace's."""
+        """Notes the policies of a namespace; `own`: those of the topic itself."""
         changed = self._policies.get(namespace) != policies
         self._policies[namespace] = policies
         if topic is not None and own != self._own.get(topic, {}):
@@ -83,7 +83,7 @@ class Catalog:
     def ask(
         self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None, **fields: object
     ) -> None:
-        """`heard` is called later, except where there is no gateway at all."""
+        """Asks the gateway. `heard` is called later, or at once if there is no gateway at all."""
 
         def answered(reply: Reply) -> None:
             if not reply.ok:

@@ -1,7 +1,7 @@
-"""What Pulsar's Python half keeps of connections, and how it speaks with them and with workers.
+"""The state that Pulsar's Python half keeps of connections, and how it answers them and asks workers.
 
-A command is a Request: it is answered once, by reply() or fail(), now or later; until then it counts among those that
-its connection has with Python, of which there are only so many.
+Each command is a Request. It is answered once, by reply() or fail(), at once or later. Until then it counts towards
+PULSAR_MAX_WITH_PYTHON, the number of a connection's commands that Python may have.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ PRODUCER_FENCED: Final = 25
 Heard: TypeAlias = Callable[[Answer], None]
 
 
-MAX_TRIES: Final = 8  # of a command whose worker dies while it is asked
+MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
 
 NO_METADATA: Final[Mapping[str, str]] = {}
 
 
 def metadata_of(body: Message) -> Mapping[str, str]:
-    """What a client says of a producer or consumer; most say nothing."""
+    """The properties that a client gives a producer or consumer; most give none."""
     return {one.key: one.value for one in body.metadata} or NO_METADATA
 
 
 class PulsarError(Exception):
-    """What a client is told: a ServerError and a text."""
+    """An error for the client: a ServerError and a text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class PulsarError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What policies say of a topic's producers."""
+    """What policies prescribe for a topic's producers."""
 
     deduplicates: bool = False
     delays: bool = True
@@ -75,10 +75,10 @@ class Producer:
     name: str
     topic: TopicName
     mode: int
-    number: int  # its worker's for it
+    number: int  # the codec's, by which the worker knows it
     epoch: int = 0
-    key: int = 0  # by which its worker knows it again
-    last: int = 0  # the last sequence id that is known of it; NO_PLACE: none
+    key: int = 0  # under which its worker deduplicates
+    last: int = 0  # the last sequence id that its worker knows; NO_PLACE: none
     terms: Terms = NO_TERMS
     topic_epoch: int | None = None
     ready: bool = False
@@ -89,7 +89,7 @@ class Producer:
 @dataclass(slots=True, eq=False)
 class Consumer:
     id: int
-    number: int  # its worker's for it
+    number: int  # the codec's, by which the worker knows it
     topic: TopicName
     subscription: str
     kind: int
@@ -97,11 +97,11 @@ class Consumer:
     durable: bool
     ledger: int = 0
     open: bool = False
-    takes_any: bool = False  # schema there is
+    takes_any: bool = False  # it accepts whatever schema the topic has
     compacted: bool = False  # it reads the compacted view
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
-    ranges: tuple[tuple[int, int], ...] = ()  # of slots, if it has named some
+    ranges: tuple[tuple[int, int], ...] = ()  # the hash slots it has named; empty: they are shared out
 
 
 @dataclass(slots=True, eq=False)
@@ -110,30 +110,30 @@ class Client:
     version: str = ""
     protocol_version: int = 0
     role: str = ""
-    original: str = ""  # for whom a proxy speaks
-    login: Login | None = None  # of a user that all protocols have in common
-    is_open: bool = False  # nobody is asked who he is
-    refreshes: bool = False  # its token having expired, it can be asked for another
-    challenged_until_ns: int = 0  # and has been: it has until then
-    since_s: float = 0.0  # wall clock
+    original: str = ""  # the role for which a proxy speaks
+    login: Login | None = None  # as a user that all protocols share; None: it is none
+    is_open: bool = False  # it did not have to say who it is
+    refreshes: bool = False  # it can be asked for another token when its own expires
+    challenged_until_ns: int = 0  # when it must have sent that token, if it has been asked
+    since_s: float = 0.0  # connected since, by the wall clock
     connected: bool = False
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
-    heard: dict[int, Heard] = field(default_factory=dict)  # by slot: what to do with a worker's answer
-    subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # since when, how often
-    sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where its readers are to begin anew
-    unended: dict[int, int] = field(default_factory=dict)  # transactions: how often it was not told that they are over
-    closing: dict[int, list[Request]] = field(default_factory=dict)  # CLOSE_PRODUCERs, by producer
+    heard: dict[int, Heard] = field(default_factory=dict)  # what to do with a worker's answer, by slot
+    subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # SUBSCRIBEs: since, count
+    sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where readers begin that were moved
+    unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
+    closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs
 
 
 class Desk:
-    """What all parts of the Python half stand on."""
+    """Shared by all parts of the Python half: the clients, and how to answer them and to ask workers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine: Final = engine
         self.clients: Final[dict[int, Client]] = {}
-        self.used: Final[Counter[str]] = Counter()  # producers and consumers of a topic, by the core's name for it
-        self.take_any: Final[Counter[str]] = Counter()  # consumers among them that take any schema
+        self.used: Final[Counter[str]] = Counter()  # producers and consumers, by the core's name of their topic
+        self.take_any: Final[Counter[str]] = Counter()  # the consumers among them that accept any schema
 
     def use(self, topic: TopicName, by: int) -> None:
         self.used[topic.core] += by
@@ -150,8 +150,8 @@ class Desk:
             self.engine.reply(client.conn, encode(name, **fields))
 
     def ask(self, client: Client, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
-        """Of the worker that has the topic; `heard` is called with its answer, unless the connection ends before. False
-        if it cannot be asked now: nothing will be heard."""
+        """Asks the worker that has the topic. `heard` is called with its answer, unless the connection ends before.
+        False if it cannot be asked now: then `heard` is not called."""
         worker = self.engine.worker_of_name(topic.core.encode())
         slot = self.engine.request(worker, client.conn, kind, **fields)  # type: ignore[arg-type]
         if slot >= 0:
@@ -159,22 +159,22 @@ class Desk:
         return slot >= 0
 
     def hang_up(self, client: Client) -> None:
-        """Without a word, as a real broker does."""
+        """Closes the connection without an error, as a real broker does."""
         self.engine.call(client.conn, "hang-up")
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A command of a client's. `body` is its protobuf message."""
+    """A client's command. `body` is its protobuf message."""
 
     desk: Desk
     client: Client
     body: Message
     answered: bool = False
-    tries: int = 0  # that came to nothing since a worker died
+    tries: int = 0  # how often a worker died before it had answered
 
     def reply(self, name: str, **fields: object) -> None:
-        """Its answer, to which the request's number is added."""
+        """Answers the command; adds the request id."""
         self.desk.say(self.client, name, request_id=self.body.request_id, **fields)
         self.done()
 
@@ -190,20 +190,20 @@ class Request:
         self.answered = True
 
     def may_try_again(self) -> bool:
-        """Its worker died, and did it or not: the next one is asked. Clients in C++ and Go give up a consumer or
-        producer whose first SUBSCRIBE or PRODUCER is refused."""
+        """Whether to ask the next worker when this one died, having done it or not. Clients in C++ and Go give up a
+        consumer or producer whose first SUBSCRIBE or PRODUCER is refused."""
         self.tries += 1
         return self.tries < MAX_TRIES
 
     def ask(self, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
-        """As Desk.ask; if it cannot be asked now, the client is told to try again."""
+        """As Desk.ask; if the worker cannot be asked now, the command fails and the client tries again."""
         if self.desk.ask(self.client, kind, topic, heard, **fields):
             return True
         self.fail(SERVICE_NOT_READY, "Too many requests under way")
         return False
 
     def locate(self, topic: TopicName, heard: Heard, subscription: str = "") -> None:
-        """Where the topic's worker says that it stands, and its subscription; of its next life when it dies."""
+        """Asks for the POSITION of a topic and a subscription; when the worker dies, asks the next one."""
 
         def located(answer: Answer) -> None:
             if answer.status == FAILED and self.may_try_again():

@@ -1,5 +1,5 @@
-"""SUBSCRIBE and what is asked about a consumer or its subscription: CLOSE_CONSUMER, UNSUBSCRIBE, SEEK,
-GET_LAST_MESSAGE_ID. What is said of messages (FLOW, ACK, REDELIVER) is C's."""
+"""SUBSCRIBE and the commands about a consumer or its subscription: CLOSE_CONSUMER, UNSUBSCRIBE, SEEK,
+GET_LAST_MESSAGE_ID. The commands about messages (FLOW, ACK, REDELIVER) are handled in C."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, 
 STICKY: Final = 1
 EARLIEST: Final = 1  # InitialPosition
 NEVER_NS: Final = 1 << 60
-NO_ENTRY: Final = (1 << 64) - 1  # -1, of what has none
+NO_ENTRY: Final = (1 << 64) - 1  # -1: no entry
 MAX_ID: Final = (1 << 63) - 1
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 MAX_UNACKED: Final = (1 << 32) - 1
-MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
-# Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
+MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not subscribed again
+# How long after the answer to SUBSCRIBE a consumer is told whether it is active: the Go client ignores it if sooner.
 TELL_NS: Final = 100_000_000
 
 # struct consumer_wish, csrc/acceptor/protocols/pulsar/pulsar_consumer.c
@@ -65,14 +65,14 @@ _RANGE: Final = struct.Struct("=HH")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a subscription begins: enum start, and its number."""
+    """Where a subscription begins: enum start, and its seq or time."""
 
     start: int
     at: int = 0
 
 
 def start_at(message_id: Message, incarnation: int) -> Start:
-    """A message id, as clients name a place: (-1, -1) is the beginning, the largest there are the end."""
+    """The place that a client names by a message id: (-1, -1) is the beginning, the largest possible id the end."""
     ledger, entry = message_id.ledgerId, message_id.entryId
     if ledger == NO_ENTRY:
         return Start(lib.START_EARLIEST)
@@ -85,13 +85,13 @@ def start_at(message_id: Message, incarnation: int) -> Start:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What policies say of a subscription's consumers; 0: any number."""
+    """What policies prescribe for a subscription's consumers; 0: any number."""
 
     most_unacked: int = 0
     most_unacked_of_all: int = 0
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
-    subscribes: int = 0  # so often at most, ...
-    within_s: int = 0  # ... in so long
+    subscribes: int = 0  # most SUBSCRIBEs of a consumer ...
+    within_s: int = 0  # ... in this time
 
 
 LimitsOf: TypeAlias = Callable[[TopicName, str], Limits]
@@ -106,14 +106,14 @@ class Consumers:
         limits: LimitsOf,
         made: Callable[[TopicName, str], None],
     ) -> None:
-        """`ends` is told of a consumer of a terminated topic, `made` of a durable subscription that is there now;
-        `limits`: of a topic's subscription."""
+        """`ends` is called with a consumer of a terminated topic, `made` with a durable subscription that now exists.
+        `limits` returns those of a topic's subscription."""
         self._desk = desk
         self._limits = limits
         self._made = made
         self._ends = ends
         self._liveness = liveness
-        # Who is to hear whether it is the active one, soonest first.
+        # Consumers to be told whether they are active, and when, soonest first.
         self._to_tell: deque[tuple[int, Client, Consumer]] = deque()
 
     # --- SUBSCRIBE --------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Consumers:
             self._subscribe(request, topic, Start(lib.START_LATEST))
 
     def _check_often(self, client: Client, topic: TopicName, body: Message) -> None:
-        """Whether it does not come again and again. Raises PulsarError."""
+        """Raises PulsarError if a consumer subscribes more often than a policy allows."""
         limits = self._limits(topic, body.subscription)
         if limits.subscribes <= 0:
             return
@@ -161,11 +161,11 @@ class Consumers:
         client.subscribed[key] = since_s, count + 1
 
     def _look_for_place(self, request: Request, topic: TopicName) -> None:
-        """An id means a place only beside the topic's incarnation."""
+        """Asks for the topic's incarnation, without which a message id names no place."""
         request.locate(topic, lambda answer: self._subscribe_at(request, topic, answer))
 
     def _subscribe_at(self, request: Request, topic: TopicName, answer: Answer) -> None:
-        if answer.status == engine.FAILED:  # without knowing it would begin at the end
+        if answer.status == engine.FAILED:  # else it would begin at the end
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
             return
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
@@ -223,7 +223,7 @@ class Consumers:
             self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
-        # Its worker died, and knows of no consumer when it is back.
+        # The worker died, and has no consumers when it is back.
         if answer.status in (engine.OK, engine.FAILED) and request.may_try_again():
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
@@ -283,7 +283,7 @@ class Consumers:
         self._leave(request, consumer, request.succeed)
 
     def _leave(self, request: Request, consumer: Consumer, then: Callable[[], None]) -> None:
-        """It is a consumer no more; behind the worker's answer nothing more comes for it."""
+        """Ends a consumer at its worker, and calls `then` when that has answered: nothing is delivered after that."""
 
         def left(_answer: Answer) -> None:
             self._desk.engine.call(request.client.conn, "drop-consumer", consumer.id)
@@ -292,7 +292,7 @@ class Consumers:
         request.ask(lib.MSG_UNSUBSCRIBE, consumer.topic, left, pri=consumer.number)
 
     def gone(self, client: Client, consumer_id: int) -> None:
-        """The codec has done with it, and its client knows."""
+        """The codec has ended a consumer and told its client."""
         consumer = client.consumers.pop(consumer_id, None)
         if consumer is not None:
             self._forget(consumer)
@@ -322,7 +322,7 @@ class Consumers:
         name = consumer.topic.core.encode()
 
         def counted(answer: Answer) -> None:
-            if answer.status == engine.FAILED:  # who else is there will come again
+            if answer.status == engine.FAILED:  # how many others there are is not known
                 request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
                 return
             others = _consumers_in(answer.body, consumer.subscription) - 1 if answer.status == engine.OK else 0
@@ -364,7 +364,7 @@ class Consumers:
             request.fail(METADATA_ERROR, "Message id and message publish time were not present")
             return
 
-        # A reader that is moved comes again and says where it began once: it goes on where it was moved to.
+        # A reader that was moved subscribes again with its first start message id: it goes on where it was moved to.
         key = consumer.topic.core, consumer.subscription
         if not consumer.durable:
             if len(request.client.sought) >= MAX_SOUGHT:
@@ -420,7 +420,7 @@ class Consumers:
 
 
 def _check(body: Message) -> None:
-    """What is refused whatever is there. Raises PulsarError."""
+    """Checks a SUBSCRIBE by itself. Raises PulsarError."""
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
     try:
@@ -443,7 +443,7 @@ def _check(body: Message) -> None:
 
 
 def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
-    """Raises PulsarError."""
+    """Raises PulsarError if a consumer's own hash ranges are invalid."""
     for first, last in ranges:
         if first > last:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Fixed hash range start > end for range: [{first},{last}]")
@@ -457,13 +457,13 @@ def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
 
 
 def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
-    """`policy`: of those that are there."""
+    """The error for a refused SUBSCRIBE. `policy`: that of the present consumers."""
     if status == engine.FULL:
         active, wanted = POLICIES.index(policy), consumer.kind
         if active == wanted == EXCLUSIVE:
             return CONSUMER_BUSY, "Exclusive consumer is already connected"
         there, new = f"type of '{KINDS[active]}'", f"type '{KINDS[wanted]}'"
-        if active == wanted:  # its slots are shared out, or named by each
+        if active == wanted:  # both Key_Shared, in different modes
             modes = ("AUTO_SPLIT", "STICKY") if consumer.ranges else ("STICKY", "AUTO_SPLIT")
             there, new = f"key_shared mode of '{modes[0]}'", f"key_shared mode '{modes[1]}'"
         why = f"Active subscription {there} is different than the connecting consumer's {new}."
@@ -503,7 +503,7 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
 
 
 def _consumers_in(catalog: bytes, subscription: str) -> int:
-    """How many a subscription has, from a CATALOG of its topic."""
+    """How many consumers a subscription has, by the CATALOG of its topic."""
     topic, channel = ffi.new("struct topic_figures *"), ffi.new("struct channel_figures *")
     if len(catalog) < ffi.sizeof(topic[0]):
         return 0

@@ -1,5 +1,5 @@
-"""Who somebody is: tokens (JSON Web Tokens, RFC 7519), names with passwords, certificates. What each proves is the
-name of a role."""
+"""Credentials: tokens (JSON Web Tokens, RFC 7519), names with passwords, and certificates. Each proves the name of a
+role."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CERTIFICATE: Final = "tls"
 SECRET_ALGORITHMS: Final = ("HS256", "HS384", "HS512")
 PUBLIC_ALGORITHMS: Final = ("rs256", "rs384", "rs512", "es256", "es384", "es512")
 MAX_USERS: Final = 100_000
-# Of MD5-crypt, as Apache's htpasswd writes it.
+# MD5-crypt as Apache's htpasswd writes it.
 _MAGIC: Final = "$apr1$"
 _DIGITS: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ROUNDS: Final = 1000
@@ -38,13 +38,13 @@ OPTIONS: Final[dict[str, Kind]] = {
 
 
 class CredentialsError(Exception):
-    """They prove nothing."""
+    """The credentials are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     role: str
-    expires_s: float | None = None  # by the wall clock
+    expires_s: float | None = None  # by the wall clock; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Tokens:
     claim: str
 
     def identity(self, data: bytes) -> Identity:
-        """Raises CredentialsError."""
+        """The identity that a token proves. Raises CredentialsError."""
         import jwt
 
         try:
@@ -72,17 +72,17 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """By name, what their passwords become."""
+    """The hashes of passwords, by user name."""
 
     hashes: Mapping[str, str]
 
     def identity(self, data: bytes) -> Identity:
-        """Of NAME:PASSWORD. Raises CredentialsError."""
-        from hmac import compare_digest  # see access/secrets.py
+        """The identity that NAME:PASSWORD proves. Raises CredentialsError."""
+        from hmac import compare_digest  # imports OpenSSL: see access/secrets.py
 
         name, colon, password = data.decode(errors="replace").partition(":")
         known = self.hashes.get(name)
-        # Whoever does not exist takes as long as who does.
+        # An unknown user takes as long to check as a known one.
         found = _apr1(password, _salt(known or _MAGIC + "none$"))
         if not colon or known is None or not compare_digest(found, known):
             raise CredentialsError("Unknown user or invalid password")
@@ -91,7 +91,7 @@ class Users:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All ways there are to say who one is."""
+    """The credentials that are accepted; None or False: not of that kind."""
 
     tokens: Tokens | None
     users: Users | None
@@ -99,13 +99,13 @@ class Credentials:
 
     @classmethod
     def of(cls, settings: Mapping[str, Setting]) -> Credentials | None:
-        """None: nobody has to say who he is. Raises ValueError."""
+        """None: clients need no credentials. Raises ValueError."""
         users = _users(str(settings["basic-auth-file"]))
         found = cls(_tokens(settings), users, bool(settings["tls-auth"]))
         return found if found.tokens or found.users or found.certificates else None
 
     def identity(self, method: str, data: bytes, common_name: str = "") -> Identity:
-        """`method` is how a client says it is, `common_name` that of its certificate. Raises CredentialsError."""
+        """`method`: the kind of credentials; `common_name`: that of the certificate. Raises CredentialsError."""
         if method == TOKEN and self.tokens is not None:
             return self.tokens.identity(data)
         if method == BASIC and self.users is not None:
@@ -115,7 +115,7 @@ class Credentials:
         raise CredentialsError(f"Unsupported authentication method: [{method}]")
 
     def of_header(self, authorization: str) -> Identity:
-        """An HTTP request's. Raises CredentialsError."""
+        """The identity that an Authorization header proves. Raises CredentialsError."""
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() == "bearer":
             return self.identity(TOKEN, given.strip().encode())
@@ -128,13 +128,13 @@ class Credentials:
 
 
 def are_wanted(settings: Mapping[str, Any]) -> bool:
-    """Clients must say who they are."""
+    """Whether clients need credentials."""
     files = ("token-secret-key-file", "token-public-key-file", "basic-auth-file")
     return bool(settings["tls-auth"]) or any(settings[name] for name in files)
 
 
 def check(settings: Mapping[str, Setting]) -> None:
-    """Raises ValueError."""
+    """Raises ValueError if these settings do not go together."""
     if settings["token-secret-key-file"] and settings["token-public-key-file"]:
         raise ValueError("pulsar.token-secret-key-file and pulsar.token-public-key-file: it is one or the other")
     if settings["tls-auth"] and not settings["tls-trust-certs-file"]:

@@ -1,5 +1,5 @@
-"""Until when what clients have shown of themselves holds, by the wall clock: as much memory as there are clients,
-however many have come and gone."""
+"""When clients' credentials expire, by the wall clock. Takes memory for the clients there are, however many have come
+and gone."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import heapq
 from collections.abc import Iterator
 from typing import Final
 
-SPARE: Final = 64  # that are outlived, beside as many as there are
+SPARE: Final = 64  # outdated entries that are kept, besides as many as there are others
 
 
 class Expiries:
     def __init__(self) -> None:
         self._of: dict[int, float] = {}  # by connection
-        self._heap: list[tuple[float, int]] = []  # these, and others that are outlived
+        self._heap: list[tuple[float, int]] = []  # these, and outdated ones
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def note(self, conn: int, until_s: float) -> None:
-        """In the place of what was noted of it before."""
+        """Notes when a connection's credentials expire, instead of any former time."""
         self._of[conn] = until_s
         heapq.heappush(self._heap, (until_s, conn))
         self._tidy()
@@ -34,11 +34,11 @@ class Expiries:
             heapq.heapify(self._heap)
 
     def soonest_s(self) -> float | None:
-        """Nothing is over before then."""
+        """Nothing expires before this time; None: nothing ever does."""
         return self._heap[0][0] if self._heap else None
 
     def over(self, now_s: float) -> Iterator[int]:
-        """Connections of which what was noted does not hold any more; each once."""
+        """The connections whose credentials have expired; each is returned once."""
         while self._heap and self._heap[0][0] <= now_s:
             until_s, conn = heapq.heappop(self._heap)
             if self._of.get(conn) == until_s:

@@ -1,5 +1,5 @@
-"""Which consumer a Failover subscription of a topic without partitions prefers: on a ring of hashes each consumer has a
-hundred points, and whose point comes first behind the topic's own is the active one."""
+"""Which consumer a Failover subscription prefers on a topic without partitions: each consumer has a hundred points on a
+ring of hashes, and the one whose point is the next behind the topic's hash is the active one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def murmur3(text: str) -> int:
 
 
 def failover_order(topic: str, consumer: str) -> int:
-    """The way from the topic's place on the ring to the consumer's first: the least is the first."""
+    """The distance from the topic's hash to the consumer's next point. The lowest is preferred."""
     begin = murmur3(topic)
     return min((murmur3(f"{consumer}{point}") - begin) % (1 << 32) for point in range(POINTS))

@@ -1,8 +1,9 @@
-"""Whether a connection is alive: before a name or an exclusive place is refused because of it, it is sent a PING; when
-nothing comes of it for a while it is cut off, and who asked gets in. Without this clients that reconnect would fail.
+"""Whether a connection is alive. Before a client is refused because another has the name or the exclusive place, the
+other is sent a PING. If it sends nothing for a while it is disconnected, and the client is accepted. Without this,
+clients that reconnect would fail.
 
-Those of other acceptors are asked for through the gateway. Without a gateway they count as alive: who asked is refused,
-and tries again.
+The gateway passes the question on to other acceptors. Without a gateway their connections count as alive: the client is
+refused, and tries again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.ringbuf.calls import Asked, Calls, Reply
 
 WAIT_NS: Final = 5_000_000_000
-# Longer than the other acceptor takes.
+# Longer than another acceptor waits.
 ELSEWHERE_NS: Final = WAIT_NS + 2_000_000_000
 
 Then: TypeAlias = Callable[[bool], None]
@@ -26,12 +27,12 @@ class Liveness:
     def __init__(
         self, engine: Engine, acceptor: int, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """`acceptor` is the number of this one."""
+        """`acceptor`: the number of this acceptor."""
         self._engine = engine
         self._acceptor = acceptor
         self._calls = calls
         self._now_ns = now_ns
-        self._until_ns: dict[int, int] = {}  # by connection, soonest first: all have the same time
+        self._until_ns: dict[int, int] = {}  # by connection; soonest first, as all wait equally long
         self._then: dict[int, list[Then]] = {}
         if calls is not None:
             calls.serve("pulsar.look", self._asked)
@@ -40,7 +41,7 @@ class Liveness:
         return acceptor == self._acceptor
 
     def look_at(self, acceptor: int, conn: int, then: Then) -> None:
-        """As `look`, of a connection of any acceptor."""
+        """As `look`, for a connection of any acceptor."""
         if self.is_here(acceptor):
             self.look(conn, then)
             return
@@ -58,7 +59,7 @@ class Liveness:
         self.look(orjson.loads(asked.body)["conn"], lambda alive: asked.answer(orjson.dumps({"alive": alive})))
 
     def look(self, conn: int, then: Then) -> None:
-        """`then` is told, later, whether it is alive; one that is not is closed by then."""
+        """Calls `then` with whether the connection is alive, mostly later. It has been closed if not."""
         if conn not in self._until_ns:
             if not self._engine.call(conn, "is-alive"):
                 then(False)
@@ -85,6 +86,6 @@ class Liveness:
         return max(next(iter(self._until_ns.values())) - self._now_ns(), 0)
 
     def expired(self) -> list[int]:
-        """Connections that have not answered in time: to be closed by the caller, who calls closed() then."""
+        """Connections that have not answered in time. The caller closes them and calls closed()."""
         now = self._now_ns()
         return [conn for conn, until in self._until_ns.items() if until <= now]

@@ -1,13 +1,13 @@
-"""Pulsar's commands as protobuf messages, made from a table: no .proto file, no protoc.
+"""Pulsar's commands as protobuf messages. They are made from a table, without a .proto file or protoc.
 
     name, body = decode(data)
     frame = encode("success", request_id=1)
 
-A line of the table is a message and its fields: name, `!` if it has to be there, `*` if there may be several, then its
-kind and number. Numbers and names are those of version 21 of Pulsar's protocol. What the protocol calls an enumeration
-is a number here. A command goes by the name of its field in BaseCommand, whose number is its type.
+A line of the table is a message and its fields. A field is its name, a mark (`!`: required, `*`: repeated, `:`:
+optional), its kind and its number. Names and numbers are those of version 21 of Pulsar's protocol, but enumerations are
+plain numbers. A command has the name of its field in BaseCommand, and that field's number is the command's type.
 
-protobuf is imported when the first command comes: the supervisor imports this module, and has no use for it.
+protobuf is imported when the first command comes, because the supervisor imports this module without needing it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 PACKAGE: Final = "mq_shards.pulsar"
 
-# A protobuf message: what it has is in the table.
+# A protobuf message, with the fields that the table says.
 Message: TypeAlias = Any
 
 # FieldDescriptorProto.Type and .Label
@@ -137,7 +137,7 @@ BaseCommand type!i32=1 connect:Connect=2 connected:Connected=3 subscribe:Subscri
     watchTopicUpdate:WatchTopicUpdate=66 watchTopicListClose:WatchTopicListClose=67
 """
 
-# What is so when nothing is said, where that is not 0.
+# Default values other than 0.
 _DEFAULTS: Final = {
     ("MessageId", "partition"): "-1", ("MessageId", "batch_index"): "-1",
     ("Subscribe", "durable"): "true", ("Subscribe", "force_topic_creation"): "true",
@@ -147,7 +147,7 @@ _DEFAULTS: Final = {
 
 
 def _add_field(message: Message, text: str) -> None:
-    """`text`: as name!kind=number."""
+    """`text`: a field as in the table."""
     declared, _, number = text.partition("=")
     mark = next(mark for mark in declared if mark in LABELS)
     name, _, kind = declared.partition(mark)
@@ -176,7 +176,7 @@ def base_command() -> Message:
 
 
 def decode(data: bytes) -> tuple[str, Message] | None:
-    """The name of a command, and its message; None: it is none, or lacks something."""
+    """The name of a command and its message; None if it is not valid or lacks a required field."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -190,7 +190,7 @@ def decode(data: bytes) -> tuple[str, Message] | None:
 
 
 def encode(name: str, **fields: object) -> bytes:
-    """A frame of one command. A dict is a message; None: the field is left away."""
+    """The frame of a command. A field that is a dict is a message; one that is None is left out."""
     command = base_command()(type=base_command().DESCRIPTOR.fields_by_name[name].number)
     body = getattr(command, name)
     body.SetInParent()

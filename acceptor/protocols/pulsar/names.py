@@ -1,4 +1,4 @@
-"""Names of Pulsar's: of tenants, namespaces and topics, and by what name the core knows a topic."""
+"""Names of Pulsar's tenants, namespaces, topics and subscriptions, and the names that topics have in the core."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mq_shards.csrc._core import lib
 PERSISTENT: Final = "persistent"
 NON_PERSISTENT: Final = "non-persistent"
 DEFAULT_NAMESPACE: Final = "public/default"
-# Of a topic, as the core takes it; a namespace's prefix is a part of it.
+# Of a topic's name in the core, including the namespace where that is part of it.
 MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 
-# Of a topic: what compaction has kept, and what is to be kept, which are nobody's to consume. COMPACTION_NAME and
-# RETENTION_NAME, csrc/ringbuf/message.h
+# Channels of a topic that clients may not consume from: its compacted view, and the messages that retention keeps.
+# COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
 COMPACTION: Final = "__compaction"
 RETENTION: Final = "__retention"
-# Where clients look for transaction coordinators: a topic of as many partitions as there are.
+# The topic at which clients look for transaction coordinators: it has a partition for each.
 ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 COORDINATORS: Final = 1
-# A real broker may have addresses by name for clients that say one.
+# Said to a client that asks for a named listener: a real broker may have some, with addresses of their own.
 NO_LISTENER: Final = "the broker do not have {} listener"
 MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h
 
@@ -47,13 +47,13 @@ class TopicName:
 
     @property
     def partition(self) -> int:
-        """-1: it is none."""
+        """The partition's number; -1: the topic is no partition."""
         found = _PARTITION.fullmatch(self.local)
         return -1 if found is None else int(found[2])
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that this may be a partition of; itself when it is not called so."""
+        """The partitioned topic of which this is a partition by its name; else the topic itself."""
         found = _PARTITION.fullmatch(self.local)
         return self if found is None else TopicName(self.domain, self.tenant, self.namespace_local, found[1])
 
@@ -62,7 +62,7 @@ class TopicName:
 
     @property
     def core(self) -> str:
-        """What a worker calls it: in the default namespace the last part alone, as other protocols have it."""
+        """The name that workers and other protocols know; in the default namespace this is the last part alone."""
         if self.domain == PERSISTENT and self.namespace == DEFAULT_NAMESPACE:
             return self.local
         return str(self)
@@ -72,7 +72,7 @@ class TopicName:
 
 
 def topic_name(text: str) -> TopicName:
-    """Raises PulsarNameError."""
+    """Parses the name of a topic. Raises PulsarNameError."""
     domain, found, rest = text.partition("://")
     if not found:
         domain, rest = PERSISTENT, text
@@ -90,7 +90,7 @@ def topic_name(text: str) -> TopicName:
     if not parts[2]:
         raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
     check_namespace(f"{parts[0]}/{parts[1]}")
-    # Of the topics that are in use most parts are the same: they are kept once.
+    # Most topics share most parts, so each part is kept in memory once.
     name = TopicName(intern(domain), intern(parts[0]), intern(parts[1]), intern(parts[2]))
     if len(name.core.encode()) > MAX_NAME_BYTES:
         raise PulsarNameError(f"Invalid topic name: {text} is longer than {MAX_NAME_BYTES} bytes")
@@ -98,7 +98,7 @@ def topic_name(text: str) -> TopicName:
 
 
 def check_entity(name: str) -> str:
-    """A tenant's name, or the second part of a namespace's."""
+    """Checks the name of a tenant, or the second part of a namespace's. Raises PulsarNameError."""
     if _ENTITY.fullmatch(name) is None or len(name) > MAX_NAME_BYTES:
         raise PulsarNameError(f"Invalid named entity: {name}")
     return name
@@ -112,7 +112,7 @@ def check_namespace(name: str) -> str:
 
 
 def check_subscription(name: str) -> str:
-    """One that clients may have."""
+    """Checks the name of a subscription of clients. Raises PulsarNameError."""
     if name == COMPACTION:
         raise PulsarNameError("The subscription of the topic's compaction")
     if name == RETENTION:
@@ -123,7 +123,7 @@ def check_subscription(name: str) -> str:
 
 
 def topic_of_core(core: str) -> TopicName | None:
-    """The name that Pulsar's clients have for what a worker calls so; None: they can have none."""
+    """The topic that has this name in the core; None if it is not a valid name for Pulsar's clients."""
     try:
         return topic_name(core) if "://" in core else topic_name(f"{PERSISTENT}://{DEFAULT_NAMESPACE}/{core}")
     except PulsarNameError:

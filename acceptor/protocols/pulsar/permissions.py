@@ -1,5 +1,5 @@
-"""Clients whose roles may not do any more what they do: when permissions have changed, the catalog is asked about all
-who may be concerned, and who may not stay is told to go. It comes back, and hears why."""
+"""Closes producers and consumers whose roles have lost the permission. When permissions have changed, the catalog is
+asked about all that may be concerned. A client whose producer or consumer is closed comes back and is told why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.topics import CONSUME, PRODUCE, who
 from mq_shards.ringbuf.calls import Calls
 
-MAX_ASKED: Final = 500  # in one question
+MAX_ASKED: Final = 500  # producers and consumers in one question
 
 
 class Permissions:
@@ -28,7 +28,7 @@ class Permissions:
             calls.on_lost(lambda: self._look_at(None))
 
     def users_changed(self, users: Users) -> None:
-        """What a user may is known here."""
+        """Checks users that all protocols share, whose rights are known here."""
         for client in list(self._desk.clients.values()):
             user = users.by_name.get(client.role)
             both: list[Producer | Consumer] = [*client.producers.values(), *client.consumers.values()]
@@ -40,7 +40,7 @@ class Permissions:
         self._look_at(orjson.loads(body)["tenant"])
 
     def _look_at(self, tenant: str | None) -> None:
-        """None: at those of all."""
+        """Asks about the producers and consumers of a tenant's topics; None: about all."""
         if not self._authorizes():
             return
         found: list[tuple[Client, Producer | Consumer]] = []
@@ -53,7 +53,7 @@ class Permissions:
     def _ask(self, found: list[tuple[Client, Producer | Consumer]]) -> None:
         def heard(answer: Fields | PulsarError) -> None:
             if isinstance(answer, PulsarError):
-                return  # a gateway that comes back says that something may have been lost
+                return  # when the gateway is back, on_lost has all checked again
             for (client, one), may in zip(found, answer["may"], strict=True):
                 if not may:
                     self._dismiss(client, one)
@@ -69,7 +69,7 @@ class Permissions:
 
 
 def may(user: User | None, right: str, topic: TopicName) -> bool:
-    """What may be done with a partitioned topic may be with its partitions."""
+    """Whether a user has a right to a topic. A right to a partitioned topic is one to its partitions."""
     return user is not None and (user.may(right, topic.core) or user.may(right, topic.base.core))
 
 

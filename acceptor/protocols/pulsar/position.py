@@ -1,4 +1,4 @@
-"""Where a topic begins and ends, and a subscription of it stands: what a worker answers to a POSITION."""
+"""A worker's answer to POSITION: where a topic begins and ends, and where a subscription of it stands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mq_shards.csrc._core import ffi
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """struct position of csrc/ringbuf/message.h."""
+    """struct position, csrc/ringbuf/message.h, which explains the fields."""
 
     incarnation: int
     began_seq: int
@@ -34,12 +34,12 @@ class Position:
 
     @property
     def is_at_end(self) -> bool:
-        """Nothing more will come, and all is acknowledged."""
+        """The topic is terminated and all its messages are acknowledged."""
         return bool(self.terminated) and self.unfinished >= self.next_seq
 
 
 def position_of(body: bytes) -> Position:
-    """Raises ValueError when it is not a whole one."""
+    """Raises ValueError if it is cut off."""
     found: Any = ffi.new("struct position *")
     size = ffi.sizeof("struct position")
     if len(body) < size:

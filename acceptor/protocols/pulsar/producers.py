@@ -1,5 +1,5 @@
-"""PRODUCER and CLOSE_PRODUCER: who may publish to a topic, under which name, and whether beside others. The topic's
-worker decides (MSG_ATTACH, csrc/shards/attach.c), so it holds for all acceptors."""
+"""PRODUCER and CLOSE_PRODUCER: who may publish to a topic, under which name, and whether together with others. The
+topic's worker decides (MSG_ATTACH, csrc/shards/attach.c), so its decisions hold for all acceptors."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.csrc._core import lib
 
-# ProducerAccessMode, whose numbers are those of enum access.
+# ProducerAccessMode; enum access has the same numbers.
 SHARED: Final = 0
 EXCLUSIVE: Final = 1
 
 # struct attach, csrc/ringbuf/message.h
 _ATTACH: Final = struct.Struct("=IIQQ")
 # struct producer_terms, csrc/acceptor/protocols/pulsar/pulsar_producer.c
-_OPEN: Final = struct.Struct("=QQII")  # and its rate
+_OPEN: Final = struct.Struct("=QQII")  # followed by the rate
 
 
-# What a real broker's exceptions begin with, which clients are shown.
+# Texts of a real broker's errors begin with an exception's name, which clients see.
 _EXCEPTION: Final = "org.apache.pulsar.broker.service.BrokerServiceException$"
 
 TermsOf = Callable[[TopicName], Terms]
@@ -46,11 +46,11 @@ TermsOf = Callable[[TopicName], Terms]
 
 class Producers:
     def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, terms: TermsOf) -> None:
-        """`terms`: of a topic."""
+        """`terms` returns those of a topic."""
         self._desk = desk
         self._liveness = liveness
         self._terms = terms
-        # Of this process alone: what was published by a name is known for hours, and counts against whoever has it.
+        # Unique to this process: deduplication knows names for hours, so no generated name may be used twice.
         self._prefix = f"standalone-{os.urandom(8).hex()}-{broker.acceptor}"
         self._made = 0
         self._waiting: dict[Producer, Request] = {}
@@ -87,7 +87,7 @@ class Producers:
         return f"{self._prefix}-{self._made}"
 
     def _attach(self, request: Request, producer: Producer, *, may_look: bool) -> None:
-        """`may_look`: before it is refused, it is asked whether who is in its way is alive."""
+        """`may_look`: if another producer is in the way, check that it is alive before this one is refused."""
         body = request.body
         if request.client.producers.get(producer.id) is not producer:
             request.done()  # closed meanwhile
@@ -135,14 +135,14 @@ class Producers:
             self._gone_again(request, producer)
 
     def _gone_again(self, request: Request, producer: Producer) -> None:
-        """The worker that the codec knew has died since it was added; the one that is there now may have it."""
+        """The worker has died since the codec added the producer. The next worker may have attached it: try anew."""
         self._desk.ask(request.client, lib.MSG_DETACH, producer.topic, lambda _answer: None, pri=producer.number)
         self._again(request, producer)
 
     def _again(self, request: Request, producer: Producer) -> None:
         self._drop(request.client, producer)
         if request.answered:
-            return  # it waited: its client has been told that it is none any more
+            return  # the client was told to wait, and then that its producer is closed
         if request.may_try_again():
             self.open(request, producer.topic, producer.schema_version)
         else:
@@ -165,7 +165,7 @@ class Producers:
         outdated = answer.pri == lib.ATTACH_OUTDATED
         own = self._liveness.is_here(acceptor) and conn == request.client.conn
         if may_look and not own and not outdated:
-            # Who is gone is noticed by the worker soon, perhaps not yet.
+            # The other client may be gone without the worker having noticed yet.
             self._liveness.look_at(
                 acceptor, conn, lambda alive: self._attach(request, producer, may_look=not alive)
             )  # fmt: skip
@@ -193,7 +193,7 @@ class Producers:
 
     @staticmethod
     def _fail(request: Request, code: int, text: str) -> None:
-        """As a real broker words it."""
+        """Fails in the words of a real broker."""
         kind = "ProducerBusyException" if code == PRODUCER_BUSY else "ProducerFencedException"
         request.fail(code, f"{_EXCEPTION}{kind}: {text}")
 
@@ -210,7 +210,7 @@ class Producers:
         request.done()
 
     def attached(self, client: Client, producer_id: int, epoch: int) -> None:
-        """Its turn has come: it is alone."""
+        """A producer that waited is the exclusive one now."""
         producer = client.producers.get(producer_id)
         request = self._waiting.pop(producer, None) if producer is not None else None
         if producer is not None and request is not None:
@@ -226,7 +226,7 @@ class Producers:
     # --- the end of one ---------------------------------------------------------------------------------------------
 
     def close(self, request: Request) -> None:
-        """Answered when all receipts have been, and its name is free: see `gone`."""
+        """Answers when all receipts have been sent and the name is free: see `gone`."""
         client, producer_id = request.client, request.body.producer_id
         if self._desk.engine.call(client.conn, "close-producer", producer_id):
             client.closing.setdefault(producer_id, []).append(request)
@@ -234,8 +234,8 @@ class Producers:
             request.succeed()
 
     def gone(self, client: Client, producer_id: int) -> None:
-        """The codec has done with it: at its client's wish, because another has thrown it out, or because its worker is
-        gone and the client knows."""
+        """The codec has ended a producer: its client has closed it, another has fenced it off, or its worker has died
+        and the client has been told."""
         producer = client.producers.get(producer_id)
         closing = client.closing.pop(producer_id, [])
 
@@ -258,13 +258,13 @@ class Producers:
             self._forget(client, producer)
 
     def _drop(self, client: Client, producer: Producer) -> None:
-        """It has not been one: the client has been told nothing else."""
+        """Removes a producer that was never ready."""
         if client.producers.get(producer.id) is producer:
             self._desk.engine.call(client.conn, "drop-producer", producer.id)
             self._forget(client, producer)
 
     def _forget(self, client: Client, producer: Producer) -> Request | None:
-        """What waited for it, if it waited."""
+        """Returns the request that waited for the producer, if there is one."""
         if client.producers.pop(producer.id, None) is not None:
             self._desk.use(producer.topic, -1)
         return self._waiting.pop(producer, None)

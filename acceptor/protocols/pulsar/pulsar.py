@@ -1,16 +1,16 @@
-"""Pulsar's rare commands: CONNECT and who a client is, where a topic is, what is asked once a producer or consumer.
+"""Pulsar's rare commands: CONNECT and authentication, lookups, and commands that come once per producer or consumer.
 
-pulsar.c, the C half, has the others, and hands these over as they came (the bytes of a BaseCommand), with a
-letter before them:
+pulsar.c, the C half, handles the commands that come with each message. It hands the others to Python, and tells it of
+events, each with a letter first:
 
-    d...    a command; the connection's next ones are parsed meanwhile, except before it is connected
+    d...    a command: the bytes of a BaseCommand. The connection's next ones are parsed meanwhile, once it is connected
     x       a producer (its id: 8 bytes) that waited is the exclusive one now, in an epoch (8 bytes)
-    p, c    a producer or consumer (its id: 8 bytes) is none any more
+    p, c    a producer or consumer (its id: 8 bytes) has ended
     t       a connection begins with TLS
-    a       a connection that was asked whether it is alive, is
-    u...    of no connection: what another protocol's client is to get is compressed (struct.unpack: _COMPRESSED)
+    a       a connection that was sent a PING has shown that it is alive
+    u...    without a connection: decompress a message for a client of another protocol (_COMPRESSED, then the bytes)
 
-What is accepted and said is what a standalone broker 4.0 does.
+Commands are accepted and answered as by a standalone Pulsar broker 4.0.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ from mq_shards.csrc.decompression import decompress
 if TYPE_CHECKING:
     import ssl
 
-# The release that clients are told they speak with, and the version of the protocol that it speaks.
+# The release that clients are told, and its version of the protocol.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
 PROTOCOL_VERSION: Final = 21
-# A message's id, its compression, and its bytes without.
+# A message's id, its compression, and its decompressed size.
 _COMPRESSED: Final = struct.Struct("=QII")
 _ATTACHED: Final = struct.Struct("=QQ")
 
@@ -156,8 +156,8 @@ class Pulsar(Protocol):
         self._address = (host, port)
 
     def reload(self, settings: Settings) -> None:
-        """It is about files: certificates, keys that tokens are verified with, passwords. Who is connected stays so.
-        Raises ValueError: all is as before."""
+        """Reads certificates, keys that verify tokens, and passwords from their files again. Connected clients stay
+        connected. Raises ValueError with nothing changed."""
         context, credentials = _context(settings), pulsar_credentials.Credentials.of(settings)
         self._context = context
         self._authentication.learn(credentials)
@@ -192,7 +192,7 @@ class Pulsar(Protocol):
         return NO_TERMS if terms == NO_TERMS else terms
 
     def _made(self, topic: TopicName, subscription: str) -> None:
-        """Where there may only be so many, a place was kept for it."""
+        """Tells the gateway that the subscription exists for which it kept a place, if their number is limited."""
         if self._catalog.policies(topic).get("max_subscriptions"):
             self._catalog.ask("made", lambda _found: None, again=False, topic=str(topic), subscription=subscription)
 
@@ -253,7 +253,7 @@ class Pulsar(Protocol):
         self._authentication.expire(self._end)
         self._upgrades.expire()
         for conn in self._liveness.expired():
-            # What it had is another's now; the end of its connection says so to whoever else has something of it.
+            # closed() lets whoever waited for this go on; workers hear of the end when the connection is closed.
             self._engine.close_connection(conn)
             self.closed(conn)
 
@@ -265,7 +265,7 @@ class Pulsar(Protocol):
 
         def admitted(error: PulsarError | None) -> None:
             if self._desk.clients.get(client.conn) is not client:
-                return  # it is gone
+                return  # the client is gone
             if error is None:
                 self._connected(request)
                 return
@@ -312,7 +312,7 @@ class Pulsar(Protocol):
         return () if found is None else tuple(getattr(found, "certificate_names", ()))
 
     def _authorizes(self) -> bool:
-        """Not all may do all."""
+        """Whether clients need permissions."""
         return bool(self._settings["authorization-enabled"]) or self.access is not None
 
     def users_changed(self) -> None:
@@ -340,7 +340,7 @@ class Pulsar(Protocol):
         self._upgrades.output(conn, data)
 
     def _topic(self, request: Request) -> TopicName | None:
-        """The topic that a command names; None, and it has been refused, if it cannot be one."""
+        """The topic that a command names; None if that is not a valid name, and then the command has been refused."""
         try:
             return topic_name(request.body.topic)
         except PulsarNameError as error:
@@ -363,7 +363,7 @@ class Pulsar(Protocol):
             request.fail(code, text)
 
     def _url(self) -> tuple[str, str | None]:
-        """Where clients find all topics, without TLS and with it: every acceptor has them."""
+        """The address of all topics, without TLS and with it: this acceptor, as every acceptor serves all topics."""
         host, port = self._address
         host = f"[{host}]" if ":" in host else host
         plain: str = self._settings["advertised-url"] or f"pulsar://{host}:{port}"
@@ -392,13 +392,13 @@ class Pulsar(Protocol):
 
 
 def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Raises ValueError."""
+    """The server's TLS context; None without a certificate. Raises ValueError."""
     files = settings["tls-cert-file"], settings["tls-key-file"], settings["tls-trust-certs-file"]
     if not any(files):
         return None
     if not files[0] or not files[1]:
         raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
-    import ssl  # most brokers have no certificate, and it takes long to load
+    import ssl  # slow to load, and most brokers have no certificate
 
     from mq_shards.acceptor.secure import load_certificate
 

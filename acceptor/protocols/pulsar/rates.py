@@ -1,6 +1,6 @@
-"""How fast topics may be published to and consumed from, by policies of their namespaces and their own. What that comes
-to is C's (csrc/acceptor/protocols/pulsar/pulsar_rates.c), on the board, where all acceptors find a rate by its key: a
-rate that becomes another one begins anew."""
+"""How fast clients may publish to a topic and consume from it, by the policies of the topic and its namespace. Rates
+are enforced in C (csrc/acceptor/protocols/pulsar/pulsar_rates.c), over all acceptors: they find a rate on the board by
+its key. A rate that is changed gets another key, so it begins anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATE: Final = struct.Struct("=QQQQ")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in a period; 0: any number. `of` says of what."""
+    """How many are allowed in a period; 0: any number. `of` names what is limited; empty: nothing is."""
 
     of: tuple[str, ...] = ()
     messages: int = 0
@@ -27,7 +27,7 @@ class Rate:
     period_s: int = 1
 
     def packed(self) -> bytes:
-        """As C has it."""
+        """As a struct pulsar_rate."""
         if not self.of:
             return _RATE.pack(0, 0, 0, 0)
         import hashlib  # most brokers have no rate
@@ -41,7 +41,7 @@ NO_RATE: Final = Rate()
 
 
 def _rate(told: Any, *of: str) -> Rate:  # noqa: ANN401
-    """Of what the gateway says: messages, bytes, seconds; nothing: none."""
+    """`told`: messages, bytes, seconds, as the gateway has them; empty: there is no rate."""
     if not told:
         return NO_RATE
     messages, count, period_s = (int(number) for number in told)
@@ -52,13 +52,13 @@ def _rate(told: Any, *of: str) -> Rate:  # noqa: ANN401
 
 
 def rate_of_producers(topic: TopicName, policies: dict[str, Any]) -> Rate:
-    """Of all of a topic's."""
+    """The rate of all producers of a topic together."""
     told = policies.get("publish_messages", 0), policies.get("publish_bytes", 0), 1
     return _rate(told, topic.core, "publish")
 
 
 def rates_of_consumers(topic: TopicName, subscription: str, policies: dict[str, Any]) -> tuple[Rate, Rate]:
-    """Of all consumers of the topic, and of those of the subscription."""
+    """The rates of all consumers of the topic together, and of those of the subscription."""
     own = policies.get("subscription_rates", {}).get(subscription)
     return (
         _rate(policies.get("dispatch"), topic.core, "dispatch"),

@@ -1,5 +1,5 @@
-"""Commands about topics that no producer or consumer is needed for: LOOKUP, PARTITIONED_METADATA, what a namespace has
-and who watches that, and schemas. The catalog knows; here is how it is asked and how its answers are said."""
+"""Commands about topics that need no producer or consumer: LOOKUP, PARTITIONED_METADATA, lists of a namespace's topics,
+watchers of such lists, and schemas. They are passed on to the catalog, and its answers to clients."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Opened: TypeAlias = Callable[[bytes], None]
 Url: TypeAlias = Callable[[], tuple[str, str | None]]
 
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
-CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
+CONNECT, FAILED = 1, 2  # answers to LOOKUP; to PARTITIONED_METADATA:
 PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
-# Of a schema: none, and that of a consumer who takes whatever there is.
+# Types of schema: none, and that of a consumer that accepts any.
 NO_SCHEMA: Final = (0, 21)
 PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_WATCHERS: Final = 1000  # of a connection
-WATCH_TRIES: Final = 5  # of one that a gateway has to be asked for anew and does not answer
-# Schema.Type, and what the catalog calls it.
+WATCH_TRIES: Final = 5  # how often the gateway is asked again for a watcher, if it does not answer
+# The catalog's names of the types of schema, indexed by Schema.Type.
 SCHEMA_TYPES: Final = (
     "NONE", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",
     "DATE", "TIME", "TIMESTAMP", "KEY_VALUE", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
@@ -50,7 +50,7 @@ SCHEMA_TYPES: Final = (
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """Of a client's; the acceptor's own number for it is the catalog's."""
+    """A client's watcher. The catalog knows it by a number that the acceptor chooses."""
 
     id: int
     client: Client
@@ -66,7 +66,7 @@ class _Opening:
 
 
 def schema_fields(topic: TopicName, schema: Message) -> Fields:
-    """As the catalog is told of one. Raises PulsarError."""
+    """A schema as the catalog takes it. Raises PulsarError."""
     if not 0 <= schema.type < len(SCHEMA_TYPES):
         raise PulsarError(NOT_ALLOWED, "Unknown type of schema")
     return {
@@ -79,7 +79,7 @@ def schema_fields(topic: TopicName, schema: Message) -> Fields:
 
 
 def who(client: Client) -> Fields:
-    """As the catalog is told of it."""
+    """The fields that tell the catalog who a client is."""
     found: Fields = {"role": client.role, "original": client.original}
     return found | {"open": True} if client.is_open else found
 
@@ -103,33 +103,33 @@ class Topics:
     def __init__(
         self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url, *, authorizes: Callable[[], bool]
     ) -> None:
-        """`url`: where clients find all topics, without TLS and with it; `authorizes`: not all may do all."""
+        """`url` returns the address of all topics, without and with TLS; `authorizes`: are permissions needed?"""
         self._authorizes = authorizes
         self._desk = desk
         self._catalog = catalog
         self._url = url
         self._watchers: dict[int, Watcher] = {}
-        self._opening: dict[tuple[int, str], deque[_Opening]] = {}  # by connection and topic, in order
+        self._opening: dict[tuple[int, str], deque[_Opening]] = {}  # by connection and topic, first come first
         self._numbers = itertools.count(1)
-        self._anew: deque[int] = deque()  # watchers that are to be asked for once more
+        self._anew: deque[int] = deque()  # watchers to be asked for again
         self._asks_anew = False
         if calls is not None:
             calls.hear("pulsar.watched", self._watched)
             calls.on_lost(self._watch_anew)
 
-    # --- before there is a producer or consumer ---------------------------------------------------------------------
+    # --- opening topics for producers and consumers ------------------------------------------------------------------
 
     def open(self, request: Request, topic: TopicName, *, create: bool, consumer: bool, then: Opened) -> None:
-        """`then` is given the version of its schema, if it has one, when the topic may be used; else the client has
-        been refused."""
+        """Calls `then` when the request's client may use the topic, with the version of the schema that it gave, if
+        any. Otherwise refuses the request."""
 
         key = request.client.conn, topic.core
 
         def heard(found: Fields | PulsarError) -> None:
-            # Whoever came first on a connection is first: what makes the topic takes longer than what finds it.
+            # In the order of the connection's requests, though making a topic takes longer than finding it.
             waiting = self._opening[key]
             waiting.popleft().said(found)
-            if isinstance(found, GatewayDownError):  # for whom it was, it is for all who have waited with it
+            if isinstance(found, GatewayDownError):  # down for one request is down for all that wait
                 while waiting:
                     waiting.popleft().said(found)
             if waiting:
@@ -150,7 +150,7 @@ class Topics:
         wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
 
         def ask() -> None:
-            # Again: what it makes is made once. Clients in C++ give up a consumer whose first SUBSCRIBE is refused.
+            # May be asked twice: it makes nothing twice. C++ clients give up a consumer whose first SUBSCRIBE fails.
             self._catalog.ask("open", heard, topic=str(topic), create=create, **wanted, **who(request.client))
 
         waiting = self._opening.setdefault(key, deque())
@@ -159,7 +159,7 @@ class Topics:
             ask()
 
     def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
-        """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""
+        """Opens a topic that exists though the catalog cannot be asked, unless its permission would be needed."""
         if self._authorizes():
             request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
             return
@@ -194,7 +194,7 @@ class Topics:
             return
 
         def located(answer: Answer) -> None:
-            # A consumer's schema becomes the topic's only where nobody has anything yet.
+            # A consumer's schema becomes the topic's only if the topic has no messages and no other clients.
             if answer.status == engine.FAILED:
                 request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
                 return
@@ -239,7 +239,7 @@ class Topics:
         create = bool(request.body.metadata_auto_creation_enabled)
         self._catalog.ask("partitions", heard, topic=str(topic), create=create, **who(request.client))
 
-    # --- what a namespace has ---------------------------------------------------------------------------------------
+    # --- lists of a namespace's topics, and their watchers -----------------------------------------------------------
 
     def of_namespace(self, request: Request) -> None:
         body = request.body
@@ -276,7 +276,7 @@ class Topics:
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
                 self._watchers.pop(number, None)
-                if isinstance(found, GatewayDownError):  # it may have it, and answer too late
+                if isinstance(found, GatewayDownError):  # it may have the watcher, and have answered too late
                     self._catalog.ask("unwatch", lambda _found: None, watcher=number)
                 request.fail(found.code, str(found))
                 return
@@ -316,13 +316,13 @@ class Topics:
         )  # fmt: skip
 
     def _watch_anew(self) -> None:
-        """Something may not have been heard: whoever has another list is told the whole of it as new."""
+        """Updates may have been lost: a client whose list is outdated is told the whole list as new topics."""
         self._anew = deque(self._watchers)
         if not self._asks_anew:
             self._next_anew()
 
     def _next_anew(self) -> None:
-        """One after the other: there can be more of them than questions under way."""
+        """Asks for one watcher after the other, as there may be more than questions that may be under way."""
         while self._anew and self._anew[0] not in self._watchers:
             self._anew.popleft()
         self._asks_anew = bool(self._anew)

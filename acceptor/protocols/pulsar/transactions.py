@@ -1,5 +1,6 @@
-"""Transactions, as an acceptor has them: what clients ask the coordinator, which is the gateway's
-(gateway/pulsar/transactions.py), and acknowledgements in a transaction, which are a worker's. A SEND in one is C's."""
+"""Commands about transactions: clients' requests to the coordinator, which is in the gateway
+(gateway/pulsar/transactions.py), and acknowledgements in a transaction, which workers handle. SENDs in a transaction
+are handled in C."""
 
 from __future__ import annotations
 
@@ -28,22 +29,22 @@ TRANSACTION_CONFLICT: Final = 23
 TRANSACTION_NOT_FOUND: Final = 24
 COMMIT: Final = 0  # TxnAction
 CUMULATIVE: Final = 1  # AckType
-# A coordinator that died is there again soon, and an end is answered when all workers have done it; clients wait 30 s.
+# A gateway that died is back soon, and it answers an end only when all workers have done it. Clients wait 30 s.
 PATIENCE_NS: Final = 20 * SECOND_NS
 _CONFLICT: Final = "org.apache.pulsar.transaction.common.exception.TransactionConflictException"
-MAX_IDS: Final = 1000  # of one ACK
-MAX_UNENDED: Final = 1000  # transactions of a connection whose end it was not told
+MAX_IDS: Final = 1000  # in one ACK
+MAX_UNENDED: Final = 1000  # transactions of a connection whose end was not answered
 MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
 
 
 def _code(error: PulsarError) -> int:
-    """What has clients ask again, where nobody has said no."""
+    """The ServerError; if the gateway did not answer, one that makes clients ask again."""
     return COORDINATOR_NOT_FOUND if isinstance(error, GatewayDownError) else error.code
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is to be acknowledged: of a batch `bits` are what is left."""
+    """A message to be acknowledged. `bits`: the parts of a batch that are left; `upto`: with all messages before."""
 
     seq: int
     bits: bytes = b""
@@ -51,7 +52,7 @@ class _Wanted:
 
 
 def _conflict(request: Request, consumer: Consumer, wanted: _Wanted, answer: Answer) -> str:
-    """As a real broker words it."""
+    """The words of a real broker."""
     where = f"[{consumer.topic}][{consumer.subscription}] Transaction:(0,{request.body.txnid_least_bits})"
     place = f"{consumer.ledger}:{wanted.seq}"
     if wanted.upto and answer.status == engine.FULL:
@@ -91,7 +92,7 @@ class Transactions:
             why = f"Transaction coordinator with id {body.tc_id} not found!"
             request.reply("newTxnResponse", txnid_most_bits=body.tc_id, error=COORDINATOR_NOT_FOUND, message=why)
             return
-        # Milliseconds, whatever the protocol calls them.
+        # txn_ttl_seconds is in milliseconds, despite its name.
         owner = request.client.role
         self._catalog.ask(
             "txn-begin", heard, timeout_ns=PATIENCE_NS, timeout_ms=body.txn_ttl_seconds, owner=owner
@@ -105,7 +106,7 @@ class Transactions:
         self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
 
     def end(self, request: Request) -> None:
-        """Who asks again, on another connection or because nobody answered, has not been told that it is over."""
+        """Ends a transaction. One that is over may be ended again by a client (`client`) that was not answered."""
         client, id = request.client, request.body.txnid_least_bits
         times = client.unended.get(id, 0)
 
@@ -143,7 +144,7 @@ class Transactions:
     # --- acknowledgements -------------------------------------------------------------------------------------------
 
     def acknowledge(self, request: Request) -> None:
-        """One after the other; the first that is refused ends it, as a client aborts then."""
+        """Acknowledges one message after the other, up to the first that is refused: a client aborts then."""
         consumer = request.client.consumers.get(request.body.consumer_id)
         if consumer is None or not consumer.open:
             request.done()
