@@ -1,8 +1,8 @@
-"""The gateway's HTTP server: one for each API, all alike but for their limits. HTTP/1.1, nothing else.
+"""The gateway's HTTP server, one for each API, which differ only in their limits. It speaks only HTTP/1.1.
 
-Owns: connections, from their acceptance to their end, and the limits of what a client may send and how long it may
-take. A client that ends its side after a request (nc -N) has its answer nevertheless. Must never: believe a client's
-sizes, wait without a limit of time, or say anything in the journal about what strangers send.
+Owns: connections, from acceptance to end, and the limits of what a client may send and how long that may take. A client
+that shuts down its sending side after a request (nc -N) still gets its answer. Must never: trust a size that a client
+sends, wait without a time limit, or log what strangers send.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from mq_shards.gateway.http_parse import (
 )
 from mq_shards.gateway.http_places import Places
 
-# The limits. A connection has one request at a time, so they bound the requests in flight too.
-READ_BYTES: Final = 16 << 10  # of one connection, before its request is looked at: twice that at most
-BODY_READ_BYTES: Final = 256 << 10  # at once, of a body that somebody wants
-ACCEPTED: Final = 64  # at once, where all is encrypted
-ACCEPT_AGAIN_S: Final = 1.0  # when there is no descriptor left
-SHAKE_S: Final = 10.0  # for the handshake, where all is encrypted
-IDLE_S: Final = 75.0  # to the next request, or the first, header and all
-SEND_S: Final = 30.0  # for an answer; and the kernel's patience with a client that takes nothing
-LINGER_S: Final = 1.0  # for what is left of a body that nobody wants
-LINGER_BYTES: Final = 256 << 10  # a body with more left than this ends its connection
-UNSENT_BYTES: Final = 64 << 10  # held for a client that does not read
-CHUNK_WASTE_BYTES: Final = 16 << 10  # of the lines around chunks, beyond 16 for each and as much as they hold
+# The limits. A connection has one request at a time, so the limit of connections also bounds the requests in flight.
+READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reach twice that
+BODY_READ_BYTES: Final = 256 << 10  # in one read, of a body that a handler wants
+ACCEPTED: Final = 64  # connections in one turn, by an encrypted listener
+ACCEPT_AGAIN_S: Final = 1.0  # the pause when there is no descriptor left
+SHAKE_S: Final = 10.0  # for the TLS handshake
+IDLE_S: Final = 75.0  # until the head of the next request, or the first, is complete
+SEND_S: Final = 30.0  # for a client to take an answer; in the kernel, to acknowledge any of it
+LINGER_S: Final = 1.0  # to read the rest of a body that no handler wants
+LINGER_BYTES: Final = 256 << 10  # the connection is closed if more than this is left
+UNSENT_BYTES: Final = 64 << 10  # of output, before a handler has to wait
+CHUNK_WASTE_BYTES: Final = 16 << 10  # of chunk lines, beyond 16 for each and twice what the chunks hold
 
 log = logging.getLogger(__name__)
 
-# Whether a connection goes back with the request of this head: given its descriptor, which it closes then, and what has
-# come with the head and behind it.
+# Hands a connection back to its acceptor, if it wants this request; False: it does not, or cannot now. Given the head,
+# the socket, which the caller closes, and all bytes received from the head on.
 Returns = Callable[[Head, int, bytes], bool]
-# What a connection that comes now is shown, where all is encrypted. Raises ValueError.
+# The TLS context for a new connection. Raises ValueError.
 TlsNow = Callable[[], SSLContext]
-# None: the handler has sent it, by Request.begin and Request.write.
+# Returns the answer; None: the handler has sent it by Request.begin() and Request.write().
 Handler = Callable[["Request"], Awaitable[Answer | None]]
 
 
@@ -69,23 +69,23 @@ class Request:
         self.body_ended = head.body_bytes == 0
         self._connection = connection
         self._head = head
-        self._left = head.body_bytes or 0  # of the body, or of its chunk
+        self._left = head.body_bytes or 0  # unread bytes of the body, or of its chunk
         self._in_chunks = head.body_bytes is None
         self._chunks = 0
         self._waste = 0
         self._must_say_continue = head.expects_continue
-        self._answer_left = 0  # of an answer that the handler sends
-        # Who it is of, where that is asked: gateway/access.py.
+        self._answer_left = 0  # unsent bytes of a body that the handler sends
+        # Who the client is, set by gateway/access.py where users are configured.
         self.access: object | None = None
         self.scheme = ""
         self.login: Login | None = None
-        self.begun = False  # an answer: no other can be given
-        self.keeps_alive = head.keeps_alive  # the connection, until something speaks against it
+        self.begun = False  # the answer has begun: another one is impossible
+        self.keeps_alive = head.keeps_alive  # whether the connection may have another request
 
     # --- the body ---------------------------------------------------------------------------------------------------
 
     def part_now(self, most: int) -> bytes:
-        """What is there of a body that is not in chunks; b"" when there is nothing."""
+        """Takes what was received of a body without chunks; b"" when there is nothing."""
         if self._in_chunks or self.body_ended:
             return b""
         data = self._connection.take(min(most, self._left))
@@ -94,7 +94,8 @@ class Request:
         return data
 
     async def part(self, most: int) -> bytes:
-        """The next bytes of it, b"" at its end. ConnectionError when that does not come, or is not HTTP."""
+        """Waits for the next bytes of the body; b"" at its end. ConnectionError when the client goes or breaks the
+        format."""
         if self._must_say_continue and not self.body_ended:
             self._must_say_continue = False
             self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -144,7 +145,7 @@ class Request:
 
     @property
     def is_guarded(self) -> bool:
-        """Who asks has to be somebody."""
+        """Whether the client must be a user."""
         return self.access is not None
 
     @property
@@ -158,22 +159,22 @@ class Request:
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Of a client's certificate that was verified."""
+        """The names in the client's verified certificate."""
         return self._connection.certificate_names
 
     @property
     def transport(self) -> asyncio.Transport:
-        """To send from a file. ConnectionError when the client is gone."""
+        """For a handler that sends a file. ConnectionError when the client is gone."""
         return self._connection.open_transport()
 
     def begin(self, status: int, headers: Mapping[str, str], body_bytes: int) -> None:
-        """Of an answer whose body the handler sends: with `write`, or over `transport` and `sent`."""
+        """Sends the head of an answer whose body the handler sends with write(), or over `transport` with sent()."""
         self.begun = True
         self._answer_left = body_bytes
         self._connection.write(encode_head(status, headers, body_bytes, self.connection_header()))
 
     async def write(self, data: bytes | bytearray) -> None:
-        """The caller sees to it that this does not last. ConnectionError."""
+        """Sends a part of the body. It may wait for the client, so the caller must limit the time. ConnectionError."""
         self._connection.write(data)
         self.sent(len(data))
         await self._connection.drain()
@@ -182,12 +183,12 @@ class Request:
         self._answer_left -= size
 
     def cut(self) -> None:
-        """Ends the connection: an answer that cannot be finished is not to look finished."""
+        """Resets the connection, so that an unfinished answer does not look finished."""
         self.keeps_alive = False
         self._connection.cut()
 
     def connection_header(self) -> str:
-        """What the answer says of the connection, which is settled with it."""
+        """The answer's Connection header. Also decides whether the connection stays open."""
         leftover = self._left if not self._in_chunks else LINGER_BYTES + 1
         if not self.body_ended and (self._must_say_continue or leftover > LINGER_BYTES):
             self.keeps_alive = False
@@ -198,7 +199,7 @@ class Request:
         return "keep-alive" if self._head.says_keep_alive else ""
 
     async def finish(self, answer: Answer | None) -> bool:
-        """Sends it; whether the connection may have another request."""
+        """Sends the answer, and reads the rest of the body. Returns whether the connection may have another request."""
         if answer is not None:
             self._connection.write(answer.encode(self.connection_header(), self.method != "HEAD"))
             await self._taken()
@@ -218,7 +219,7 @@ class Request:
         return self.keeps_alive
 
     async def _taken(self) -> None:
-        """A client that does not take its answer loses its connection."""
+        """Waits until the client has taken its answer; resets the connection if that takes too long."""
         if self._connection.is_full:
             try:
                 async with asyncio.timeout(SEND_S):
@@ -231,24 +232,24 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(
         self, server: HttpServer, listened: Arrival, received: bytes = b"", returns: Returns | None = None
     ) -> None:
-        """One that was handed over has `received` something already, and may go back by `returns`."""
+        """A connection that an acceptor handed over has `received` bytes already, and may go back by `returns`."""
         self.server: Final = server
         self.listened: Final = listened
-        self.buffer: Final = bytearray(received)  # what has come and nobody has taken
+        self.buffer: Final = bytearray(received)  # received bytes that are not used yet
         self._returns = returns
         self.task: asyncio.Task[None] | None = None
-        self.is_busy = False  # with a request
+        self.is_busy = False  # a request is being served
         self._transport: asyncio.Transport | None = None
-        self._has_ended = False  # nothing more will come
+        self._has_ended = False  # no more input will come
         self._waiter: asyncio.Future[None] | None = None
         self._want = READ_BYTES
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self._taken_head = b""
-        self._has_served = False  # a request
-        self._last: asyncio.TimerHandle | None = None  # when what is unsent is given up
+        self._has_served = False  # it has had a request
+        self._last: asyncio.TimerHandle | None = None  # drops unsent output when it takes too long
 
-    # --- what the loop says -----------------------------------------------------------------------------------------
+    # --- called by the event loop -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -271,7 +272,7 @@ class _Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         self._wake()
-        # Its answer is still to go out. Who is encrypted here has said that it hears no more, too.
+        # True keeps the output open for the answer. With TLS here, the end of input closes the output too.
         return self._tls is None
 
     @property
@@ -281,7 +282,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Here, or where it came from."""
+        """Whether it is encrypted, here or by the acceptor that relays it."""
         return self.listened.is_encrypted or self._tls is not None
 
     @property
@@ -290,7 +291,7 @@ class _Connection(asyncio.BufferedProtocol):
             return self.listened.peer.removeprefix("::ffff:")
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         host = str(name[0]) if isinstance(name, tuple) else ""
-        # A client of IPv4 that came over a socket of both kinds, as acceptors show it too.
+        # The IPv4 form of a client that connected by IPv4 to an IPv6 socket, as acceptors show it too.
         return host.removeprefix("::ffff:") if "." in host else host
 
     @property
@@ -302,7 +303,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._has_ended = True
         if self._last is not None:
-            self._last.cancel()  # such a transport can be aborted no more
+            self._last.cancel()  # abort() must not be called on a closed transport
         self._wake()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
@@ -324,13 +325,13 @@ class _Connection(asyncio.BufferedProtocol):
     # --- input ------------------------------------------------------------------------------------------------------
 
     async def more(self, want: int) -> None:
-        """Waits for it. ConnectionError when nothing more will come."""
+        """Waits for more input. ConnectionError when no more will come."""
         before = len(self.buffer)
         self._want = want
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
-        # A head is waited for from its first byte on, however many of them come.
+        # For a head the wait counts from its beginning, even if single bytes keep arriving.
         self.server.places.waits_for(self, has_asked=self.is_busy or self._has_served)
         while len(self.buffer) == before:
             if self._has_ended:
@@ -363,7 +364,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._drained is not None
 
     async def drain(self) -> None:
-        """Until little is left unsent. ConnectionError when the client is gone."""
+        """Waits until little output is left unsent. ConnectionError when the client is gone."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
         self.open_transport()
@@ -373,19 +374,19 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def cut(self) -> None:
-        """Of a client that does not read: what the kernel holds for it goes too."""
+        """Resets the connection to a client that does not read: the kernel drops its output too."""
         if self._transport is not None:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
     def let_go(self) -> None:
-        # Not by close: who is encrypted may let that wait.
+        # Not close(): with TLS the client could delay that.
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """What is written is still sent, if it is taken in time."""
+        """Closes the connection. Unsent output is still sent, if the client takes it in time."""
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size() > 0:
                 self._last = asyncio.get_running_loop().call_later(SEND_S, self._transport.abort)
@@ -406,15 +407,15 @@ class _Connection(asyncio.BufferedProtocol):
         except BadRequestError as error:
             await self._refuse(error.status)
         except ConnectionError:
-            pass  # it is gone
+            pass  # the client is gone
         except Exception:
             log.exception("a connection ends because of an unexpected error")
         finally:
             self.close()
 
     async def _head(self) -> Head | None:
-        """Of the next request; None when there is none. Raises BadRequestError."""
-        held = 0  # a head that is larger than usual counts among the bodies
+        """Receives the head of the next request; None when there is none. Raises BadRequestError."""
+        held = 0  # bytes of a large head, which count as those of bodies do
         try:
             async with asyncio.timeout(IDLE_S):
                 looked_at = 0
@@ -438,20 +439,21 @@ class _Connection(asyncio.BufferedProtocol):
             self.server.bodies.give(held)
 
     def _goes_back(self, head: Head) -> bool:
-        """To where it came from; never with its first request, which has been sent here for good reason."""
+        """Hands the connection back to its acceptor; never with its first request, which the acceptor has left to
+        us."""
         served, self._has_served = self._has_served, True
         transport = self._transport
         if self._returns is None or not served or transport is None or transport.is_closing() or self.server.closing:
             return False
         if transport.get_write_buffer_size() > 0:
             return False
-        transport.pause_reading()  # what comes from now on is not ours
+        transport.pause_reading()  # further input is for the acceptor
         self._is_paused = True
         sock = transport.get_extra_info("socket")
         return self._returns(head, sock.fileno(), self._taken_head + bytes(self.buffer))
 
     async def _refuse(self, status: int) -> None:
-        """What still comes is taken for a moment: else the client would lose the answer with its connection."""
+        """Sends an error. Then reads input for a moment, as a reset because of unread input could lose the answer."""
         text = f"{status} {HTTPStatus(status).phrase}".encode()
         try:
             self.write(Answer(status, text, {"Content-Type": TEXT}).encode("close", with_body=True))
@@ -465,7 +467,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 class _Handshake:
-    """A connection that is being encrypted."""
+    """A connection in its TLS handshake."""
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task: Final = task
@@ -475,7 +477,7 @@ class _Handshake:
 
 
 class _Refused(asyncio.Protocol):
-    """A connection too many."""
+    """A connection that is closed at once because there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
@@ -483,10 +485,11 @@ class _Refused(asyncio.Protocol):
 
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
-        """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
+        """`handler` must not raise. `unsent_bytes`: a connection may write on when the kernel has no more than this
+        unsent."""
         self._handler: Final = handler
-        self.refusal: Callable[[Request], Answer | None] = lambda request: None  # what is not served, and why
-        self.gate: Callable[[Request], Awaitable[Answer | None]] | None = None  # who asks; or a refusal
+        self.refusal: Callable[[Request], Answer | None] = lambda request: None  # refuses a request, or returns None
+        self.gate: Callable[[Request], Awaitable[Answer | None]] | None = None  # finds out the user, or refuses
         self.bodies: Final = bodies
         self.connections: Final[set[_Connection]] = set()
         self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
@@ -495,7 +498,7 @@ class HttpServer:
         self._unsent_bytes = unsent_bytes
         self._listening: list[asyncio.Server] = []
         self._listening_secure: list[socket.socket] = []
-        self._shaking: set[asyncio.Task[None]] = set()  # hands: they have a place among the connections
+        self._shaking: set[asyncio.Task[None]] = set()  # handshakes; each has a place among the connections
 
     async def handle(self, request: Request) -> Answer | None:
         refused = self.refusal(request)
@@ -506,23 +509,23 @@ class HttpServer:
     async def listen(
         self, sock: socket.socket, backlog: int, tls: TlsNow | None = None, listened: Arrival | None = None
     ) -> None:
-        """Takes a listening socket over."""
-        self._set_options(sock)  # connections inherit them
+        """Serves a listening socket, and owns it from then on."""
+        self._set_options(sock)  # connections inherit the options
         if tls is not None:
             self._listen_secure(sock, tls, listened or Arrival())
             return
         accepted = partial(self._connection, listened or Arrival())
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
-            # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
+            # The supervisor owns the socket's file. (From Python 3.13 on the loop would remove it at close.)
             server = await loop.create_unix_server(accepted, sock=sock, backlog=backlog)
         else:
             server = await loop.create_server(accepted, sock=sock, backlog=backlog)
         self._listening.append(server)
 
     def _listen_secure(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
-        """Each connection is shown the certificate of now: a server of asyncio's would keep what it began with. Raises
-        ValueError as `tls` does."""
+        """Accepts by itself, so that each connection gets the current certificate: an asyncio server would keep its
+        first one. Raises ValueError as `tls` does."""
         tls()
         sock.setblocking(False)
         self._listening_secure.append(sock)
@@ -536,7 +539,7 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # As asyncio has it where there is no descriptor left: others wait in the kernel's queue.
+                # No descriptor is left: pauses as asyncio does, while clients wait in the kernel's queue.
                 loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
                 loop.remove_reader(sock)
                 loop.call_later(ACCEPT_AGAIN_S, self._accept_again, sock, tls, listened)
@@ -566,20 +569,20 @@ class HttpServer:
     async def _shake_hands(self, accepted: socket.socket, context: SSLContext, listened: Arrival) -> None:
         made = partial(_Connection, self, listened)
         loop = asyncio.get_running_loop()
-        # Who speaks otherwise, or not at all, is closed by the loop.
+        # The loop closes the connection when the handshake fails or takes too long.
         with contextlib.suppress(OSError):
             await loop.connect_accepted_socket(made, accepted, ssl=context, ssl_handshake_timeout=SHAKE_S)
 
     def _set_options(self, sock: socket.socket) -> None:
         if sock.family == socket.AF_UNIX:
             return
-        # What a client does not take for so long is given up by the kernel.
+        # The kernel ends a connection whose client acknowledges nothing for this long.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
         if self._unsent_bytes is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
 
     async def adopt(self, sock: socket.socket, received: bytes, listened: Arrival, returns: Returns | None) -> None:
-        """Takes a connected socket over, from which so much has come already."""
+        """Serves a connected socket, and owns it from then on. `received` was already read from it."""
         if self.closing or not self.places.make_room():
             sock.close()
             return
@@ -589,17 +592,17 @@ class HttpServer:
             self._set_options(sock)
             await loop.connect_accepted_socket(lambda: _Connection(self, listened, received, returns), sock)
         except OSError:
-            sock.close()  # it is gone
+            sock.close()  # the client is gone
 
     def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
         if not self.places.make_room():
             return _Refused()
         connection = _Connection(self, listened)
-        self.places.take(connection)  # many are accepted before the first of them is told
+        self.places.take(connection)  # at once: many are accepted before the first connection_made()
         return connection
 
     async def close(self, patience_s: float) -> None:
-        """Accepts no more, and waits that long for the requests that are being served."""
+        """Stops accepting, and waits up to `patience_s` for the requests that are being served."""
         self.closing = True
         for server in self._listening:
             server.close()

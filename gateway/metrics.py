@@ -1,7 +1,7 @@
-"""/metrics: the broker's figures in Prometheus's text form.
+"""/metrics: the broker's figures in Prometheus's text format.
 
-A counter begins with 0 when the process that counts is started again, as Prometheus expects, and no sum is made of
-what several processes count: it would fall, and not to 0. What there is of topics is in metrics_topics.py.
+A counter restarts from 0 with the process that counts, as Prometheus expects. Counters of several processes are never
+added up: such a sum would fall at a restart, but not to 0. The figures of topics are in metrics_topics.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CATALOG_S: Final = 2.0
 RINGS_S: Final = 1.0
 
-# Of the board's totals: what they are called, whether they only rise, and what they say.
+# The board's totals: field, whether it only rises (not in _COUNTED, where all do), name, and help text.
 _COUNTED: Final = (  # by each worker
     ("timeouts", "timeouts", "Messages whose time to be finished was over."),
     ("published", "published", "Messages that were published, to whatever topic or tube."),
@@ -56,7 +56,7 @@ _DURATIONS: Final = (
     ("publish", "publish_seconds", "From when a worker takes in what is published until it is answered."),
     ("sync", "sync_seconds", "Rounds of syncs of logs to disk."),
 )
-# By process: of each protocol, logins, and what users may not do.
+# Returns by process the refused logins and the refused actions, each by protocol.
 Refused: TypeAlias = Callable[[], Awaitable[Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]]]
 More: TypeAlias = Callable[[Sequence[Topic]], Awaitable[list["Metric"]]]
 
@@ -73,14 +73,14 @@ class Metrics:
         self._data_dir = data_dir
         self.most_topics = most_topics
         self._refused = refused
-        self._ages_from: dict[int, tuple[str, ...]] = {}  # by worker: the name whose age is asked first
-        self._one_at_a_time = asyncio.Lock()  # a scrape costs as much as it has names
+        self._ages_from: dict[int, tuple[str, ...]] = {}  # by worker: the name to begin with, see ages.py
+        self._one_at_a_time = asyncio.Lock()  # a scrape costs time for each name
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
         return await self.scrape()
 
     async def scrape(self, more: More | None = None) -> Answer:
-        """`more`: what else there is to say of the topics, under a protocol's own names."""
+        """Makes the answer. `more`: makes further figures of the topics, under a protocol's own names."""
         async with self._one_at_a_time:
             topics = await self._topics()
             beside = await more(topics) if more is not None and topics is not None else []
@@ -99,7 +99,7 @@ class Metrics:
             return await asyncio.to_thread(self._written, found, others)
 
     async def _rings(self, up: Sequence[bool]) -> dict[int, list[Ring]]:
-        """By worker: those that answer."""
+        """The rings by worker, without workers that do not answer."""
         asked = [worker for worker, is_up in enumerate(up) if is_up]
         found = await asyncio.gather(
             *(asyncio.wait_for(self._broker.rings(worker), RINGS_S) for worker in asked), return_exceptions=True
@@ -107,7 +107,7 @@ class Metrics:
         return {worker: of for worker, of in zip(asked, found, strict=True) if not isinstance(of, BaseException)}
 
     async def _topics(self) -> list[Topic] | None:
-        """None when a worker is not there or does not answer: what else there is to say is most wanted then."""
+        """None when a worker is gone or does not answer: then the other figures are all the more wanted."""
         if self._broker.workers.missing:
             return None
         try:
@@ -116,7 +116,7 @@ class Metrics:
             return None
 
     def _written(self, found: Shown | None, others: Sequence[Metric]) -> Answer:
-        # Not before it is asked for: it takes time and memory that a broker without Prometheus need not have.
+        # Imported late, since it takes time and memory that a broker without Prometheus does not need.
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
         written = [*others, *self._of_processes(), *(families(found, _metric) if found is not None else ())]
@@ -164,7 +164,7 @@ class Metrics:
         waiting = [((w, p, "to_worker"), float(ring.in_bytes)) for w, p, ring in rings]
         waiting += [((w, p, "from_worker"), float(ring.out_bytes)) for w, p, ring in rings]
         yield _metric(False, "ring_bytes", "Bytes that wait in the ring between a worker and a process.", ways, waiting)
-        room = max((ring.in_room for *_, ring in rings), default=0)  # all are of one size
+        room = max((ring.in_room for *_, ring in rings), default=0)  # all rings have one size
         yield _metric(False, "ring_room_bytes", "How many bytes such a ring has.", (), [((), float(room))])
         yield _metric(False, "ring_overflow_bytes", "Bytes of a worker's answers that wait for room in that ring.",
                       ways[:2], [((w, p), float(ring.overflow_bytes)) for w, p, ring in rings])  # fmt: skip
@@ -180,7 +180,7 @@ class Metrics:
                       [((one.name,), float(one.resident_bytes)) for one in found])  # fmt: skip
         yield _metric(False, "process_open_files", "Descriptors that are open.", ("process",),
                       [((one.name,), float(one.open_files)) for one in found])  # fmt: skip
-        # All have the supervisor's, which raises it as far as it may.
+        # All processes have the limit of the supervisor, which raises it as far as it may.
         most = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         yield _metric(False, "process_max_files", "Descriptors that each process may have open.", (), [((), most)])
 

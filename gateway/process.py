@@ -1,8 +1,8 @@
-"""The gateway process: its event loop, and what the supervisor tells it (supervisor/supervisor.py has the messages).
+"""The gateway process: its event loop, and the messages of the supervisor (described in supervisor/supervisor.py).
 
-Owns: the HTTP sockets, the connections to nsqlookupd and to statsd, what is staged, and an engine without client
-sockets, through which it asks the workers. It holds no message beyond the request that brings it, except in staged
-files. When it dies, acceptors and their clients notice nothing.
+Owns: the HTTP sockets, the connections to nsqlookupd and statsd, staged files, and an engine without client sockets, by
+which it sends requests to workers. It keeps no message longer than the request that brings it, except in staged files.
+When it dies, acceptors and their clients notice nothing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from mq_shards.shards.store import read_meta
 if TYPE_CHECKING:
     from mq_shards.gateway.pulsar.service import PulsarService
 
-# At most so often it is said that no connection can be accepted.
+# How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
 SECOND_NS: Final = 1_000_000_000
-# At a stop: how long requests that are being served may take.
+# At a stop: how long to wait for requests that are being served.
 FINISH_S: Final = 1.0
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 class GatewayProcess:
     def __init__(self, control: Control, start: Message, engine: Engine, told: Told) -> None:
-        """To be made where the event loop runs. `told` has been heard already."""
+        """To be made while the event loop runs. `told`: messages of the supervisor that were received already."""
         options = GatewayOptions.from_start(start)
         supervisor = os.getppid()
         self._control = control
@@ -134,7 +134,8 @@ class GatewayProcess:
         self._tell_of_lookupds()
 
     def _tell_of_lookupds(self) -> None:
-        """Acceptors ask us before the first message of a topic, if anybody else may know of it."""
+        """Tells acceptors whether there are nsqlookupds: then they call `nsq.prepare` before a topic's first
+        message."""
         told = {"any": bool(self._lookupd.addresses)}
         self._control.send({"did": "share", "protocol": "nsq-http", "what": "lookupds", "message": told})
 
@@ -175,19 +176,19 @@ class GatewayProcess:
         )  # fmt: skip
 
     def _guard_from_pages(self, hosts: list[str]) -> None:
-        """What NATS's monitoring shows may be read by pages of others, as nats-server's may."""
+        """Protects the APIs from web pages, except NATS monitoring: any page may read that, as with nats-server."""
         self._pipeline_http.server.refusal = Browsers(hosts, reading=True).refusal
         for server in (self._http.server, *([] if self._pulsar is None else [self._pulsar.server])):
             server.refusal = Browsers(hosts, reading=False).refusal
 
     def _ask_who(self) -> None:
-        """Where there are users."""
+        """Makes the servers admit only users, where users are configured."""
         for_people = ("/", "/console/", "/v1/health", "/v1/login")
         access = self._access
         access.gate(self._pipeline_http.server, "http", *for_people, cookies=True)
         access.gate(self._http.server, "nsq-http", "/ping")
         access.gate(self._monitoring_http.server, "nats-http", "/healthz")
-        if self._pulsar is not None:  # which answers in its own way, and may know others
+        if self._pulsar is not None:  # it refuses in its own way, and may know clients that are not users
             pulsar = self._pulsar
             access.gate(pulsar.server, "pulsar-http", others=lambda: pulsar.knows_others)
 
@@ -196,12 +197,12 @@ class GatewayProcess:
         return MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
 
     def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
-        """None: nobody asks for it, and nobody has. What has been made goes on where nothing listens for Pulsar's
-        clients any more: policies, and the end of transactions, behind which others wait."""
+        """None when nothing listens for Pulsar's clients and they have left nothing. What they have left goes on
+        without listeners: policies, and ending transactions, for which consumers may wait."""
         asked = any(address["protocol"] in services.PULSAR for address in start["addresses"])
         if not asked and not services.is_left(start["data_dir"]):
             return None
-        from mq_shards.gateway.pulsar.service import PulsarService  # loaded where it is needed
+        from mq_shards.gateway.pulsar.service import PulsarService  # slow to load
 
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         return PulsarService(
@@ -230,7 +231,7 @@ class GatewayProcess:
         return Statsd(wanted, self._broker, (lambda: memory_figures(supervisor)) if nsq["statsd-mem-stats"] else None)
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What the event loop has to say of no task of ours. That it cannot accept it says again and again."""
+        """Handles the event loop's own errors. It repeats that it cannot accept, so that is logged once a minute."""
         error = context.get("exception")
         if not isinstance(error, OSError) or "accept" not in context.get("message", ""):
             loop.default_exception_handler(context)
@@ -243,7 +244,7 @@ class GatewayProcess:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._report)
         loop.add_reader(self._control.fileno(), self._hear)
-        self._hear()  # what was said before there was a loop to watch for it
+        self._hear()  # the messages that came before the loop watched for them
         stopping = loop.create_task(self._stop.wait())
         failures = self._failed, self._workers.broken
         ends: list[asyncio.Future[Any]] = [stopping, *failures]
@@ -270,7 +271,7 @@ class GatewayProcess:
         if not self._on_disk:
             shutil.rmtree(self._staging_dir, ignore_errors=True)
 
-    # --- what the supervisor says -----------------------------------------------------------------------------------
+    # --- messages of the supervisor ---------------------------------------------------------------------------------
 
     def _hear(self) -> None:
         try:
@@ -278,7 +279,7 @@ class GatewayProcess:
                 self._do(*self._told.pop(0))
             while (arrived := self._control.receive_now()) is not None:
                 self._do(*arrived)
-        except Exception as error:  # out of a callback it would only be logged
+        except Exception as error:  # if a callback raised it, asyncio would only log it
             if not self._failed.done():
                 self._failed.set_exception(error)
 
@@ -312,7 +313,7 @@ class GatewayProcess:
                     named_files.keep_what_came(fds)
                     self._monitoring.reload(message["settings"]["nats"])
                     self._reload(message["settings"])
-                case "lame-duck" | "shared":  # the latter is what we have said ourselves
+                case "lame-duck" | "shared":  # "shared" is our own message
                     pass
                 case "go":
                     self._go_on(self._lookupd.run())
@@ -336,7 +337,8 @@ class GatewayProcess:
                 os.close(fd)
 
     def _reload(self, settings: Mapping[str, Any]) -> None:
-        """The supervisor has found that all of it can be used; a file may have changed since."""
+        """Applies settings that the supervisor has checked. A file may have changed since, so errors are only
+        logged."""
         if self._pulsar is not None:
             try:
                 self._pulsar.reload(settings["pulsar"])
@@ -352,7 +354,7 @@ class GatewayProcess:
         return others.get(protocol, self._http.server)
 
     def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does it beside everything else; if it fails, so does the process."""
+        """Runs `work` as a task; if it fails, the process ends with its error."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._done)
         self._tasks.append(task)
@@ -364,7 +366,8 @@ class GatewayProcess:
 
 
 def _staging_dir(start: Message, supervisor: int) -> Path:
-    """With --memory a directory of this broker's, made when it is needed; a gateway that is started again finds it."""
+    """The data directory; with --memory a directory of this broker, which is made when needed and found by a restarted
+    gateway."""
     if start["data_dir"] is not None:
         return Path(start["data_dir"])
     path = Path(tempfile.gettempdir()) / f"mq-shards-{supervisor}-{start['started_wall_ns']}"
@@ -374,7 +377,7 @@ def _staging_dir(start: Message, supervisor: int) -> Path:
 
 
 def _broker_id(start: Message, supervisor: int) -> str:
-    """What tells this broker from all others: what it stores, not where it answers. Raises StoreError."""
+    """The broker's unique id: that of its data directory, if it has one, not of its address. Raises StoreError."""
     if start["data_dir"] is not None:
         return read_meta(Path(start["data_dir"])).id
     host = crc32c(socket.gethostname().encode())
@@ -386,7 +389,7 @@ async def _run(control: Control, start: Message, engine: Engine, told: Told) -> 
 
 
 def main(control: Control, told: Told) -> None:
-    """`told`: what the supervisor has said so far, its "start" first."""
+    """`told`: the supervisor's messages so far, its "start" first."""
     start, (board_fd, wake_fd, *files) = told.pop(0)
     named_files.keep_what_came(files)
     engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)

@@ -1,4 +1,4 @@
-"""What the broker's processes use, as the kernel has it."""
+"""CPU time, memory and files of the broker's processes, from /proc."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker_pids(supervisor: int) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """0 when it has ended."""
+    """The resident memory of a process; 0 when it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError):
@@ -34,7 +34,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def own_bytes() -> int:
-    """Of this process, resident, and of no file: neither its code nor rings."""
+    """This process's resident memory without shared pages: neither code nor rings."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     return (int(resident) - int(shared)) * PAGE_BYTES
 
@@ -45,7 +45,7 @@ def processes(supervisor: int) -> Iterator[Process]:
             stat = Path(f"/proc/{pid}/stat").read_text()
             files = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 (names are enough)
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         name = stat[stat.index("(") + 1 : stat.rindex(")")]
         fields = stat[stat.rindex(")") + 2 :].split()
         yield Process(name, (int(fields[11]) + int(fields[12])) / TICKS, resident_bytes(pid), files)
@@ -57,5 +57,5 @@ def _children(pid: int) -> list[int]:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             found += [int(word) for word in (thread / "children").read_text().split()]
     except OSError:
-        pass  # it has ended
+        pass  # the process has ended
     return found

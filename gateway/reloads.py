@@ -1,5 +1,5 @@
-"""Options that are read anew because somebody ordered it over the network: the supervisor does that as on SIGHUP, and
-says what became of it."""
+"""Reloads of options that a client orders over the network: the supervisor does them as on SIGHUP, and reports the
+outcome."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ TIMEOUT_S: Final = 5.0
 
 
 class OrderError(Exception):
-    """One line: why it was not done."""
+    """One line: why the reload was not done."""
 
 
 class Reloads:
     def __init__(self, say: Callable[[Message], object]) -> None:
-        """`say`: to the supervisor, which answers in turn."""
+        """`say`: sends a message to the supervisor, which answers them in order."""
         self._say = say
         self._waiting: deque[asyncio.Future[str]] = deque()
 
     async def order(self) -> None:
-        """Raises OrderError: nothing is changed then, or it is not known."""
+        """Has the supervisor reload, and waits for it. Raises OrderError: nothing was changed, or there is no answer
+        yet."""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self._say({"did": "reload"})

@@ -1,7 +1,6 @@
-"""What the gateway serves beside the wire protocols of the acceptors, one line each, and the options that are its own.
+"""The services of the gateway besides the acceptors' wire protocols, one line each, and the gateway's own options.
 
-For the supervisor, which must know of it before it starts a gateway: of the gateway itself nothing is imported that is
-more than a few lines.
+The supervisor imports this module before it starts a gateway, so it must import nothing large of the gateway.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from mq_shards.gateway.pulsar import leftovers
 
 class Service(NamedTuple):
     name: str  # the scheme of --listen
-    port: int  # the usual one
+    port: int  # the default port
     example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
-    guarded_as: str = ""  # a protocol whose options say who may come here too
+    guarded_as: str = ""  # the protocol whose options also say who may connect here
     leads_to_topics: bool = True
 
 
@@ -44,32 +43,33 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
 }
 
-# Whose clients need Pulsar's catalog, which the gateway keeps.
+# Schemes whose clients need the gateway, because it keeps Pulsar's catalog.
 PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http", "pulsar-https")
-# What acceptors serve in part, and leave the rest of to the gateway.
+# Schemes that acceptors serve only in part: the gateway serves the rest.
 IN_PART: Final = ("nsq-http",)
-# Who is told of what listens on nsq://, in options of [nsq]; that is work for a gateway too.
+# Options of [nsq] that name servers to be told of the topics on nsq://, which is work for a gateway too.
 _TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
 
 
 def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
+    """Whether there is work for a gateway: HTTP to serve, or servers to be told of NSQ's topics."""
     asked = any(name in SERVICES or name in PULSAR or name in IN_PART for name in listening)
     return asked or tells_somebody(listening, settings)
 
 
 def is_left(data_dir: str | None) -> bool:
-    """Work from another start: what Pulsar's clients have made goes on though nothing listens for them any more."""
+    """Whether an earlier start has left work: what Pulsar's clients made goes on even if nothing listens for them
+    now."""
     return leftovers.are_in(data_dir)
 
 
 def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Of its own accord."""
+    """Whether the gateway tells other servers of NSQ's topics without being asked."""
     return "nsq" in listening and any(settings["nsq"][name] for name in _TOLD_OF_NSQ)
 
 
 def without_effect(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Warnings: options that are set in vain."""
+    """Yields warnings about options that have no effect."""
     if not any(name in listening for name in ("nsq", "nsq-http")):
         for name in _TOLD_OF_NSQ:
             if settings["nsq"][name]:

@@ -1,8 +1,8 @@
-"""The gateway's first code: until somebody comes to it, nothing else of it is loaded.
+"""The gateway's first code: the rest of the gateway is loaded only when the first client connects.
 
-Most brokers are never asked over HTTP, and what it takes to answer is a third of a small broker's memory. What the
-supervisor says meanwhile is kept; the first connection ends the wait. One that has work of its own (nsqlookupd, statsd,
-what a writer decided and a gateway before it did not carry out, what Pulsar's clients have made) does not wait.
+Most brokers are never used over HTTP, and the code for it takes a third of a small broker's memory. Until the first
+connection the supervisor's messages are kept. A gateway with work of its own does not wait: nsqlookupd or statsd, a
+writer's decision that an earlier gateway did not carry out, or what Pulsar's clients have made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mq_shards.ringbuf.control import Control, Message
 Told: TypeAlias = list[tuple[Message, list[int]]]
 Serve: TypeAlias = Callable[[Control, Told], None]
 
-# What brings descriptors that no client writes to: a worker's rings, a file of users, what other files had in them.
+# Messages whose descriptors no client writes to: a worker's rings, a file of users, the contents of named files.
 NO_CLIENTS: Final = ("peer", "gone", "users", "reload")
 AS_SAID_LAST: Final = ("reload", "users")
 
@@ -33,7 +33,7 @@ class Standby:
         self.stopped = False
 
     def wait(self) -> None:
-        """Until there is work, or the end of it: `stopped`. EOFError when the supervisor is gone."""
+        """Waits until there is work, or the supervisor says stop: `stopped`. EOFError when the supervisor is gone."""
         while not self.stopped:
             ready = [fd for fd, _ in self._poll.poll()]
             if self._control.fileno() in ready:
@@ -64,7 +64,7 @@ class Standby:
                         self._poll.register(fd, select.POLLIN)
 
     def _supersede(self, message: Message) -> None:
-        """What is said again and again is kept as it was said last."""
+        """Drops earlier messages that this one replaces."""
         what = message["do"]
         if what not in AS_SAID_LAST:
             return
@@ -74,7 +74,7 @@ class Standby:
         self.told = [(one, fds) for one, fds in self.told if one["do"] != what]
 
     def _forget(self, worker: int) -> None:
-        """The rings to it, which have not been looked at."""
+        """Drops the kept message with the rings of a worker that has died."""
         kept: Told = []
         for message, fds in self.told:
             if message["do"] == "peer" and message["worker"] == worker:

@@ -1,4 +1,4 @@
-"""Work of the gateway that is long with many topics: in turns of its event loop, between which others have theirs."""
+"""Splits work on many topics into short turns of the gateway's event loop, so that it does not hold up other work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 TURN_S: Final = 0.002
-PIECE: Final = 512  # names that are looked at before the clock is
+PIECE: Final = 512  # names between two looks at the clock
 
 
 class Turns:
@@ -17,7 +17,7 @@ class Turns:
         self._until_s = self._now_s() + TURN_S
 
     async def pause(self) -> None:
-        """If this turn has been long enough."""
+        """Lets the event loop run if this turn has been long enough."""
         if self._now_s() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = self._now_s() + TURN_S

@@ -1,10 +1,10 @@
-"""Asking workers: requests go out through the engine's local connections, a reply ends the wait of who asked.
+"""Requests to workers: each is sent on a local connection of the engine, and the caller waits for the reply.
 
-Owns: the local connections, and how many requests and bytes are under way. A worker has connections of its own, so
-that one that is gone (requests for it wait until it is back) takes no room from the others. Requests that must be done
-in their order share a connection.
+Owns: the local connections, and the count of requests and bytes under way. Each worker has connections of its own:
+requests for a worker that is gone wait until it is back, and must not take room from those for others. Requests that
+must be done in order share a connection.
 
-Must never: wait without a limit of time. What was given up may still be done: nobody learns of it.
+Must never: wait without a time limit. A request that was given up may still be done, without the caller learning of it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ REQUEST_S: Final = 20.0
 
 
 class WorkersError(Exception):
-    """The request was not answered: too much is under way already, or its time is over."""
+    """The request was not answered: too much was under way already, or it took too long."""
 
 
 class BrokenRingError(RuntimeError):
-    """What came over a ring cannot have been written by a worker of ours. New rings come with a new process."""
+    """A ring is damaged: a worker of ours cannot have written what it holds. A new process gets new rings."""
 
 
 @dataclass(slots=True)
 class _Local:
-    """A connection of the engine's without a socket."""
+    """A connection of the engine without a socket."""
 
     conn: int
     waiting: dict[int, tuple[asyncio.Future[Answer], int]] = field(default_factory=dict)  # by slot; bytes of the body
 
     @property
     def has_given_up(self) -> bool:
-        """Nobody waits any more for the answer that is due next."""
+        """Whether the caller of the oldest unanswered request has stopped waiting."""
         return any(future.done() for future, _ in islice(self.waiting.values(), 1))
 
 
 class Workers:
     def __init__(self, engine: Engine, bytes_under_way: int = BYTES_UNDER_WAY, request_s: float = REQUEST_S) -> None:
-        """To be made where the event loop runs that it shall serve."""
+        """To be made while the event loop runs."""
         self.broken: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
         self._engine = engine
         self._loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class Workers:
         self._in_order: list[dict[int, _Local]] = [{} for _ in range(engine.workers)]
         self._by_conn: dict[int, _Local] = {}
         self._attached: set[int] = set()
-        self.attachments = 0  # ever: each new process counts anew
+        self.attachments = 0  # how often a worker was attached so far
         self._turn_due = False
         self._loop.add_reader(engine.fileno(), self.turn)
 
@@ -103,9 +103,9 @@ class Workers:
         flags: int = 0,
         body: bytes = b"",
     ) -> Answer:
-        """The worker's reply; with STATUS_FAILED when it died before it gave one. Raises WorkersError.
+        """Sends a request. Returns the worker's reply, with STATUS_FAILED if it died before. Raises WorkersError.
 
-        Requests with the same number as `order` (a shard's) are done in the order in which they are made.
+        Requests with the same `order`, the number of a shard, are done in the order in which they are made.
         """
         if self._bytes + len(body) > self._bytes_limit and self._bytes > 0:
             raise WorkersError(f"{self._bytes} bytes are under way already")
@@ -137,7 +137,7 @@ class Workers:
         return local
 
     def _local_in_order(self, worker: int, order: int) -> _Local:
-        """Nothing new while something that was given up is not answered: whoever asks tries again and again."""
+        """The connection for that order. Refuses while a request that was given up is unanswered, as callers retry."""
         there_are = self._in_order[worker]
         if any(local.has_given_up for local in there_are.values()):
             raise WorkersError(f"worker {worker} does not answer")
@@ -156,7 +156,7 @@ class Workers:
     # --- the engine -------------------------------------------------------------------------------------------------
 
     def _turn_soon(self) -> None:
-        """Once for all that asks within one turn of the event loop."""
+        """Schedules one turn for all requests that are made in this turn of the event loop."""
         if not self._turn_due:
             self._turn_due = True
             self._loop.call_soon(self.turn)
@@ -171,12 +171,12 @@ class Workers:
                     self._answered(upcall.conn, upcall.answer)
                 elif upcall.kind == engine_module.BROKEN:
                     raise BrokenRingError(f"the ring from worker {upcall.conn} is broken")
-        except Exception as error:  # not of any one request: the process cannot go on
+        except Exception as error:  # it concerns all requests: the process cannot go on
             if not self.broken.done():
                 self.broken.set_exception(error)
 
     def _answered(self, conn: int, answer: Answer) -> None:
         future, body_bytes = self._by_conn[conn].waiting.pop(answer.slot)
         self._bytes -= body_bytes
-        if not future.done():  # whoever asked may have given up
+        if not future.done():  # else the caller has given up
             future.set_result(answer)
