@@ -1,1 +1,1 @@
-"""The process that owns connections: C moves the bytes (csrc/acceptor/acceptor.h), Python answers the rare commands."""
+"""The acceptor process, which owns connections: C moves the bytes (csrc/acceptor/acceptor.h), Python does the rest."""

@@ -270,7 +270,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def duration_text(ns: int) -> str:
-    """The shortest text that parse_duration reads back as `ns`.
+    """A short text that parse_duration reads back as `ns`.
 
     >>> duration_text(90_000_000_000)
     '1m30s'

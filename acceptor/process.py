@@ -1,4 +1,4 @@
-"""The acceptor process: its main loop, and what the supervisor tells it (supervisor/supervisor.py has the messages)."""
+"""The acceptor process: its main loop, and the supervisor's messages (described in supervisor/supervisor.py)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AcceptorProcess:
         for upcall in self._engine.upcalls():
             self._handle(upcall)
             if time.monotonic_ns() > until_ns:
-                self._more = True  # perhaps
+                self._more = True  # perhaps there are more
                 break
 
     def _timers_wait_ns(self) -> int:

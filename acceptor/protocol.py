@@ -46,7 +46,7 @@ class Broker(NamedTuple):
 
 
 class OwnTls(NamedTuple):
-    """The names of a protocol's own options for TLS, where TLS does not begin with the first byte."""
+    """The names of a protocol's own options for TLS, which it does by itself, without the section tls."""
 
     cert: str = "tls-cert-file"
     key: str = "tls-key-file"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Together:
-    """`ask` puts the question to the workers on behalf of one connection, which their answers come to."""
+    """`ask` puts the question to the workers on behalf of one connection, to which their answers come."""
 
     def __init__(self, ask: Callable[[int], None]) -> None:
         self._ask = ask

@@ -1,1 +1,1 @@
-"""NSQ's protocol: what comes once in a connection's life, and is rare; the codec is csrc/acceptor/protocols/nsq/."""
+"""NSQ's protocol: commands that come about once per connection; the codec is csrc/acceptor/protocols/nsq/."""

@@ -46,7 +46,7 @@ class AuthError(Exception):
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 # Syntax that Go's regexp refuses or reads differently than Python's `re`: back references, lookaround, possessive
-# quantifiers, {,n}, [[:alpha:]]. A pattern with it is refused, so it grants nothing.
+# quantifiers, {,n}, [[:alpha:]]. An answer with such a pattern is refused as a whole.
 FOREIGN: Final = re.compile(r"(?:\\.|[^\\])*?(?:\\[1-9Z]|\(\?(?:[=!>(#]|<[=!]|P=)|[*+?}]\+|\{,|\[\[:)", re.DOTALL)
 
 
