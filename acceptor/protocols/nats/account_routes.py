@@ -1,8 +1,8 @@
-"""Accounts that have routes of their own to each server, in place of one that they share with others.
+"""Dedicated routes: an account can have its own route to each server, instead of sharing the pooled routes.
 
-While servers run an account comes to have them as nats-server has it: the server that is told so first tells the
-others, on the connection that the account has had; all forget what was said of it there, and say it again on the new
-one. Other accounts are not concerned.
+An account can be moved to dedicated routes while servers run, with nats-server's handshake: the first server that is
+configured so tells the others on the pooled route that the account has used. All servers forget the interest that was
+sent there for the account, and send it again on the dedicated route. Other accounts are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POOLED: Final = 0
 MOVING: Final = 1
 DEDICATED: Final = 2
 
-ANSWER_NS: Final = 2 * SECOND  # for the other servers to say that they have heard
+ANSWER_NS: Final = 2 * SECOND  # how long the other servers have to confirm a move
 
 
 class AccountRoutes:
@@ -34,12 +34,12 @@ class AccountRoutes:
         dial: Callable[[str], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`dial`: connects to the other servers for that account alone."""
+        """`dial` opens dedicated routes of an account to the other servers."""
         self._engine, self._cluster, self._dial, self._now_ns = engine, cluster, dial, now_ns
         self._moving: tuple[str, ...] = ()
-        self._heard_of: set[str] = set()  # accounts that come to have routes, by another server's word
+        self._heard_of: set[str] = set()  # accounts that another server is moving to dedicated routes
         self._request = ""
-        self._awaited: list[int] = []  # connections whose servers are to answer, each as often as it is here
+        self._awaited: list[int] = []  # routes with an unconfirmed move; a route is listed once for each account
         self._until_ns = 0
 
     def _set(self, account: str, routes: int) -> None:
@@ -48,11 +48,11 @@ class AccountRoutes:
         self._cluster.pinned = change if routes == POOLED else change | {account}
 
     def have(self, accounts: Iterable[str]) -> None:
-        """Whatever servers have been told: their connections are made anew."""
+        """Gives accounts dedicated routes without the handshake, as all routes are about to be made anew."""
         for account in accounts:
             self._set(account, DEDICATED)
 
-    # --- routes of their own from now on ----------------------------------------------------------------------------
+    # --- accounts that get dedicated routes -------------------------------------------------------------------------
 
     def move(self, accounts: Iterable[str], pool_size: int) -> None:
         self._finish()
@@ -75,7 +75,7 @@ class AccountRoutes:
             if info.text("route_acc_add_reqid") == self._request:
                 self.ended(route.conn, all_of_it=False)
             return
-        # Strangers do not make accounts.
+        # Another server cannot create accounts here.
         if self._engine.configure(protocol_number("nats"), "find-account", 0, encoded(account)) == 0:
             return
         if account not in self._cluster.pinned:
@@ -85,13 +85,13 @@ class AccountRoutes:
         self._engine.reply(route.conn, json_line("INFO", {**info.said, "route_account": ""}))
 
     def joined(self, account: str) -> None:
-        """A connection for it is there."""
+        """Call when a dedicated route of the account has been registered."""
         if account in self._heard_of:
             self._heard_of.discard(account)
             self._set(account, DEDICATED)
 
     def ended(self, conn: int, *, all_of_it: bool = True) -> None:
-        """It is closed: nothing is awaited there any more."""
+        """Stops waiting for the confirmations of a closed connection; for one of them only if not `all_of_it`."""
         while conn in self._awaited:
             self._awaited.remove(conn)
             if not self._awaited:
@@ -109,7 +109,7 @@ class AccountRoutes:
             self._set(account, DEDICATED)
             self._dial(account)
 
-    # --- none any more ----------------------------------------------------------------------------------------------
+    # --- accounts that lose dedicated routes ------------------------------------------------------------------------
 
     def give_up(self, accounts: Iterable[str]) -> None:
         self._finish()
@@ -128,7 +128,7 @@ class AccountRoutes:
         return max(self._until_ns - self._now_ns(), 0) if self._awaited else FOREVER
 
     def expire(self) -> None:
-        """Who has not answered by now is not waited for."""
+        """Completes a move whose time is over, although some servers have not confirmed it."""
         if self._awaited and self._until_ns <= self._now_ns():
             self._finish()
 
@@ -138,7 +138,7 @@ def encoded(account: str) -> bytes:
 
 
 def place_in_pool(account: str, pool_size: int) -> int:
-    """FNV-1a, as all servers have it; see nats_account.c.
+    """The index of the pooled route that an account uses: FNV-1a, the same at all servers. See nats_account.c.
 
     >>> place_in_pool("$G", 3)
     2

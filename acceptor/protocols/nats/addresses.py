@@ -1,4 +1,4 @@
-"""At which addresses NATS clients find this server: what INFO's connect_urls says of it, once there are others."""
+"""The addresses of this server in INFO's connect_urls, which clients are sent once the cluster has other servers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 SIOCGIFADDR: Final = 0x8915
-NAME_BYTES: Final = 16  # of an interface: IFNAMSIZ
+NAME_BYTES: Final = 16  # IFNAMSIZ: of an interface name
 IF_INET6: Final = Path("/proc/net/if_inet6")
 
 
 def own_urls(host: str, port: int, advertise: str) -> list[str]:
-    """HOST:PORT, IPv6 in brackets. `advertise`, if it is not empty, is said instead, with the port if it has none."""
+    """Returns HOST:PORT, IPv6 in brackets. `advertise`, if not empty, replaces them; `port` is added if it has none."""
     if advertise:
         has_port = advertise.rpartition(":")[2].isdigit() and (advertise.count(":") == 1 or "]:" in advertise)
         return [advertise if has_port else url(advertise, port)]
@@ -33,7 +33,7 @@ def _is_any(host: str) -> bool:
 
 
 def interface_addresses() -> list[str]:
-    """Of all interfaces, but not those that lead only to this host."""
+    """The addresses of all interfaces, except loopback and link-local ones."""
     found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [*_version_4(), *_version_6()]
     return [str(address) for address in found if not address.is_loopback and not address.is_link_local]
 
@@ -43,7 +43,7 @@ def _version_4() -> list[ipaddress.IPv4Address]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             request = struct.pack(f"{NAME_BYTES}s24x", name.encode()[: NAME_BYTES - 1])
-            with contextlib.suppress(OSError):  # it has none
+            with contextlib.suppress(OSError):  # the interface has no IPv4 address
                 answer = fcntl.ioctl(sock, SIOCGIFADDR, request)
                 found.append(ipaddress.IPv4Address(answer[20:24]))
     return found

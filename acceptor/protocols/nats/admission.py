@@ -1,6 +1,6 @@
-"""What the codec is told of who a connection is: its account and its permissions, by numbers of this acceptor's own.
+"""Tells the codec each connection's account and permissions, as numbers that this acceptor has assigned.
 
-A set of permissions is made when the first connection has it, and given up with the last. Accounts stay.
+A set of permissions is made for the first connection that uses it, and removed with the last. Accounts stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, U
 
 ALL_IS_ALLOWED: Final = 0
 ANY_NUMBER: Final = (1 << 64) - 1
-ROUTES_SET: Final = 1  # what may pass between servers: routing.py
+ROUTES_SET: Final = 1  # the permissions of routes, which routing.py sets
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +30,17 @@ class Admission:
         self._references: dict[Permissions, int] = {}
         self._held: dict[int, Permissions] = {}  # by connection
         self._free: list[int] = []
-        self._unused = ROUTES_SET + 1  # the first number that no set has ever had
-        self._sharing: dict[str, str] = {}  # by account: what the codec was told
-        self._said: Collection[Account] = ()  # what they share, as it was said
+        self._unused = ROUTES_SET + 1  # the lowest number that was never assigned
+        self._sharing: dict[str, str] = {}  # by account: the lines that the codec was last given
+        self._said: Collection[Account] = ()  # the accounts as configured, without JetStream's API
         self._lines: Lines | None = None
-        self._reshared: set[str] = set()  # accounts that shared something else before: see reshared()
-        self._system_account = ""  # whose JetStream's API is; empty: no server of the cluster has any
+        self._reshared: set[str] = set()  # accounts whose lines have changed: see reshared()
+        self._system_account = ""  # the account that exports JetStream's API; empty: no server of the cluster has one
 
     def admit(self, conn: int, user: User | None, most: int | None = None) -> str:
-        """`user` None: nobody in particular, who may do everything in the global account. Why
-        not, or "": the account may have `most` connections, at all acceptors; a subject in a JWT may be none."""
+        """Puts a connection in its user's account; `user` None: it may do everything in the global account. Returns why
+        it is refused, or "". The account may have `most` connections at all acceptors together, None is no limit. A
+        JWT may hold invalid subjects."""
         account = user.account if user is not None else GLOBAL_ACCOUNT
         permissions = user.permissions if user is not None else None
         self._engine.call(conn, "account", self.account(account))
@@ -54,8 +55,8 @@ class Admission:
         return ""
 
     def hold(self, whose: int, permissions: Permissions | None) -> int:
-        """The number of a set that a connection has, or is to have beside that, by its number or that below 0; until it
-        is gone(). Raises ValueError."""
+        """Holds a set of permissions until gone(), and returns its number. `whose` is a connection's number, or that
+        negated for a second set of the connection. Raises ValueError when a subject is invalid."""
         return self._take(whose, permissions)
 
     def gone(self, conn: int) -> None:
@@ -69,7 +70,7 @@ class Admission:
         if self._references[permissions] == 0:
             del self._references[permissions]
             number = self._sets.pop(permissions)
-            # The connections that have it still keep it in the codec.
+            # In the codec, connections that still use the set keep it alive.
             self._engine.configure(self._protocol, "permissions", number)
             self._free.append(number)
 
@@ -81,13 +82,13 @@ class Admission:
         return number
 
     def take_jetstream(self, system_account: str) -> bool:
-        """Other servers of the cluster have it; whether that is news, and what accounts share is to be shared anew."""
+        """Sets the account that exports JetStream's API. Returns whether it has changed: then share() must follow."""
         is_news, self._system_account = system_account != self._system_account, system_account
         return is_news
 
     def share(self, cluster: str, accounts: Sequence[Account] | None = None) -> Sequence[Account]:
-        """What accounts share from now on, instead of what they did, at a server in that cluster; None: what was said
-        last. With what they need not say."""
+        """Replaces what accounts share, at a server of that cluster; None: `accounts` of the last call. Returns the
+        accounts with JetStream's API, which configurations leave out, added."""
         self._said = self._said if accounts is None else accounts
         accounts, self._lines = self._lines_of(cluster)
         names = [account["name"] for account in accounts]
@@ -98,7 +99,7 @@ class Admission:
         return accounts
 
     def share_some(self, cluster: str, accounts: Mapping[str, Account], names: set[str]) -> bool:
-        """Of all accounts, by name, these share something else; false if all are to be shared anew."""
+        """Updates what the accounts `names` share, `accounts` being all. False when share() must be called instead."""
         if self._lines is None or self._lines.cluster != cluster or self._system_account:
             return False
         self._said = accounts.values()
@@ -113,7 +114,7 @@ class Admission:
         return bool(self._reshared)
 
     def reshared(self) -> set[str]:
-        """Accounts that share something else than when this was asked last."""
+        """The accounts whose shares have changed since the last call."""
         found, self._reshared = self._reshared, set()
         return found
 
@@ -122,11 +123,11 @@ class Admission:
             return
         encoded = text.encode(errors="surrogateescape")
         self._engine.configure(self._protocol, "shares", self.account(name), encoded)
-        self._sharing[name] = text  # at once: the next may be refused
+        self._sharing[name] = text  # set at once, because the next account's lines may be refused
         self._reshared.add(name)
 
     def _lines_of(self, cluster: str) -> tuple[Sequence[Account], Lines]:
-        """With JetStream's API, unless what is shared otherwise makes that a cycle."""
+        """Adds JetStream's API to the accounts, unless that would form a cycle with their other imports."""
         said = list(self._said)
         if self._system_account:
             accounts = with_api(said, self._system_account)
@@ -142,7 +143,7 @@ class Admission:
             return ALL_IS_ALLOWED
         if permissions not in self._sets:
             number = self._free[-1] if self._free else self._unused
-            # It may be refused: then the number is still nobody's.
+            # The codec may refuse the set: then the number stays free.
             self._engine.configure(self._protocol, "permissions", number, permissions.lines())
             if self._free:
                 self._free.pop()

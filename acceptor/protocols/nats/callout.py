@@ -1,14 +1,15 @@
-"""Auth callout: a service that is a NATS client says who others are, and what they may.
+"""Auth callout: a service that is itself a NATS client decides who other clients are, and what they may do.
 
-    $SYS.REQ.USER.AUTH      in the service's account: a JWT of all that is known of a client, signed by this server
-    the reply               a JWT for it, with the JWT of a user in it, or an error; none in time is a refusal too
+    $SYS.REQ.USER.AUTH      the request, in the service's account: a JWT, signed by this server, that describes a client
+    the reply               a JWT for this server that holds a user's JWT or an error; without one in time the client is
+                            refused
 
-callout.ask(client, tls, timeout_ns, done)       done(user) later; None: it may not come
+callout.ask(client, tls, timeout_ns, done)       calls done(user) later; None: the client is refused
 
-What is asked and believed is nats-server's; whose answers count is said by Terms (callout_terms.py). The server is a
-client of the service's account for it (own_client.py), so the service may be at any acceptor or server. Each acceptor
-signs with a key of its own, whose public half is the ID that it calls the server by in its requests; where the service
-has an xkey, it also seals them, and answers may be sealed.
+Requests and checks are those of nats-server; Terms (callout_terms.py) decide whose answers count. This server is a
+client of the service's account (own_client.py), so the service may be connected to any acceptor or server. Each
+acceptor signs requests with a key of its own, whose public half they carry as the server's ID. If the service has an
+xkey, requests are sealed for it, and answers may be sealed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 AUDIENCE: Final = "nats-authorization-request"
 XKEY_HEADER: Final = "Nats-Server-Xkey"
 JWT_BEGINS: Final = b"eyJ"
-# What a client says in CONNECT that a service is told, in that order.
+# The fields of CONNECT that the service is sent, in this order.
 SAID: Final = ("jwt", "nkey", "sig", "auth_token", "user", "pass", "name", "lang", "version")
 
 log = logging.getLogger(__name__)
@@ -55,41 +56,41 @@ Took = Callable[[User | JwtError], None]
 
 
 class Terms(Protocol):
-    """Where a service is asked, and what counts of its answers."""
+    """In which account a service is asked, and which of its answers count."""
 
     @property
     def account(self) -> str: ...
 
     @property
     def about(self) -> str:
-        """The subject of a request."""
+        """The `sub` claim of a request's JWT."""
         ...
 
     @property
     def xkey(self) -> str:
-        """That requests are sealed for; "": they are not sealed."""
+        """The public key that requests are sealed for; "": they are not sealed."""
         ...
 
     def said(self, client: Client) -> Mapping[str, Any]:
-        """What of CONNECT the service is told."""
+        """The fields of CONNECT that the service may be sent."""
         ...
 
     def known(self, client: Client) -> Mapping[str, Any]:
-        """What the service is told of who a client is besides."""
+        """What else is known about the client's identity, for the request's `client_info`."""
         ...
 
     def check_signer(self, answer: Token) -> None:
-        """Of an answer that was not sealed. Raises JwtError: it does not count."""
+        """Checks who has signed an answer that was not sealed. Raises JwtError when the answer does not count."""
         ...
 
     def take(self, token: Token, client: Client, took: Took) -> None:
-        """Who the user in an answer is, of which account: now, or later."""
+        """Calls `took`, now or later, with the user that an answer's token describes, or with an error."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    user: str  # the key that it is to have, so that no old answer counts
+    user: str  # the public key that the answer must name: made for this request, so that old answers do not count
     client: Client
     place: Place
     done: Done
@@ -101,7 +102,7 @@ class Callout:
         self, engine: Engine, protocol: int, watched: Watched, terms: Terms, server: Callable[[], Mapping[str, Any]],
         places: Places,
     ) -> None:  # fmt: skip
-        """`server`: what is said of this one. `places` of all that this acceptor asks."""
+        """`server` returns this server's row of fields. `places` are shared by all callouts of this acceptor."""
         self.terms: Final = terms
         self._server = server
         self._places = places
@@ -112,7 +113,7 @@ class Callout:
             from mq_shards.acceptor.protocols.nats.xkeys import XKey
 
             self._xkey = XKey()
-        self._asked: dict[str, _Asked] = {}  # by the last token of the subject for the answer; the first is the oldest
+        self._asked: dict[str, _Asked] = {}  # by the last token of the reply subject, oldest first
         self._asked_ever = 0
         self._remarks = Remarks(log)
         self._inbox = f"$SYS._INBOX.{base64.b32encode(os.urandom(10)).decode()}"
@@ -124,14 +125,14 @@ class Callout:
         return not self._asked
 
     def close(self) -> None:
-        """Who is asked about is not let in. Its client is dropped by who has added it."""
+        """Refuses all clients that wait for an answer. The caller has added `client` and must drop it."""
         for token in list(self._asked):
             self._end(token, None)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, client: Client, tls: VerifyingTls | None, timeout_ns: int, done: Done) -> None:
-        # Of a client that hangs up nothing is heard before there is an answer.
+        # That a client has hung up is only noticed after the answer.
         place = self._places.take(client.host)
         if place is None:
             done(None)
@@ -224,7 +225,7 @@ class Callout:
         token = subject.rpartition(".")[2]
         asked = self._asked.get(token)
         if asked is None:
-            return  # it comes too late, or again
+            return  # the answer is late, or a duplicate
         try:
             user = self._believed(asked.user, body)
         except JwtError as error:
@@ -234,7 +235,7 @@ class Callout:
 
     def _took(self, token: str, asked: _Asked, found: User | JwtError) -> None:
         if self._asked.get(token) is not asked:
-            return  # it has taken too long
+            return  # the request has timed out meanwhile
         if isinstance(found, JwtError):
             said = f"{asked.client.remote}: auth_callout: {found}"
             self._remarks.say(logging.WARNING, asked.client.host, said)
@@ -243,7 +244,7 @@ class Callout:
             self._end(token, found)
 
     def _believed(self, user: str, body: bytes) -> Token:
-        """The JWT of the user in it. Raises JwtError: it may not come."""
+        """Returns the user's JWT in an answer that is valid. Raises JwtError when the client is refused."""
         now_s = time.time()
         if not body:
             raise JwtError("no reason supplied")

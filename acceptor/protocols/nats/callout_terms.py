@@ -1,8 +1,8 @@
-"""Where the service of an auth callout is asked, about whom, and what counts of its answers: of a file, or of an
-account's JWT in operator mode. callout.py asks.
+"""The terms of an auth callout: the service's account, the clients it decides about, and which answers count. They are
+from the configuration file, or in operator mode from an account's JWT. callout.py makes the requests.
 
-    FileTerms       the block "auth_callout": one service, about whom its auth_users are not
-    AccountTerms    "authorization" in an account's JWT: a service of that account, about its other users
+    FileTerms       the block "auth_callout": one service, for all clients but its auth_users
+    AccountTerms    "authorization" in an account's JWT: one service, for the account's users but its auth_users
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANY_ACCOUNT: Final = "*"
 
 class FileTerms:
     def __init__(self, content: Mapping[str, Any], accounts: Callable[[], Collection[str]]) -> None:
-        """`content`: what conf_callout.py has found. `accounts` that there are."""
+        """`content` is from conf_callout.py. `accounts` returns the names of all accounts."""
         self.content: Final = content
         self.account: Final[str] = content["account"]
         self.about: Final[str] = content["issuer"]
@@ -37,8 +37,8 @@ class FileTerms:
         self._accounts = accounts
 
     def decides(self, user: User | None, claimed: str) -> bool:
-        """Whether the service is asked. `claimed`: whom of those in the file a client says it is; `user`: if it has
-        proven that."""
+        """Whether the service is asked about a client. `claimed` is the name of the user that it claims to be;
+        `user` is that user of the file if the client has proven it."""
         account = user.account if user is not None else GLOBAL_ACCOUNT
         if account != GLOBAL_ACCOUNT and self._allowed and account not in self._allowed:
             return False
@@ -48,7 +48,7 @@ class FileTerms:
         return name not in self._users
 
     def said(self, client: Client) -> Mapping[str, Any]:
-        """JWTs say nothing where there is no operator."""
+        """Leaves out the JWT, which means nothing without an operator."""
         return {name: value for name, value in client.options.items() if name != "jwt"}
 
     def known(self, client: Client) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class FileTerms:
 
 class AccountTerms:
     def __init__(self, operator: Callable[[], Operator | None], account: Account) -> None:
-        """`operator`: who it is now."""
+        """`operator` returns the current operator, or None."""
         self.account: Final = account.name
         self.about: Final = account.name
         authorization = authorization_of(account)
@@ -99,7 +99,7 @@ class AccountTerms:
             raise JwtError("the key that has signed the answer is unknown")
 
     def take(self, token: Token, client: Client, took: Took) -> None:
-        """Of the service's account, or of one that it may let in users of."""
+        """The user must be of the service's account or of one that its `allowed_accounts` names."""
         name, allowed, operator = token.issuer_account, self._allowed, self._operator()
         if operator is None or (name != self.account and name not in allowed and allowed != [ANY_ACCOUNT]):
             took(JwtError(f"it may let in nobody of account {name}"))
@@ -108,7 +108,7 @@ class AccountTerms:
 
 
 def authorization_of(account: Account) -> Mapping[str, Any]:
-    """What an account's JWT says of a service that is asked about its users; empty: there is none."""
+    """The block `authorization` of an account's JWT; empty when the account has no callout service."""
     found = nats_jwt.block(account.token.nats, "authorization")
     return found if nats_jwt.texts(found, "auth_users") else {}
 
@@ -117,13 +117,13 @@ def _user_of(token: Token, account: Account | None, client: Client) -> User:
     if account is None:
         raise JwtError(f"there is no account {token.issuer_account}")
     found = user_of(token, account)
-    # As with nats-server, the limits that such a JWT says are none.
+    # The limits in such a JWT are ignored, as by nats-server.
     found = replace(found, limits=AccountLimits(), issuer=token.issuer, issued_s=token.issued_s, bearer=False)
     return _let_in(found, token, account.signing_keys[token.issuer] or token.nats, client)
 
 
 def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) -> User:
-    """`said`: by the token, or by the key that has signed it. Raises JwtError: it may not come."""
+    """`said`: the user's claims, of the token or of the scope of its signing key. Raises JwtError when refused."""
     now_s = time.time()
     if not token.counts_at(now_s):
         raise JwtError("the user's JWT has expired")

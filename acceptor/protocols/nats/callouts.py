@@ -1,8 +1,8 @@
-"""The services that an acceptor asks whether somebody may come: the file's, or, in operator mode, one of each account
-that has one.
+"""All callouts of an acceptor: the one of the configuration file or, in operator mode, one of each account that has a
+callout service.
 
-An account's is there from when somebody is first to be asked about until the account says something else; of more than
-so many the one goes that has been asked least recently and has nothing under way.
+An account's callout is made for its first client and dropped when the account's JWT changes. At MOST_ACCOUNTS the
+least recently used one that has no request under way is dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.own_client import OwnClients
     from mq_shards.acceptor.watched import Watched
 
-MOST_ACCOUNTS: Final = 256  # with a service that this acceptor is a client of
+MOST_ACCOUNTS: Final = 256  # accounts with a callout at one time
 
 
 class Callouts:
@@ -33,7 +33,7 @@ class Callouts:
         self, engine: Engine, protocol: int, watched: Watched, own: OwnClients,
         server: Callable[[], Mapping[str, Any]], operator: Callable[[], Operator | None],
     ) -> None:  # fmt: skip
-        """`server`: what is said of this one. `operator`: who it is now, if there is one."""
+        """`server` returns this server's row of fields, and `operator` the current operator, or None."""
         self._engine = engine
         self._protocol = protocol
         self._watched = watched
@@ -41,7 +41,7 @@ class Callouts:
         self._server = server
         self._operator = operator
         self._places = Places()
-        self._of_accounts: dict[str, tuple[Account, Callout]] = {}  # the first was asked least recently
+        self._of_accounts: dict[str, tuple[Account, Callout]] = {}  # least recently used first
         self._of_file: Callout | None = None
         self.file: FileTerms | None = None
 
@@ -50,7 +50,7 @@ class Callouts:
         for name in list(self._of_accounts):
             self._drop_account(name)
 
-    # --- of the file ------------------------------------------------------------------------------------------------
+    # --- the file's callout -----------------------------------------------------------------------------------------
 
     def set_file(self, content: Mapping[str, Any] | None, accounts: Callable[[], Collection[str]]) -> None:
         if (self.file.content if self.file is not None else None) == content:
@@ -66,12 +66,12 @@ class Callouts:
         assert self._of_file is not None
         self._of_file.ask(client, tls, timeout_ns, self._fenced(self._of_file.terms, done))
 
-    # --- of accounts ------------------------------------------------------------------------------------------------
+    # --- callouts of accounts ---------------------------------------------------------------------------------------
 
     def ask_account(
         self, user: User, client: Client, tls: VerifyingTls | None, timeout_ns: int, done: Done
     ) -> None:
-        """About one that is known by a JWT, if its account wants that."""
+        """Asks the service of the account of a user that is known by a JWT; calls done(user) if it has no service."""
         account = self._account(user.account)
         authorization = authorization_of(account) if account is not None else {}
         if account is None or not authorization:
@@ -106,12 +106,12 @@ class Callouts:
         return idle is not None
 
     def accounts_changed(self) -> None:
-        """Those that say something else go, and come again when they are asked."""
+        """Drops the callouts of accounts whose JWT has changed; the next client makes a new one."""
         for name, (account, _) in list(self._of_accounts.items()):
             if self._account(name) != account:
                 self._drop_account(name)
 
-    # --- of both ----------------------------------------------------------------------------------------------------
+    # --- both -------------------------------------------------------------------------------------------------------
 
     def _fenced(self, terms: Terms, done: Done) -> Done:
         return lambda found: done(fenced(found, terms.account))

@@ -1,6 +1,6 @@
-"""What the JWT of an account says, and those of its users: limits, permissions, what is shared, who has signed.
+"""Reads the JWTs of accounts and their users: limits, permissions and signing keys.
 
-Nothing here asks whether a client is who it says (operator.py). What a claim means is nats-server's.
+Does not check whether a client is who it claims to be: operator.py does. Claims mean what they mean to nats-server.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mq_shards.acceptor.protocols.nats.who import (
     User,
 )
 
-MAX_EXPANSIONS: Final = 4096  # of a subject in a template
+MAX_EXPANSIONS: Final = 4096  # subjects that one list of templates may expand to
 TEMPLATE: Final = re.compile(r"\{\{.*?\}\}")
 EVERYTHING: Final = ">"
-# Of a user: what a signing key with a scope says in its place.
+# Claims that a user must not make itself when its signing key has a scope, which sets them.
 SCOPED: Final = (
     "pub", "sub", "resp", "src", "times", "times_location", "subs", "data", "payload", "bearer_token",
     "proxy_required", "allowed_connection_types",
@@ -38,7 +38,7 @@ SCOPED: Final = (
 @dataclass(frozen=True, slots=True)
 class Account:
     token: Token
-    # Whose signatures count: what a key's users are, if that is said of it.
+    # Keys whose signatures count, each with its scope; None: its users' JWTs say themselves what they may do.
     signing_keys: Mapping[str, Mapping[str, Any] | None]
     limits: AccountLimits
     default_permissions: Permissions | None
@@ -49,7 +49,7 @@ class Account:
 
 
 def account_of(jwt: str, name: str, *, strict: frozenset[str] = frozenset()) -> Account:
-    """`strict`: operators whose accounts' own keys sign nothing. Raises JwtError."""
+    """`strict`: operators whose accounts must not sign with their own identity key. Raises JwtError."""
     token = nats_jwt.decode(jwt, nats_jwt.ACCOUNT)
     if token.subject != name:
         raise JwtError(f"it is of account {token.subject}")
@@ -68,7 +68,7 @@ def account_of(jwt: str, name: str, *, strict: frozenset[str] = frozenset()) -> 
 
 
 def _limit(limits: Mapping[str, Any], name: str) -> int | None:
-    """What is not said is 0; less is any number."""
+    """A missing limit is 0; a negative one is None, no limit."""
     found = number(limits, name)
     return None if found < 0 else found
 
@@ -88,7 +88,7 @@ def _check_counts(nats: Mapping[str, Any], limits: Mapping[str, Any]) -> None:
 
 
 def permissions_of(said: Mapping[str, Any]) -> Permissions | None:
-    """None: nothing is said."""
+    """None when the claims hold no permissions."""
     publish, subscribe = (_limits_of(block(said, name)) for name in ("pub", "sub"))
     response = said.get("resp")
     if publish == Limits() and subscribe == Limits() and not isinstance(response, dict):
@@ -107,7 +107,7 @@ def _limits_of(said: Mapping[str, Any]) -> Limits:
 
 
 def user_of(token: Token, account: Account) -> User:
-    """Whoever has its key. Raises JwtError: that account has not let it in."""
+    """The user that a token describes. Raises JwtError when the account does not admit it."""
     if token.issuer not in account.signing_keys:
         raise JwtError("User JWT issuer is not known")
     said: Mapping[str, Any] = token.nats
@@ -130,7 +130,7 @@ def user_of(token: Token, account: Account) -> User:
 
 
 def connection_types_of(said: Mapping[str, Any]) -> tuple[str, ...]:
-    """None: any. Raises JwtError: there are only such as nobody knows."""
+    """The known types of connection that are allowed; empty: any. Raises JwtError when only unknown ones are named."""
     types = [one.upper() for one in texts(said, "allowed_connection_types")]
     known = tuple(one for one in types if one in CONNECTION_TYPES)
     if types and not known:
@@ -139,7 +139,7 @@ def connection_types_of(said: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_from(said: Mapping[str, Any], host: str) -> bool:
-    """Whether a user may come from this address."""
+    """Whether a user may connect from this address."""
     networks = said.get("src") or []
     if isinstance(networks, str):
         networks = [one.strip() for one in networks.split(",")]
@@ -153,7 +153,7 @@ def is_from(said: Mapping[str, Any], host: str) -> bool:
 
 
 def is_now(said: Mapping[str, Any], now_s: float) -> tuple[bool, float]:
-    """Whether a user may come at this time, and for how many seconds; 0: for ever."""
+    """Whether a user may connect at this time, and for how many seconds it may stay; 0: for ever."""
     spans = blocks(said, "times")
     if not spans:
         return True, 0
@@ -166,7 +166,7 @@ def is_now(said: Mapping[str, Any], now_s: float) -> tuple[bool, float]:
 
 
 def _span(said: Mapping[str, Any], now: datetime) -> tuple[bool, float]:
-    """One that ends before it begins goes on to the next day."""
+    """As is_now(), of one span of time. A span whose end is before its start lasts until the next day."""
     start, end = (
         datetime.combine(now.date(), datetime.strptime(text(said, name), "%H:%M:%S").time(), now.tzinfo)
         for name in ("start", "end")
@@ -182,13 +182,13 @@ def _span(said: Mapping[str, Any], now: datetime) -> tuple[bool, float]:
 
 
 def _expanded(scope: Mapping[str, Any], token: Token, account: Account) -> Mapping[str, Any]:
-    """A scope, with what its templates ask for put in."""
+    """Returns a scope with the templates in its subjects expanded."""
     found = dict(scope)
     for kind in ("pub", "sub"):
         said = block(scope, kind)
         allow = _subjects(texts(said, "allow"), token, account, strict=False)
         deny = _subjects(texts(said, "deny"), token, account, strict=True)
-        # What allows something, and in the end nothing, does not allow everything.
+        # An empty list would allow everything, so one whose templates expand to nothing must deny everything.
         if said.get("allow") and not allow:
             deny.append(EVERYTHING)
         found[kind] = {"allow": allow, "deny": deny}
@@ -196,7 +196,7 @@ def _expanded(scope: Mapping[str, Any], token: Token, account: Account) -> Mappi
 
 
 def _subjects(patterns: list[str], token: Token, account: Account, *, strict: bool) -> list[str]:
-    """`strict`: what cannot be made is an error, not left out."""
+    """Expands templates. A subject that cannot be made is left out, but raises JwtError if `strict`."""
     found: list[str] = []
     for pattern in patterns:
         asked = TEMPLATE.findall(pattern)

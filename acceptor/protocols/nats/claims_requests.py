@@ -1,14 +1,14 @@
-"""Accounts in a directory, as the system account hears of them: what its users and other servers ask and send, and
-what this server asks others.
+"""Requests about the account JWTs of a directory, in the system account: this server answers those of users and of
+other servers, and asks other servers itself.
 
-    $SYS.REQ.CLAIMS.UPDATE, $SYS.REQ.ACCOUNT.<account>.CLAIMS.UPDATE    a JWT: it is kept, and all acceptors obey it
-    $SYS.REQ.CLAIMS.DELETE                                              a list that the operator has signed
-    $SYS.REQ.CLAIMS.LIST                                                which there are
-    $SYS.REQ.ACCOUNT.<account>.CLAIMS.LOOKUP                            the JWT of one
-    $SYS.REQ.CLAIMS.PACK                                                all, to a server that has others
+    $SYS.REQ.CLAIMS.UPDATE, $SYS.REQ.ACCOUNT.<account>.CLAIMS.UPDATE    stores a JWT, which all acceptors then obey
+    $SYS.REQ.CLAIMS.DELETE                                              deletes accounts of a list the operator signed
+    $SYS.REQ.CLAIMS.LIST                                                lists the accounts
+    $SYS.REQ.ACCOUNT.<account>.CLAIMS.LOOKUP                            returns one account's JWT
+    $SYS.REQ.CLAIMS.PACK                                                sends all JWTs, if the asking server has others
 
-Of several acceptors one answers, and keeps; each looks up what it misses. A cache keeps what it was asked for, and
-neither answers lookups nor packs.
+One acceptor answers these and writes to the directory; each acceptor looks up accounts that it misses. A directory
+that is a cache stores only accounts that were asked for, and answers neither LOOKUP nor PACK.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ ALWAYS: Final = (
 )  # fmt: skip
 IF_FULL: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP",)
 PACK: Final = "$SYS.REQ.CLAIMS.PACK"
-PACKERS: Final = "responder"  # the group of those that answer it
+PACKERS: Final = "responder"  # the queue group of the servers that answer PACK
 PACKED_AT_ONCE: Final = 64
-LEARNED_AT_ONCE: Final = 16  # between which others may ask
-MAX_PACKS: Final = 16  # that are being sent
-EXPIRE_S: Final = 60.0  # between looks for JWTs that have expired
+LEARNED_AT_ONCE: Final = 16  # JWTs read in one go, between other requests
+MAX_PACKS: Final = 16  # being sent at one time
+EXPIRE_S: Final = 60.0  # between searches for expired JWTs
 
 Row = dict[str, Any]
 
@@ -55,8 +55,8 @@ class ClaimsRequests:
         self, resolver: DirResolver, terms: Mapping[str, Any], server: Callable[[], Row], inbox: str,
         others: Callable[[], bool], *, answers: bool,
     ) -> None:  # fmt: skip
-        """`inbox`: what subjects begin with that answers come to. `others`: there are or were other servers. `answers`:
-        this is the acceptor that does, and that keeps."""
+        """`inbox`: the prefix of subjects for replies to this acceptor. `others` returns whether other servers are or
+        were known. `answers`: this is the acceptor that answers requests and writes to the directory."""
         self._resolver = resolver
         self.directory: Final = resolver.directory
         self._server = server
@@ -70,12 +70,12 @@ class ClaimsRequests:
         self._updates: Updates | None = None
         self._inbox = inbox
         self._numbers = count()
-        self._lookups: dict[str, tuple[str, float, Found]] = {}  # by token: what account, until when; in order
+        self._lookups: dict[str, tuple[str, float, Found]] = {}  # by token: account, deadline, callback
         self._packs = 0
         self._next_expiry_s = self._next_pack_s = 0.0
 
     def begin(self, operator: Operator, updates: Updates, preload: Mapping[str, str]) -> None:
-        """`preload`: what the file says of accounts is kept, too."""
+        """`preload`: JWTs by account, of the configuration file, which are stored as well."""
         self._operator, self._updates = operator, updates
         if self._answers:
             self._resolver.do(self.directory.scan, self._learn)
@@ -88,7 +88,7 @@ class ClaimsRequests:
             self._resolver.do(lambda: self.directory.learn(piece, time.time()), lambda _: self._learn(rest))
 
     def serve(self, client: OwnClient) -> None:
-        """From now on, as this client, which may have subscribed before."""
+        """Serves with this client from now on; it may have subscribed before."""
         self._client = client
         client.subscribe(f"{self._inbox}.*")
         if not self._answers:
@@ -100,10 +100,10 @@ class ClaimsRequests:
         self._next_expiry_s = time.monotonic() + EXPIRE_S
         self._next_pack_s = time.monotonic() + self._interval_s
 
-    # --- what this server asks --------------------------------------------------------------------------------------
+    # --- requests to other servers ----------------------------------------------------------------------------------
 
     def lookup(self, account: str, found: Found) -> None:
-        """Of other servers; "" if none of them has it in time."""
+        """Asks other servers for an account's JWT, and calls found(jwt); "" if none of them answers in time."""
         if self._client is None or not self._others():
             found("")
             return
@@ -122,14 +122,14 @@ class ClaimsRequests:
                 found(jwt)
 
     def _merge(self, body: bytes) -> None:
-        """What a server has that was sent our hash: in it each line is an account and its JWT."""
+        """Stores JWTs of another server's reply to PACK; each line is an account, "|" and its JWT."""
         for line in body.decode(errors="replace").split("\n"):
             account, _, jwt = line.partition("|")
             if account and not self._resolver.is_busy:
                 self.keep(account, jwt)
 
     def keep(self, account: str, jwt: str) -> None:
-        """Of elsewhere: unless it is older than what there is. What is newer all acceptors are told of."""
+        """Stores a JWT from elsewhere unless a newer one is stored, and tells all acceptors if it is news."""
         if not self._answers or self._why_not(account, jwt) is not None:
             return
 
@@ -140,7 +140,7 @@ class ClaimsRequests:
         self._resolver.do(lambda: self.directory.save_if_newer(account, jwt, time.time()), kept)
 
     def look_again(self, accounts: list[str]) -> None:
-        """Those that are known may say something else now: somebody may have put another file there."""
+        """Reads the files of these accounts again, because an administrator may have replaced them."""
         if not self._answers or not accounts:
             return
         piece, rest = accounts[:LEARNED_AT_ONCE], accounts[LEARNED_AT_ONCE:]
@@ -153,7 +153,7 @@ class ClaimsRequests:
         self._resolver.do(lambda: self.directory.read(piece), loaded)
 
     def _change(self, account: str, jwt: str) -> None:
-        """All acceptors are told, if that is new."""
+        """Tells all acceptors of an account's JWT, if it differs from the one they use and is valid."""
         if self._updates is None or self._operator is None or not self._operator.says_otherwise(account, jwt):
             return
         if self._why_not(account, jwt) is None:
@@ -189,10 +189,10 @@ class ClaimsRequests:
         if isinstance(digest, bytes) and self._client is not None:
             self._client.publish(PACK, digest, f"{self._inbox}.pack")
 
-    # --- what it is asked -------------------------------------------------------------------------------------------
+    # --- requests to this server ------------------------------------------------------------------------------------
 
     def heard(self, subject: str, reply: str, body: bytes) -> bool:
-        """Whether that is answered here."""
+        """Answers a message to one of the subjects above. False when the subject is another."""
         words = subject.split(".")
         if subject.startswith(f"{self._inbox}."):
             self._answered(words[-1], body)
@@ -204,7 +204,7 @@ class ClaimsRequests:
             return True
         match words[-1]:
             case "LOOKUP" | "PACK" if self._is_cache:
-                pass  # it was another kind of resolver when that was subscribed to
+                pass  # subscribed to when the resolver was not a cache yet
             case "UPDATE":
                 self._update(words[-3] if words[-3] != "REQ" else "", body.decode(errors="replace"), reply)
             case "DELETE":
@@ -236,14 +236,14 @@ class ClaimsRequests:
             self._say(reply, orjson.dumps({"data": keys, "server": self._server()}))
 
     def _say_jwt(self, reply: str, jwt: str | Failure) -> None:
-        """Nothing at all where the disk fails: another server may know."""
+        """Does not answer when the disk fails: another server may have the JWT."""
         if isinstance(jwt, str):
             self._say(reply, jwt.encode())
 
     # --- updates ----------------------------------------------------------------------------------------------------
 
     def _update(self, named: str, jwt: str, reply: str) -> None:
-        """`named`: the account that the subject is of, if it is of one."""
+        """`named`: the account in the request's subject; "" if it names none."""
         doing = "jwt update cache" if self._is_cache else "jwt update"
         failed = f"{doing} resulted in error"
         operator = self._operator
@@ -289,7 +289,7 @@ class ClaimsRequests:
             return
 
         def delete() -> list[str]:
-            """Those that are gone; what others say is in the answer."""
+            """Deletes what it can and returns that; errors are added to `failures`."""
             gone: list[str] = []
             for account in accounts:
                 try:
@@ -307,7 +307,7 @@ class ClaimsRequests:
         self._resolver.do(delete, partial(self._deleted, reply, failures))
 
     def _to_delete(self, token: nats_jwt.Token) -> list[str]:
-        """Raises JwtError: it is not for whoever says so."""
+        """The accounts that a request asks to delete. Raises JwtError when it is not allowed."""
         accounts = token.nats.get("accounts")
         if not self.directory.may_delete:
             raise JwtError("delete must be enabled in server config")
@@ -324,7 +324,7 @@ class ClaimsRequests:
         return accounts
 
     def _deleted(self, reply: str, failures: list[str], gone: list[str] | Failure) -> None:
-        """It is answered when all acceptors obey."""
+        """Tells all acceptors, and answers when they have all obeyed."""
         done = list(gone) if isinstance(gone, list) else []
         updates, operator = self._updates, self._operator
         if updates is None or operator is None:
@@ -345,7 +345,7 @@ class ClaimsRequests:
 
         for account in sorted(left):
             if not updates.tell(account, {"deleted": True}, partial(obeyed, account)):
-                left.discard(account)  # too many wait
+                left.discard(account)  # too many updates are under way to wait for this one
                 updates.tell(account, {"deleted": True})
         if not left:
             say()
@@ -361,7 +361,7 @@ class ClaimsRequests:
             self._go_on(reply, keys, [])
 
     def _go_on(self, reply: str, keys: list[str], packed: list[bytes] | Failure) -> None:
-        """Without an end, where the disk fails: what came counts."""
+        """Sends the next piece. If the disk fails the pack just stops: the asker keeps what it has received."""
         if not isinstance(packed, list):
             self._packs -= 1
             return

@@ -1,7 +1,7 @@
-"""What accounts that are known by JWTs share: the form in which shares.py has it, and only what may be.
+"""Exports, imports and mappings of accounts that are known by JWTs, in the form that shares.py uses.
 
-A nats-server leaves out an import that its exporter does not give, or whose activation token does not count, and goes
-on with the others; so does this. What expires is left out when this is looked at again.
+As by nats-server, an import is left out if the exporter does not grant it or its activation token is not valid; the
+other imports still hold. An import whose token expires is left out the next time that the account is looked at.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def imported_accounts(account: Account) -> set[str]:
-    """Those that it takes something from."""
+    """The accounts that this account imports from."""
     return {text(one, "account") for one in blocks(account.token.nats, "imports")}
 
 
@@ -46,26 +46,26 @@ def may_jetstream(account: Account) -> bool:
 
 
 class Shared:
-    """Of all accounts together. When one says something else, it is looked at with those that take something from it,
-    and with nobody else, however many there are; but where imports form a cycle, which of them is left out depends on
-    all."""
+    """The shares of all accounts. When an account's JWT changes, only that account and those that import from it are
+    looked at again. If imports form a cycle, however, all accounts are, since which import is left out depends on
+    all of them."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}  # by account
-        self._ends: dict[str, float] = {}  # by importer, when a token of its expires first
-        self._wants: dict[str, set[str]] = {}  # by account: of whom it wants something
-        self._takers: dict[str, dict[str, None]] = {}  # by account: who wants something of it
+        self._ends: dict[str, float] = {}  # by importer: when the first of its activation tokens expires
+        self._wants: dict[str, set[str]] = {}  # by account: the accounts that it wants to import from
+        self._takers: dict[str, dict[str, None]] = {}  # by account: the accounts that want to import from it
         self._imports = {kind: Imports(kind, {}) for kind in KINDS}
         self._is_cyclic = False
 
     def look(self, accounts: Mapping[str, Account], now_s: float) -> None:
-        """At all of them, once."""
+        """Looks at all accounts. Called once, on an empty object."""
         for name, account in accounts.items():
             self._learn(name, account)
         self._allow(accounts, accounts, now_s)
 
     def look_at(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> set[str] | None:
-        """At accounts that say something else. Those of which something else is shared now; None: look() again."""
+        """Looks at changed accounts. Returns all accounts whose rows may differ now; None: look() at all again."""
         if self._is_cyclic:
             return None
         concerned = dict.fromkeys(names)
@@ -84,11 +84,11 @@ class Shared:
 
     @property
     def end_s(self) -> float:
-        """When a token expires by which something is taken; 0: never."""
+        """When the first activation token in use expires; 0: never."""
         return min(self._ends.values(), default=0)
 
     def over(self, now_s: float) -> list[str]:
-        """Whose tokens have expired."""
+        """The importers with an activation token that has expired."""
         return [name for name, end_s in self._ends.items() if end_s <= now_s]
 
     def _learn(self, name: str, account: Account) -> None:
@@ -102,7 +102,7 @@ class Shared:
             self._takers.setdefault(exporter, {})[name] = None
 
     def _forget(self, name: str) -> set[str]:
-        """What an account takes; from whom."""
+        """Forgets what an account imports. Returns the accounts that it imported from."""
         exporters = self._wants.get(name, set())
         self._ends.pop(name, None)
         for imports in self._imports.values():
@@ -114,7 +114,7 @@ class Shared:
         return exporters
 
     def _allow(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> None:
-        """Of what these want to take, what they may."""
+        """Removes from the rows of these accounts the imports that are not allowed."""
         for name in names:
             tokens = _activate(accounts[name], accounts, self.rows, now_s)
             if ends := [token.expires_s for token in tokens if token.expires_s]:
@@ -163,7 +163,7 @@ def _export(said: Mapping[str, Any]) -> Row | None:
         return None
     found: Row = {"kind": kind, "subject": subject, "revocations": block(said, "revocations")}
     if flag(said, "token_req"):
-        found["accounts"] = []  # those whose tokens count come to it
+        found["accounts"] = []  # importers with a valid token are added later
     if place := number(said, "account_token_position"):
         found["token_position"] = place
     if kind == "service":
@@ -179,7 +179,7 @@ def _import(said: Mapping[str, Any]) -> Row | None:
         return None
     found: Row = {"kind": kind, "account": account, "share": flag(said, "share"), "token": text(said, "token")}
     if kind == "stream":
-        # Without a subject of its own: a prefix, as was usual once.
+        # Without local_subject, `to` is a prefix, as older JWTs have it.
         return {**found, "subject": subject, "to": local or (f"{to}.{subject}" if to else subject)}
     if local:
         return {**found, "subject": subject, "to": local}
@@ -205,13 +205,13 @@ def _mappings(account: Account) -> dict[str, list[Row]]:
     return found
 
 
-# --- what may be taken ------------------------------------------------------------------------------------------------
+# --- which imports are allowed ----------------------------------------------------------------------------------------
 
 
 def _activate(
     account: Account, accounts: Mapping[str, Account], rows: Mapping[str, Row], now_s: float
 ) -> Iterable[nats_jwt.Token]:
-    """Puts an account to those that private exports are for, as its tokens allow; the tokens that did."""
+    """Adds an account to the private exports that its tokens are valid for. Yields those tokens."""
     for one in rows[account.name]["imports"]:
         exporter = accounts.get(one["account"])
         if exporter is None or not one["token"] or exporter.name not in rows:
@@ -248,7 +248,7 @@ def _activation(one: Row, account: Account, exporter: Account, export: Row, now_
 
 
 def _must_be_given(one: Row, importer: str, rows: Mapping[str, Row]) -> None:
-    """Raises ShareError or TransformError."""
+    """Raises ShareError or TransformError when the exporter does not grant an import."""
     exporter = rows.get(one["account"])
     if exporter is None:
         raise ShareError(f'there is no account "{one["account"]}"')

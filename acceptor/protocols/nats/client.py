@@ -1,4 +1,4 @@
-"""What is kept of a client of NATS, and what all acceptors of a broker say of it as a server."""
+"""What Python keeps of a NATS client, and how this server describes itself to clients."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mq_shards.acceptor.protocols.nats.who import (
     User,
 )
 
-# The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
+# The nats-server version whose client protocol this is: clients derive from it what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
-API_LEVEL: Final = 5  # of JetStream, as it says with or without that
-# As it says of itself without JetStream, whose flags these are.
+API_LEVEL: Final = 5  # of JetStream: nats-server sends it even without JetStream
+# JetStream's feature flags, as a nats-server without JetStream sends them.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,
@@ -39,10 +39,10 @@ NO_RESPONDERS: Final = 16
 MUST_CONNECT: Final = 32
 MAY_BE_NOBODY: Final = 1024
 
-# What nats-server begins with before a client has said what it wants.
+# The options of a client that has not sent CONNECT yet, as with nats-server.
 DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
 
-# Of CONNECT, and the options that name the cookies in which it may be instead.
+# Fields of CONNECT, and the options that name the cookies that may hold them instead.
 COOKIES: Final = {
     "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
     "auth_token": "websocket-token-cookie",
@@ -51,7 +51,7 @@ COOKIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What all acceptors of a broker say of it: to clients they are one server."""
+    """The server's identity, the same at all acceptors of a broker: to clients they are one server."""
 
     server_id: str
     server_name: str
@@ -76,20 +76,20 @@ class Identity:
 
 
 def server_id_of(instance: str) -> str:
-    """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker.
-    No digest of it: what makes one takes half a MB, which most acceptors do without."""
+    """A server ID in the form that clients and tools expect: N and 55 characters of base32; new at each start of the
+    broker. It is not a digest because loading hashlib takes half a MB, which most acceptors do without."""
     return "N" + base64.b32encode(instance.encode() * 3).decode()[:55]
 
 
 def labels(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file calls it, beside its name."""
+    """The server's tags and metadata of the configuration file."""
     metadata = dict(one.split(": ", 1) for one in settings["server-metadata"])
     found = {"tags": settings["server-tags"], "metadata": dict(sorted(metadata.items()))}
     return {name: value for name, value in found.items() if value}
 
 
 def server_row(server: Mapping[str, Any]) -> dict[str, Any]:
-    """What events and answers of the system account begin with, of what acceptors say of the server."""
+    """The field `server` of events and replies in the system account, made from the acceptors' description of it."""
     named = {"cluster": server.get("cluster"), "ver": server["version"]}
     named |= {name: server[name] for name in ("tags", "metadata") if name in server}
     return {
@@ -105,7 +105,7 @@ def server_row(server: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Client:
-    """What is kept of a connection."""
+    """What Python keeps of a connection."""
 
     client_id: int
     connected_wall_ns: int
@@ -113,17 +113,17 @@ class Client:
     port: int
     options: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)  # see connects.py
     connects: int = 0
-    user: User | None = None  # nobody in particular, as long as nobody has to be
-    login: Login | None = None  # of a user that all protocols have in common
-    nonce: str = ""  # that it has to sign
-    connect_info: bool = False  # has been told what it is connected to
+    user: User | None = None  # None: not authenticated, or no users are configured
+    login: Login | None = None  # set for a user of the broker, whom all protocols know
+    nonce: str = ""  # that the client has to sign
+    connect_info: bool = False  # the INFO with connect_info was sent
     is_websocket: bool = False
-    is_leaf: bool = False  # a server, and no client
-    is_unknown: bool = False  # it may be a proxy's, which has not said for whom it has come
+    is_leaf: bool = False  # a leaf node, not a client
+    is_unknown: bool = False  # a proxy may be in front, and has not sent the client's address yet
 
     @classmethod
     def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
-        """An address is held once, however many come from it. At a socket file all have the same, which has no port.
+        """Equal addresses are stored once. All connections of a Unix socket have the same address, without a port.
 
         >>> Client.of(1, 0, "[::1]:4222").host, Client.of(1, 0, "@").host
         ('::1', '@')
@@ -132,19 +132,19 @@ class Client:
         return cls(client_id, connected_wall_ns, sys.intern(host.strip("[]")), int(port or 0))
 
     def introduce(self, header: bytes) -> None:
-        """By a proxy, unless that says nothing. Raises ValueError."""
+        """Takes the client's address from a proxy's header, if it has one. Raises ValueError."""
         from mq_shards.acceptor.protocols.nats.proxied import address_of
 
         self.host, self.port = address_of(header) or (self.host, self.port)
         self.host, self.is_unknown = sys.intern(self.host), False
 
     def upgraded(self, cookies: Mapping[str, str]) -> None:
-        """It is a websocket now: what its request has said."""
+        """Stores the cookies of a websocket's request."""
         if cookies:
             self.options = {**self.options, "cookies": cookies}
 
     def row(self) -> dict[str, Any]:
-        """As monitoring shows it."""
+        """The client's fields in monitoring."""
         found = {"type": "websocket" if self.is_websocket else "nats", "ip": self.host, "port": self.port}
         return found | {name: value for name in ("name", "lang", "version") if (value := self.options.get(name))}
 
@@ -159,7 +159,7 @@ class Client:
         return WEBSOCKET if self.is_websocket else STANDARD
 
     def take_cookies(self, settings: Mapping[str, Any]) -> None:
-        """What a websocket's request has said of what CONNECT says nothing of."""
+        """Fills in fields that CONNECT has left out from the cookies of the websocket's request."""
         cookies = self.options.get("cookies", {})
         for name, option in COOKIES.items():
             if not self.options.get(name) and (found := cookies.get(settings[option])):
@@ -171,16 +171,16 @@ class Client:
 
 
 def go_json(value: Mapping[str, Any]) -> bytes:
-    """As Go writes it."""
+    """JSON with <, > and & escaped, as Go's encoder does."""
     return orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
 
 
 def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
-    """With a space before the line's end."""
+    """A protocol line with JSON; it ends with a space, as nats-server's do."""
     return verb.encode() + b" " + go_json(value) + b" \r\n"
 
 
-# What INFO says to clients, in the order of a nats-server: most of it only where there is something to say.
+# The fields of a client's INFO, in nats-server's order; most are left out when they are empty.
 INFO_ORDER: Final = (
     "server_id", "server_name", "version", "proto", "go", "host", "port", "headers", "auth_required", "tls_required",
     "tls_verify", "tls_available", "max_payload", "client_id", "client_ip", "nonce", "cluster", "connect_urls", "ldm",

@@ -1,10 +1,10 @@
-"""Which servers a cluster has, and by which connections: one, or a pool and some for single accounts.
+"""The servers of a cluster and their routes: one to each server, or a pool and dedicated routes of accounts.
 
-    cluster.refusal(route, info)    why a connection cannot be, if so
-    cluster.place(route, info)      its place among those to that server; None: there is one already
-    cluster.remove(route)           it has ended
+    cluster.refusal(route, info)    why a route is against the rules; "" if it is not
+    cluster.place(route, info)      puts a route in its place; None: the place is taken, the route must be closed
+    cluster.remove(route)           the route has been closed
 
-Owns no connection, and says nothing to anybody. The rules are nats-server's.
+Owns no connection and sends nothing. The rules are nats-server's.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from mq_shards.acceptor.protocols.nats.dial import Wish
 from mq_shards.acceptor.protocols.nats.route_info import Info, Own
 
 MAX_POOL: Final = 256
-MAX_URLS: Final = 1024  # of all servers, that clients are told
+MAX_URLS: Final = 1024  # URLs of other servers that clients are sent
 
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """A connection to a server."""
+    """A connection to another server of the cluster."""
 
     conn: int
-    wish: Wish | None  # None: it has connected to us
-    remote: str  # its address
-    url: RouteUrl | None = None  # where it can be connected to
-    account: str = ""  # it is for that one alone
-    explicit: bool = False  # the configuration wants it
-    retry: bool = False  # it took another's place: if it ends, both sides may have closed the wrong one
+    wish: Wish | None  # why this side has connected; None: the other server has
+    remote: str  # the other server's address
+    url: RouteUrl | None = None  # where the other server accepts routes
+    account: str = ""  # of a dedicated route
+    explicit: bool = False  # the configuration names the other server
+    retry: bool = False  # replaced a duplicate: connect again when it ends, as both sides may have closed one
     no_reconnect: bool = False
     auth_by_ns: int = 0
-    said: dict[str, Any] | None = None  # by CONNECT
+    said: dict[str, Any] | None = None  # the fields of CONNECT
     headers: bool = True
     remote_id: str = ""
     remote_name: str = ""
     info: Info | None = None
     ip: str = ""
-    pool: bool = False  # one of several
+    pool: bool = False  # belongs to a pool, unless it is dedicated
     pool_index: int = 0
     registered: bool = False
     brings_next: bool = False
-    negotiated: bool = False  # how it is compressed
+    negotiated: bool = False  # both sides have agreed on compression
     compression: str = ""
-    compressed: bool = False  # what both say is in streams of S2
+    compressed: bool = False  # both directions are S2 streams
     began_ns: int = field(default_factory=time.monotonic_ns)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
@@ -56,7 +56,7 @@ class Route:
         return self.pool and self.registered
 
     def take(self, info: Info) -> None:
-        """What is kept of what it said."""
+        """Stores what the other server's INFO says."""
         self.info = info
         self.remote_id, self.remote_name = info.server_id, info.text("server_name")
         if self.wish is None:
@@ -67,7 +67,7 @@ class Route:
             self.url = RouteUrl(info.text("host"), info.number("port"))
 
     def adopt(self, other: Route) -> None:
-        """Another connection to the same server is closed for this one: what it was wanted for, this one is."""
+        """Takes over the purpose of another route to the same server, which is closed as a duplicate."""
         if other.wish is not None and (self.wish is None or (other.explicit and not self.explicit)):
             self.url = other.url
         if other.wish is not None and self.wish is None:
@@ -93,7 +93,7 @@ class Server:
     """Another server of the cluster."""
 
     routes: list[Route | None]
-    pool_size: int  # its own
+    pool_size: int  # as configured at the other server; 0: it has no pools
     urls: dict[str, tuple[str, ...]]
     accounts: dict[str, Route] = field(default_factory=dict)
 
@@ -104,11 +104,11 @@ class Server:
 class Cluster:
     def __init__(self, own: Own) -> None:
         self._own = own
-        self.pinned: frozenset[str] = frozenset()  # accounts that have routes of their own
+        self.pinned: frozenset[str] = frozenset()  # accounts with dedicated routes
         self._servers: dict[str, Server] = {}
-        self._accounts: dict[tuple[str, str], Route] = {}  # by account and server
+        self._accounts: dict[tuple[str, str], Route] = {}  # dedicated routes, by account and server ID
 
-    # --- coming -----------------------------------------------------------------------------------------------------
+    # --- new routes -------------------------------------------------------------------------------------------------
 
     def _pooled(self, info: Info) -> bool:
         return info.number("route_pool_size") > 0 and self._own.pool_size > 0
@@ -117,7 +117,7 @@ class Cluster:
         return min(max(self._own.pool_size, info.number("route_pool_size"), 1), MAX_POOL)
 
     def refusal(self, route: Route, info: Info) -> str:
-        """What the server is told when a connection is against the rules."""
+        """The error that the other server is sent when a route is against the rules; "" when it is not."""
         account = route.account
         index = info.number("route_pool_idx")
         if not self._pooled(info):
@@ -134,7 +134,7 @@ class Cluster:
         return ""
 
     def place(self, route: Route, info: Info) -> tuple[bool, int] | None:
-        """Whether this is the server's first connection, and its index in the pool. None: it is to be closed."""
+        """Returns whether this is the server's first route, and its index in the pool. None: close the route."""
         if route.account:
             return self._place_account(route)
         route.pool = self._pooled(info)
@@ -165,7 +165,7 @@ class Cluster:
         if other is None:
             return 0
         other.adopt(route)
-        # It is there; a server with a pool would try for ever to have a second one.
+        # Not to be retried: with a pool configured here, a second route would be tried for ever.
         route.no_reconnect = True
         return None
 
@@ -190,10 +190,10 @@ class Cluster:
             route.no_reconnect = True
         return free
 
-    # --- going ------------------------------------------------------------------------------------------------------
+    # --- closed routes ----------------------------------------------------------------------------------------------
 
     def remove(self, route: Route) -> bool:
-        """Whether that was the last connection to its server."""
+        """Removes a route. Returns whether it was the last one to its server, dedicated ones aside."""
         if route.account:
             if self._accounts.get((route.account, route.remote_id)) is route:
                 del self._accounts[route.account, route.remote_id]
@@ -208,11 +208,11 @@ class Cluster:
         return True
 
     def leave(self, route: Route) -> None:
-        """It will end soon: clients are not to be sent there."""
+        """The route's server is shutting down: its URLs are no longer given to clients."""
         if (server := self._servers.get(route.remote_id)) is not None:
             server.urls.clear()
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------------------------
 
     def has(self, server_id: str) -> bool:
         return server_id in self._servers
@@ -231,12 +231,12 @@ class Cluster:
         return server is None or None not in server.routes
 
     def next_is_due(self, server_id: str) -> bool:
-        """A connection to it will bring another."""
+        """Whether a route to this server is about to open the next one of the pool."""
         server = self._servers.get(server_id)
         return server is not None and any(route.brings_next for route in server.connected())
 
     def one_of_each(self, account: str) -> Iterator[Route]:
-        """A connection to each server; the account's where there is one."""
+        """One route to each server: the account's dedicated one if there is one."""
         for server_id, server in self._servers.items():
             route = self._accounts.get((account, server_id)) if account else None
             connected = server.connected()
@@ -244,17 +244,17 @@ class Cluster:
                 yield route or connected[0]
 
     def pooled(self) -> list[Route]:
-        """Connections of pools."""
+        """All registered routes that belong to pools."""
         return [route for server in self._servers.values() for route in server.connected() if route.is_in_pool]
 
     def at_place(self, place: int) -> list[Route]:
         return [route for route in self.pooled() if route.pool_index == place]
 
     def routes_of(self, account: str) -> list[Route]:
-        """That are for it alone."""
+        """The dedicated routes of an account."""
         return [route for (name, _), route in self._accounts.items() if name == account]
 
     def connect_urls(self, name: str = "connect_urls") -> tuple[str, ...]:
-        """Where clients find the other servers."""
+        """The URLs at which clients reach the other servers."""
         found = dict.fromkeys(url for server in self._servers.values() for url in server.urls.get(name, ()))
         return tuple(found)[:MAX_URLS]

@@ -1,4 +1,4 @@
-"""The section nats's options about a cluster, as nats-server's block cluster has them; and what a route's URL is."""
+"""The options of section nats about clusters, as in nats-server's block `cluster`, and the URLs of routes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ DEFAULT_PORT: Final = 6222
 
 
 class RouteUrl(NamedTuple):
-    """Where a server takes routes, and who we are to it."""
+    """Where a server accepts routes, and the user and password that this server sends there."""
 
     host: str
     port: int
     user: str = ""
     password: str = ""
-    path: str = ""  # of a websocket's request
+    path: str = ""  # for the request of a websocket
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -47,14 +47,14 @@ class RouteUrl(NamedTuple):
 
 
 def route_url(text: str) -> RouteUrl | None:
-    """nats-route://[USER:PASSWORD@]HOST[:PORT], with any other scheme as well; None when it is none. What else it has
-    means nothing, as with nats-server."""
+    """Parses nats-route://[USER:PASSWORD@]HOST[:PORT], with any scheme; None when the text is no such URL. What follows
+    is ignored, as by nats-server."""
     scheme, url = server_url(text, DEFAULT_PORT)
     return url._replace(path="") if url is not None and scheme else None
 
 
 def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
-    """SCHEME://[USER:PASSWORD@]HOST[:PORT][/PATH]: its scheme, and the rest; None when there is none."""
+    """Parses SCHEME://[USER:PASSWORD@]HOST[:PORT][/PATH] into scheme and URL; None when it names no host or port."""
     from urllib.parse import unquote, urlsplit
 
     try:
@@ -70,7 +70,7 @@ def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
 
 
 def is_address(host: str) -> bool:
-    """And no name.
+    """Whether this is an IP address rather than a name.
 
     >>> is_address("::1"), is_address("hub")
     (True, False)
@@ -106,7 +106,7 @@ TLS_OPTIONS: Final[Mapping[str, Kind]] = {
     },
 }  # fmt: skip
 
-# Any of these says that servers encrypt.
+# Setting any of these means that routes are encrypted.
 TLS_DEMANDS: Final = tuple(
     name for name in TLS_OPTIONS if name not in ("cluster-tls-cert-file", "cluster-tls-key-file", "cluster-tls-timeout")
 )
@@ -143,7 +143,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError of one line."""
+    """Raises ValueError, with a message of one line, for options that contradict each other."""
     if bool(settings["cluster-user"]) != bool(settings["cluster-password"]):
         raise ValueError("nats.cluster-user and nats.cluster-password go together")
     if settings["cluster-pool-size"] == 0:
@@ -156,7 +156,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def advertised(text: str, port: int) -> tuple[str, int]:
-    """A host and a port, which may be left out."""
+    """Parses HOST or HOST:PORT; `port` is the default."""
     host, colon, digits = text.rpartition(":")
     if colon and digits.isdigit() and not host.endswith(":"):
         return host.strip("[]"), int(digits)

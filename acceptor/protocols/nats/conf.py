@@ -1,16 +1,16 @@
-"""The format of nats-server's configuration file: text to values that know the line they stand in.
+"""Parses the format of nats-server's configuration file into values that know their file and line.
 
     port: 4222                  a key, then "=", ":" or a blank, then a value that ends with its line, ";" or ","
     max_payload = 2MB           whole numbers may have a unit: k is 1000, kb, ki and kib are 1024, and so on to e
-    cluster { name: here }      a block; and so may be the whole file
+    cluster { name: here }      a block; the whole file may be in braces, too
     users = [ {user: a} ]       an array
-    'x', "x\\n", x, ( ... )      strings; the last over many lines, up to one that is ")"
-    include ./more.conf         the keys of another file, as if they stood here
-    pass: $PASS                 a key seen before, in this block or one around it, or else in the environment
+    'x', "x\\n", x, ( ... )      strings; the last kind spans lines, and ends at a line that is only ")"
+    include ./more.conf         the keys of another file, as if they were written here
+    pass: $PASS                 the value of an earlier key, in this block or one around it, or else of the environment
 
-What is accepted and what is not is what nats-server does, whose reader goes from character to character: tests/nats/
-has it read the same files. What differs is that a key that does not end or has no value, and an
-unknown unit, are always errors here.
+Accepts and refuses the same files as nats-server, whose reader goes from character to character: tests/nats/ has both
+read the same files. The only difference: a key that does not end or has no value, and an unknown unit, are always
+errors here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from typing import Final, TypeAlias
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import parse_duration, shown, without_secrets
 
-# Blocks and arrays in each other, and files that include each other.
+# Limits for nested blocks and arrays, and for nested includes.
 MAX_DEPTH: Final = 64
 MAX_FILES: Final = 64
 
 END: Final = ""
 BLANKS: Final = " \t"
 NEWLINES: Final = "\n\r"
-# What unicode.IsSpace holds for.
+# The characters for which Go's unicode.IsSpace is true.
 SPACES: Final = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 SEPARATORS: Final = "=:"
 STRING_ENDS: Final = (*BLANKS, *NEWLINES, END, ";", ",", "]", "}")
@@ -46,12 +46,12 @@ UNITS: Final[Mapping[str, int]] = {
     **{letter: int(1000**power) for power, letter in enumerate("kmgtpe", 1)},
     **{letter + more: int(1024**power) for power, letter in enumerate("kmgtpe", 1) for more in ("b", "i", "ib")},
 }
-# $2a$... is what bcrypt makes of a password, and no variable.
+# $2a$... is a bcrypt hash, not a variable.
 BCRYPT: Final = "2a$"
 
 
 class ConfError(ValueError):
-    """One line: the file, the line, and what is wrong there."""
+    """Has a message of one line: FILE:LINE: what is wrong there."""
 
 
 Content: TypeAlias = "str | int | float | bool | datetime | list[Value] | dict[str, Value]"
@@ -62,20 +62,20 @@ class Value:
     content: Content
     file: str
     line: int
-    referenced: bool = field(default=False, compare=False)  # by a variable, which is reason enough for any key
+    referenced: bool = field(default=False, compare=False)  # a variable names this key, so an unknown key is no error
 
     def error(self, text: str) -> ConfError:
         return ConfError(f"{self.file}:{self.line}: {without_secrets(text)}")
 
     def plain(self) -> object:
-        """Without the lines."""
+        """The content as plain Python values, without files and lines."""
         if isinstance(self.content, dict):
             return {key: value.plain() for key, value in self.content.items()}
         if isinstance(self.content, list):
             return [value.plain() for value in self.content]
         return self.content
 
-    # --- of a kind, or ConfError: nats-server takes no number for a string, and no string for a number ----------------
+    # --- a kind of value, or ConfError: as in nats-server, numbers and strings are not converted ----------------------
 
     def whole(self) -> int:
         if isinstance(self.content, int) and not isinstance(self.content, bool):
@@ -106,7 +106,7 @@ class Value:
         return [item.text() for item in self.items()]
 
     def duration_ns(self) -> int:
-        """Written as Go does, "1m30s"; may be negative."""
+        """A duration in Go's notation, "1m30s"; may be negative."""
         found = parse_duration(self.content) if isinstance(self.content, str) else None
         if found is None:
             raise self._other('a duration such as "250ms"')
@@ -117,7 +117,7 @@ class Value:
         return self.error(f"{found} is not {wanted}")
 
     def _another_kind(self, wanted: str) -> ConfError:
-        """It may be a password, so it is not shown."""
+        """Does not show the value, which may be a password."""
         return self.error(f"{_KINDS.get(type(self.content)) or _PLAIN[type(self.content)]} is not {wanted}")
 
 
@@ -129,7 +129,7 @@ _PLAIN: Final[Mapping[type, str]] = {str: "a string", int: "a number", bool: "a 
 
 
 def read(path: str, environment: Mapping[str, str] | None = None) -> Value:
-    """The whole file, a block. Raises ConfError."""
+    """Reads a whole file, which is a block. Raises ConfError."""
     environment = os.environ if environment is None else environment
     return _read(path, environment, (), where="")
 
@@ -145,7 +145,7 @@ def _read(path: str, environment: Mapping[str, str], around: tuple[str, ...], wh
 
 
 class _Reader:
-    """Goes through a text once. `_next` takes a character, `_peek` only looks; behind the last both give END."""
+    """Parses a text in one pass. `_next` consumes a character, `_peek` does not; after the last both return END."""
 
     def __init__(
         self, text: str, file: str, environment: Mapping[str, str], around: tuple[str, ...], asked: tuple[str, ...] = ()
@@ -153,8 +153,8 @@ class _Reader:
         self._text = text
         self._file = file
         self._environment = environment
-        self._around = around  # files that are being read
-        self._asked = asked  # variables of the environment that are being read
+        self._around = around  # files being read: this one and those that include it
+        self._asked = asked  # variables of the environment being expanded
         self._at = 0
         self._line = 1
         self._blocks: list[Block] = []
@@ -188,7 +188,7 @@ class _Reader:
             self._next()
         return True
 
-    # --- the whole, and blocks --------------------------------------------------------------------------------------
+    # --- the whole file, and blocks ---------------------------------------------------------------------------------
 
     def whole(self) -> Value:
         top: Block = {}
@@ -198,7 +198,7 @@ class _Reader:
         return Value(top, self._file, 1)
 
     def _keys_of_top(self, top: Block) -> bool:
-        """Up to the end, or a brace: all may stand in braces, or several times some."""
+        """Reads keys up to the end or through a group in braces, of which there may be several. False at the end."""
         while True:
             self._skip(SPACES)
             if self._skip_comment():
@@ -215,7 +215,7 @@ class _Reader:
             self._end_of_value("\n\r;,}", "a new line")
 
     def _braced(self, top: Block, depth: int) -> None:
-        """Braces around keys of the top level; they need not be closed."""
+        """Reads keys of the top level in braces, which need not be closed."""
         while True:
             self._skip(SPACES)
             if self._skip_comment():
@@ -244,7 +244,7 @@ class _Reader:
             self._next()
 
     def _end_of_value(self, ends: str, meaning: str, closes: str = "", may_end: bool = True) -> None:
-        """Takes what ends a value, one of `ends`; `closes` is left where it is."""
+        """Consumes the character that ends a value, one of `ends`. One of `closes` ends it too, but is not consumed."""
         while True:
             self._skip(BLANKS)
             if not self._skip_comment():
@@ -256,7 +256,7 @@ class _Reader:
             raise self._error(f"expected a value to end with {meaning}, and found {self._shown()}")
 
     def _entry(self, block: Block) -> None:
-        """A key and its value, or an include."""
+        """Reads a key and its value, or an include."""
         line = self._line
         quote = self._peek()
         if quote == "/" and len(self._blocks) == 1:
@@ -278,7 +278,7 @@ class _Reader:
         if len(self._blocks) > 1 and self._peek() in (",", "}", END):
             raise self._error(f'"{key}" has no value')
         value = self._value()
-        # A variable stands for what it names and the line is the key's, which is what an operator looks for.
+        # A variable has the content of the key it names, but errors show the line where it is used.
         block[key] = replace(value, line=line)
 
     def _quoted_key(self) -> str:
@@ -379,7 +379,7 @@ class _Reader:
         items: list[Value] = []
         value = self._made(items)
         self._next()
-        self._deeper({})  # variables are not looked for in it
+        self._deeper({})  # an array has no keys that variables could name
         while True:
             self._skip(SPACES)
             if self._skip_comment():
@@ -425,7 +425,7 @@ class _Reader:
         return ESCAPES[char]
 
     def _lines(self) -> Value:
-        """Up to a ")" that begins a line and ends it."""
+        """Reads a string up to a line that is only ")"."""
         self._next()
         match = re.compile(r"\n\)(?=\n|\Z)").search(self._text, self._at)
         if match is None:
@@ -436,7 +436,7 @@ class _Reader:
         return value
 
     def _bare(self, start: int) -> Value:
-        """Without quotes: a string, true or false, or a variable."""
+        """Reads a value without quotes: a string, true or false, or a variable."""
         parts: list[str] = []
         escaped = False
         while self._peek() not in STRING_ENDS and self._peek() != "'":
@@ -455,7 +455,7 @@ class _Reader:
         return self._made(found)
 
     def _number(self) -> Value:
-        """A whole number, with a unit perhaps, or with a point; a date; or what only begins like one."""
+        """Reads a whole number, perhaps with a unit, or one with a point, a date or a string that begins like these."""
         start = self._at
         negative = self._peek() == "-"
         if negative:

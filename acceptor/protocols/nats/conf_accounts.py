@@ -1,6 +1,6 @@
-"""The block "accounts" of nats-server's configuration file: who is kept apart from whom, and what they share.
+"""The block "accounts" of nats-server's configuration file: accounts, their limits and users, and what they share.
 
-What is found goes into Conf.accounts, in the form that nats_accounts.py reads; users go with all others.
+Accounts are stored in Conf.accounts, in the form that who.py and shares.py read. Their users are added to Conf.users.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mq_shards.acceptor.protocols.nats.shares import ShareError, all_lines
 from mq_shards.acceptor.protocols.nats.transforms import TransformError
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 
-# Whoever says nothing is this one in the global account, where there are only users of the system account.
+# The user of clients without credentials, added when the file has no accounts but the system account.
 NOBODY: Final = {"name": "nats-nobody", "password": "nobody", "account": GLOBAL_ACCOUNT}
 
 LIMITS: Final = {
@@ -64,7 +64,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case "jetstream":
                 if item.content is not False and item.content not in ("disabled", "disable"):
                     conf.warn(item, "jetstream is not supported: topics of this broker are durable")
-                    found["jetstream"] = True  # that other servers of a cluster may have
+                    found["jetstream"] = True  # other servers of the cluster may have JetStream
             case "msg_trace" | "trace_dest":
                 conf.warn(item, f"{key} is not supported: messages are not traced")
             case "exports":
@@ -79,7 +79,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
 
 
 def _limits(block: Block) -> dict[str, int]:
-    """-1 is any number, as no limit is."""
+    """A negative limit means no limit, like a missing one."""
     found: dict[str, int] = {}
     for key, item in block.items():
         if key.lower() in LIMITS:
@@ -91,7 +91,7 @@ def _limits(block: Block) -> dict[str, int]:
 
 
 def take_mappings(conf: Conf, value: Value) -> None:
-    """Those of the global account."""
+    """Reads the mappings of the global account."""
     conf.accounts_value = conf.accounts_value or value
     conf.mappings = nats_conf_shares.mappings(value)
 
@@ -102,7 +102,7 @@ def take_system_account(conf: Conf, value: Value) -> None:
 
 
 def finish(conf: Conf) -> None:
-    """When all of the file has been looked at, and before the users are counted."""
+    """Call after the whole file has been read, and before conf_auth's finish(), which uses the users."""
     who = conf.content.setdefault("who", {})
     system = conf.system_account.text() if conf.system_account is not None else ""
     if system and system not in conf.accounts and system != SYSTEM_ACCOUNT:

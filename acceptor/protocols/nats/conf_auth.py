@@ -1,6 +1,6 @@
-"""The block "authorization" of nats-server's configuration file, and the blocks in it: users, and what they may do.
+"""The block "authorization" of nats-server's configuration file: users and their permissions.
 
-What is found of users goes into Conf.content["who"], in the form that who.py reads.
+Users are stored in Conf.content["who"], in the form that who.py reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mq_shards.acceptor.protocols.nats.who import CONNECTION_TYPES, GLOBAL_ACCOU
 
 
 def is_subject(text: str) -> bool:
-    """A pattern without blanks, or empty tokens, or ">" but at its end."""
+    """Whether this is a valid pattern: no blanks, no empty tokens, and ">" only at its end."""
     tokens = text.split(".")
     return all(tokens) and not set(text) & set(" \t\n\r\f") and ">" not in tokens[:-1]
 
@@ -48,7 +48,7 @@ def _limits(value: Value, queues: bool) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for key, subjects in value.content.items():
         if key.lower() in ("allow", "deny"):
-            # An empty list is as good as none, as it is to nats-server.
+            # An empty list means the same as none, as in nats-server.
             if patterns := _subjects(subjects, queues):
                 found[key.lower()] = patterns
         elif not subjects.referenced:
@@ -62,7 +62,7 @@ def _responses(value: Value) -> dict[str, int] | None:
     if isinstance(value.content, bool):
         return found if value.content else None
     for key, limit in value.block().items():
-        # 0 is the usual, less than that is no limit.
+        # 0 means the default, a negative number no limit.
         if key.lower() in ("max", "max_msgs", "max_messages", "max_responses"):
             found["max"] = max(limit.whole() or usual.max, 0)
         elif key.lower() in ("expires", "expiration", "ttl"):
@@ -128,7 +128,7 @@ def _user(conf: Conf, value: Value, account: str) -> dict[str, Any]:
 
 
 def take_users(conf: Conf, value: Value, account: str) -> list[dict[str, Any]]:
-    """No user may be there twice, in whatever account."""
+    """Reads users. A user may occur only once in all accounts together."""
     found = [_user(conf, item, account) for item in value.items()]
     for user in found:
         if name_of(user) in conf.user_names:
@@ -151,7 +151,7 @@ def apply_defaults(users: list[dict[str, Any]], defaults: dict[str, Any] | None)
 
 
 def _take_timeout(conf: Conf, value: Value) -> None:
-    """A number is of seconds."""
+    """A number means seconds."""
     number = value.content
     if isinstance(number, int | float) and not isinstance(number, bool):
         ns = int(number * SECOND)
@@ -163,7 +163,7 @@ def _take_timeout(conf: Conf, value: Value) -> None:
 
 
 def _do_nothing(conf: Conf, value: Value) -> None:
-    """The block as a whole looks for it."""
+    """take_authorization() reads this key when it has read the others."""
 
 
 AUTHORIZATION: Final[Mapping[str, Taker]] = {
@@ -201,7 +201,7 @@ def take_no_auth_user(conf: Conf, value: Value) -> None:
 
 
 def finish(conf: Conf) -> None:
-    """When all of the file has been looked at."""
+    """Call after the whole file has been read."""
     for name, what in (("user", "a single user"), ("token", "a token")):
         if conf.users and name in conf.options:
             raise conf.error_at(conf.options[name][0], f"authorization has {what} and users: it is one or the other")

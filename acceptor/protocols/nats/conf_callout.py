@@ -1,4 +1,4 @@
-"""The block "auth_callout" of nats-server's configuration file: who is asked whether a client may come (callout.py)."""
+"""The block "auth_callout" of nats-server's configuration file: the service that admits clients (callout.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def take_callout(conf: Conf, value: Value) -> None:
 
 
 def finish(conf: Conf) -> None:
-    """When all accounts are known."""
+    """Call when all accounts are known."""
     for name in conf.content.get("who", {}).get("callout", {}).get("allowed_accounts", ()):
         if name not in conf.accounts:
             assert conf.callout_accounts is not None

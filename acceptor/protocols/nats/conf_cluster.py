@@ -1,4 +1,4 @@
-"""The block "cluster" of nats-server's configuration file: which servers are one, and how they are connected."""
+"""The block "cluster" of nats-server's configuration file: the servers of a cluster and the routes between them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _take_routes(conf: Conf, value: Value) -> None:
 
 
 def _take_permissions(conf: Conf, value: Value) -> None:
-    """What is imported is published to the other servers' clients here, what is exported is subscribed to by them."""
+    """`import` limits what other servers may publish here, and `export` what they may subscribe to."""
     found = nats_conf_auth.permissions(value)
     for name, kind in (("import", "publish"), ("export", "subscribe")):
         for which, subjects in found.get(kind, {}).items():
@@ -56,12 +56,12 @@ def _take_permissions(conf: Conf, value: Value) -> None:
 
 
 def _take_verify(conf: Conf, value: Value) -> None:
-    """Servers always verify each other."""
+    """Has no effect: servers always verify each other's certificates."""
     value.flag()
 
 
 def _take_pool_size(conf: Conf, value: Value) -> None:
-    """0 is the usual."""
+    """0 means the default, a negative number no pool."""
     conf.set("cluster-pool-size", value, -1 if value.whole() < 0 else value.whole())
 
 

@@ -1,4 +1,4 @@
-"""`compression` in nats-server's configuration file: a mode, or a block with one and with how long answers may take."""
+"""`compression` in nats-server's configuration file: a mode, or a block of mode and round-trip thresholds."""
 
 from __future__ import annotations
 

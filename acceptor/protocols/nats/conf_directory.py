@@ -1,7 +1,6 @@
-"""The block `resolver` of nats-server's configuration file: accounts in a directory.
+"""The block `resolver` of nats-server's configuration file: accounts whose JWTs are in a directory.
 
-What is found goes into Conf.content["operator"]["directory"], in the form that directory.py and claims_requests.py
-read.
+The caller stores the result in Conf.content["operator"]["directory"]; directory.py and claims_requests.py read it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ KEYS: Final = ("type", "dir", "limit", "ttl", "interval", "timeout", "allow_dele
 
 
 def directory(conf: Conf, value: Value) -> Mapping[str, Any] | None:
-    """None: accounts are in memory."""
+    """Reads the block; None when it says that accounts are in memory."""
     block = value.block()
     for key, item in block.items():
         if key not in KEYS and not item.referenced:
@@ -47,7 +46,7 @@ def directory(conf: Conf, value: Value) -> Mapping[str, Any] | None:
 def _check(value: Value, kind: str) -> None:
     block = value.block()
     for key in ("interval", "allow_delete", "hard_delete") if kind == CACHE else ("ttl",):
-        # What is turned off is not asked for, but of hard_delete, which only makes sense where something is deleted.
+        # A key that turns something off does no harm, except hard_delete, which makes no sense without deletion.
         if key in block and (block[key].content or key == "hard_delete"):
             raise block[key].error(f"{kind.upper()} does not accept {key}")
     if kind == FULL and "hard_delete" in block and not _flag(value, "allow_delete"):

@@ -1,4 +1,4 @@
-"""The keys at the top level of nats-server's configuration file; those of blocks are in files of their own."""
+"""The keys at the top level of nats-server's configuration file; the keys of blocks are in other files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _server_name(value: Value) -> str:
 
 
 def _any_number(value: Value) -> int:
-    """Below 1 is any number."""
+    """A negative number means no limit, like 0."""
     return max(value.whole(), 0)
 
 
@@ -51,7 +51,7 @@ def _tokens(value: Value) -> int:
 
 
 def _tags(value: Value) -> list[str]:
-    """One, or several; each once."""
+    """One tag or a list, without duplicates."""
     said = [one.text().strip() for one in value.items()] if isinstance(value.content, list) else [value.text().strip()]
     return list(dict.fromkeys(filter(None, said)))
 
@@ -66,13 +66,13 @@ _LATER: Final = "not yet"
 _NONE: Final = "it has no meaning here"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
-    # of the core
+    # about the core
     "write_timeout": "a client that takes no output is always closed",
     "no_fast_producer_stall": _NONE,
     "disable_sublist_cache": _NONE,
     "proxies": _LATER,
     "feature_flags": _NONE,
-    # of its journal and its process
+    # about logging and the process
     "debug": _LOG,
     "trace": _LOG,
     "trace_verbose": _LOG,
@@ -89,20 +89,20 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "reconnect_error_reports": _LOG,
     "prof_port": "it is of Go's run-time",
     "prof_block_rate": "it is of Go's run-time",
-    # operating it
+    # about operation
     "ocsp": _LATER,
     "ocsp_cache": _LATER,
-    # others that it speaks with
+    # about other servers and protocols
     "gateway": "there are no superclusters",
     "mqtt": "there is no MQTT",
     "jetstream": _JETSTREAM,
     "store_dir": _JETSTREAM,
     "default_js_domain": _JETSTREAM,
-    # who may what
+    # about rights
     "no_system_account": _LATER,
 }
 
-# Other names of the same keys.
+# Synonyms of keys.
 SAME: Final[Mapping[str, str]] = {
     "net": "host", "monitor_port": "http_port", "max_conn": "max_connections", "max_subs": "max_subscriptions",
     "max_subscription_tokens": "max_sub_tokens", "no_sublist_cache": "disable_sublist_cache",
@@ -144,7 +144,7 @@ KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
 
 def digest(whole: Value) -> str:
-    """As nats-server makes one of what it has read: of its JSON."""
+    """The digest of a configuration, as nats-server makes it: SHA-256 of its JSON."""
     text = json.dumps(whole.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_date)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -156,7 +156,7 @@ def _date(value: datetime) -> str:
 
 
 def read_conf(path: str) -> Conf:
-    """Raises ConfError."""
+    """Reads a configuration file. Raises ConfError."""
     conf = Conf(file=path)
     whole = read(path)
     take_block(conf, whole.block(), KEYS)

@@ -1,5 +1,5 @@
-"""The block "leafnodes" of nats-server's configuration file: servers that connect to one account of this one.
-Those that this one connects to are in conf_remotes.py."""
+"""The block "leafnodes" of nats-server's configuration file: how leaf nodes connect to this server. The hubs that this
+server connects to are read by conf_remotes.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEME: Final = "nats-leaf"
 
 
 def _take_port(conf: Conf, value: Value) -> None:
-    """Without one nobody connects."""
+    """0 means that no leaf node can connect."""
     if value.whole() != 0:
         port(SCHEME)(conf, value)
 
@@ -148,7 +148,7 @@ def take_leafnodes(conf: Conf, value: Value) -> None:
 
 
 def finish_leaf(conf: Conf) -> None:
-    """When all of the file has been looked at."""
+    """Call after the whole file has been read."""
     if SCHEME in conf.ports:
         conf.hosts.setdefault(SCHEME, DEFAULT_HOST)
     elif SCHEME in conf.hosts:

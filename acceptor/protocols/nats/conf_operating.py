@@ -1,4 +1,4 @@
-"""What nats-server's configuration file says of operating a server: TLS, lame duck, files, how it is announced."""
+"""Keys of nats-server's configuration file about operation: TLS, monitoring, lame duck mode, files, advertising."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mq_shards.acceptor.protocols.nats.tls_options import CURVES
 
 
 def timeout(name: str) -> Taker:
-    """A number is of seconds."""
+    """Makes a taker of a timeout; a number means seconds."""
 
     def take(conf: Conf, value: Value) -> None:
         number = value.content
@@ -51,7 +51,7 @@ _CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
 
 
 def _certificates(prefix: str) -> Taker:
-    """Several, of which a client is shown the one for the name that it asks for: here all are shown the first."""
+    """Makes a taker of a list of certificates. nats-server chooses by SNI; here all clients are sent the first."""
 
     def take(conf: Conf, value: Value) -> None:
         table = {name: option(f"{prefix}{name.replace('_', '-')}", Value.text) for name in ("cert_file", "key_file")}
@@ -71,7 +71,7 @@ def _some(value: Value) -> list[str]:
 
 
 def _curves(prefix: str) -> Taker:
-    """Python's ssl can be told one only."""
+    """Makes a taker of a list of curves. Python's ssl can be given only one."""
 
     def take(conf: Conf, value: Value) -> None:
         names = _some(value)
@@ -93,7 +93,7 @@ def only_of_routes(_: Conf, value: Value) -> None:
 
 
 def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
-    """The keys of a block tls whose options begin so; `why_not` has those that mean nothing in this place."""
+    """The keys of a block `tls` whose options start with `prefix`. `why_not`: keys without a meaning there, and why."""
     table: dict[str, Taker] = {
         "cert_file": option(f"{prefix}cert-file", Value.text),
         "key_file": option(f"{prefix}key-file", Value.text),
@@ -139,12 +139,12 @@ def _take_tls(conf: Conf, value: Value) -> None:
 
 def _monitoring(scheme: str) -> Taker:
     def take(conf: Conf, value: Value) -> None:
-        """A port, or HOST:PORT; 0 is nowhere."""
+        """A port, or HOST:PORT; 0: no monitoring."""
         if value.content == 0:
             return
         listen(scheme)(conf, value)
         if isinstance(value.content, int):
-            del conf.hosts[scheme]  # where clients are served
+            del conf.hosts[scheme]  # listens on the host that clients connect to
 
     return take
 

@@ -1,6 +1,6 @@
-"""Operator mode in nats-server's configuration file: whose JWTs count, and where those of accounts are.
+"""Operator mode in nats-server's configuration file: which operators are trusted, and where account JWTs are.
 
-What is found goes into Conf.content["operator"], in the form that operator.py reads.
+The result is stored in Conf.content["operator"], in the form that operator.py reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, t
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 from mq_shards.acceptor.protocols.nats.tls import resolver_context
 
-# Around a JWT in a file, as nsc writes them.
+# A JWT in a file as nsc writes it, between decorating lines.
 DECORATED: Final = re.compile(r"-{3,}BEGIN [^\n-]*JWT-{3,}\s*(\S+)\s*-{3,}END")
 URL: Final = re.compile(r"url\(\s*[\"']?(\S+?)[\"']?\s*\)", re.IGNORECASE)
 SCHEMES: Final = ("http://", "https://")
@@ -48,7 +48,7 @@ def _key(value: Value, text: str, kind: int, of: str) -> str:
 
 
 def _take_operator(conf: Conf, value: Value) -> None:
-    """JWTs, or the names of files with one."""
+    """Reads operators: each is a JWT, or the name of a file with one."""
     wanted = _wanted(conf)
     for item in value.items() if isinstance(value.content, list) else [value]:
         text = item.text()
@@ -77,7 +77,7 @@ def _take_trusted_keys(conf: Conf, value: Value) -> None:
 
 def _take_resolver(conf: Conf, value: Value) -> None:
     wanted = _wanted(conf)
-    conf.resolver, wanted["url"] = value, ""  # whatever the operator says
+    conf.resolver, wanted["url"] = value, ""  # overrides the URL in the operator's JWT
     if isinstance(value.content, dict):
         wanted["directory"] = directory(conf, value)
         return
@@ -90,7 +90,7 @@ def _take_resolver(conf: Conf, value: Value) -> None:
 
 
 def _with_slash(url: str) -> str:
-    """An account's key comes behind it."""
+    """A URL to which an account's key can be appended."""
     return url if url.endswith("/") else f"{url}/"
 
 
@@ -124,7 +124,7 @@ RESOLVER_TLS: Final[Mapping[str, Taker]] = {
 
 
 def _take_resolver_tls(conf: Conf, value: Value) -> None:
-    """For a resolver's URL. Files that cannot be used are an error before anything starts."""
+    """Reads the block for connections to a resolver's URL. Unusable files are errors now, before anything starts."""
     said = Conf()
     take_block(said, value.block(), RESOLVER_TLS, " in resolver_tls")
     conf.warnings += said.warnings
@@ -148,12 +148,12 @@ OPERATOR: Final[Mapping[str, Taker]] = {
 
 
 def finish_operator(conf: Conf) -> None:
-    """When all of the file has been looked at: before what it says of accounts and users is."""
+    """Call after the whole file has been read, and before the finish() of accounts and users."""
     wanted = conf.content.get("operator")
     if wanted is None:
         return
     if not wanted["trusted_keys"]:
-        del conf.content["operator"]  # a resolver is nothing to servers without an operator
+        del conf.content["operator"]  # without an operator a resolver has no effect
         return
     where = conf.resolver
     if where is None:

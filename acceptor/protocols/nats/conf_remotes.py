@@ -1,4 +1,4 @@
-"""What the block "leafnodes" of nats-server's configuration file says of hubs: its array remotes."""
+"""The array "remotes" in the block "leafnodes" of nats-server's configuration file: the hubs to connect to."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _row(conf: Conf, value: Value) -> dict[str, Any]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """As two of one name are complained of: without passwords."""
+    """The description of a remote in the error about duplicates, without passwords."""
     urls = [without_secrets(text) for text in row["urls"]]
     shown = " ".join(f'"{url}"' for url in urls)
     more = f', credentials="{row["credentials"]}"' if row.get("credentials") else ""
@@ -166,7 +166,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _is_to_be(conf: Conf, row: Mapping[str, Any], value: Value) -> bool:
-    """What cannot be served is a line of warning, and is not connected to."""
+    """Whether to connect to this remote. False with a warning when that is not supported."""
     if row.get("disabled") or not row.get("urls"):
         return False
     if row.get("hub"):
@@ -196,7 +196,7 @@ def take_remotes(conf: Conf, value: Value) -> None:
 
 
 def _check_encryption(value: Value, rows: list[dict[str, Any]]) -> None:
-    """Before anything starts: files that cannot be used are an error."""
+    """Raises ConfError for files that cannot be used, before anything starts."""
     nothing = {
         "leaf-remotes": (), "leaf-remote-account": "", "leaf-remote-credentials": "", "leaf-dial-timeout": 0,
     }  # fmt: skip

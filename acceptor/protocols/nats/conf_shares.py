@@ -1,4 +1,4 @@
-"""What an account of nats-server's configuration file gives to others and takes: exports, imports, mappings."""
+"""The exports, imports and mappings of an account in nats-server's configuration file."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def import_(conf: Conf, value: Value) -> dict[str, Any]:
 
 
 def _untokenized(subject: str) -> str:
-    """With wildcards for $1, $2 and so on, where they stand in their order: then both say the same."""
+    """Replaces $1, $2 and so on by "*" if they occur in that order: then both mean the same."""
     numbers = [token for token in subject.split(".") if NUMBERED.fullmatch(token)]
     if "*" in subject.split(".") or numbers != [f"${place}" for place in range(1, len(numbers) + 1)]:
         return subject

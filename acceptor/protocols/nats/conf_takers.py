@@ -1,8 +1,8 @@
-"""What a key of nats-server's configuration file sets: the kinds of keys there are.
+"""The kinds of keys in nats-server's configuration file, and the Conf that collects what they set.
 
-A key is a Taker: it is given the key's value and says in a Conf what follows from it. A key that nats-server knows and
-this broker has no use for is `unsupported`, with the reason, which is one line of warning; one that nobody knows is an
-error, unless a variable refers to it. The tables are in conf_keys.py and where a block has a file of its own.
+Each key has a Taker, which is called with the key's value and stores the result in a Conf. A key that nats-server knows
+but this broker does not support is `unsupported`, and gives a warning of one line with the reason. An unknown key is an
+error, unless a variable refers to it. The tables of keys are in conf_keys.py and in the file of each block.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ SECURE_MONITORING: Final = "nats-https"
 
 @dataclass(slots=True)
 class Conf:
-    """What a file asks for, so far."""
+    """What has been read of a file so far."""
 
-    # Options of [nats]: where each was set, and its value as our own file would have it.
+    # Options of [nats], by name: where each was set, and its value in the form of this broker's own file.
     options: dict[str, tuple[str, object]] = field(default_factory=dict)
-    # What is listened on: hosts and ports by scheme. Port 0: any free one.
+    # Where to listen: hosts and ports by scheme. Port 0: any free port.
     hosts: dict[str, str] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
-    # What acceptors are told beside the options, by its name: of what JSON has.
+    # Settings for the acceptors that are not options, by name; only values that JSON can hold.
     content: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    # Found on the way, and put into the content when the whole file has been looked at.
+    # Collected while reading, and moved into `content` when the whole file has been read.
     users: list[dict[str, Any]] = field(default_factory=list)
     user_names: set[str] = field(default_factory=set)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    accounts_value: Value | None = None  # where what is wrong among accounts is said to be
+    accounts_value: Value | None = None  # errors about several accounts are reported at its line
     mappings: dict[str, Any] = field(default_factory=dict)  # of the global account
     system_account: Value | None = None
     no_auth_user: Value | None = None
-    callout_accounts: Value | None = None  # those whose users are asked about
+    callout_accounts: Value | None = None  # allowed_accounts of auth_callout
     has_authorization: bool = False
     websocket: Value | None = None  # the block
-    leaf_authorization: Value | None = None  # likewise, in leafnodes
-    leaf_remotes: Value | None = None  # and its array remotes
-    resolver: Value | None = None  # of accounts
-    file: str = ""  # the one that was named
+    leaf_authorization: Value | None = None  # the block leafnodes.authorization
+    leaf_remotes: Value | None = None  # the array leafnodes.remotes
+    resolver: Value | None = None  # of account JWTs
+    file: str = ""  # path of the main file, which may include others
 
     def set(self, name: str, where: Value, content: object) -> None:
-        """Nothing, and 0, are the default, as they are to nats-server."""
+        """Sets an option. An empty value, and 0, mean the default, as in nats-server."""
         self.options.pop(name, None)
         if content:
             self.options[name] = (f"{where.file}:{where.line}", content)
@@ -59,7 +59,7 @@ class Conf:
         return f"[{host}]:{self.ports[scheme]}" if ":" in host else f"{host}:{self.ports[scheme]}"
 
     def shown_at(self, scheme: str) -> str:
-        """Behind an address: the certificate that is shown there. Raises ConfError."""
+        """The part of a listen address that names the certificate for that scheme, or "". Raises ConfError."""
         if scheme != SECURE_MONITORING:
             return ""
         cert, key = (self.options.get(name, ("", ""))[1] for name in ("tls-cert-file", "tls-key-file"))
@@ -78,7 +78,7 @@ Taker: TypeAlias = Callable[[Conf, Value], None]
 
 
 def take_block(conf: Conf, block: Block, table: Mapping[str, Taker], what: str = "") -> None:
-    """All keys of a block, whatever their case. `what` is said of the block in a complaint."""
+    """Calls the taker of each key of a block; case does not matter. `what` describes the block in error messages."""
     for key, value in block.items():
         taker = table.get(key.lower())
         if taker is not None:
@@ -91,7 +91,7 @@ def take_block(conf: Conf, block: Block, table: Mapping[str, Taker], what: str =
 
 
 def option(name: str, get: Callable[[Value], object]) -> Taker:
-    """Sets an option of [nats]."""
+    """Makes a taker that sets an option of [nats]."""
 
     def take(conf: Conf, value: Value) -> None:
         conf.set(name, value, get(value))
@@ -100,7 +100,7 @@ def option(name: str, get: Callable[[Value], object]) -> Taker:
 
 
 def duration_option(name: str) -> Taker:
-    """Written as Go does; a bare number is of seconds, as it was in old files."""
+    """Makes a taker of a duration in Go's notation; a bare number means seconds, as in old files."""
 
     def take(conf: Conf, value: Value) -> None:
         if isinstance(value.content, int) and not isinstance(value.content, bool):
@@ -115,7 +115,7 @@ def duration_option(name: str) -> Taker:
 
 def unsupported(key: str, why: str) -> Taker:
     def take(conf: Conf, value: Value) -> None:
-        # What is turned off is not missed.
+        # No warning about a feature that the file turns off.
         if value.content not in (False, {}, []):
             conf.warn(value, f"{key} is not supported: {why}")
 
@@ -123,7 +123,7 @@ def unsupported(key: str, why: str) -> Taker:
 
 
 def refused(key: str) -> Taker:
-    """What cannot be left out: who may do what, and who may listen."""
+    """Makes a taker that fails, for unsupported keys about rights, which must not be ignored."""
 
     def take(conf: Conf, value: Value) -> None:
         raise value.error(f"{key} is not supported")
@@ -131,11 +131,11 @@ def refused(key: str) -> Taker:
     return take
 
 
-# --- where it listens -------------------------------------------------------------------------------------------------
+# --- where to listen --------------------------------------------------------------------------------------------------
 
 
 def listen(scheme: str) -> Taker:
-    """A port, or HOST:PORT."""
+    """Makes a taker of a port or HOST:PORT."""
 
     def take(conf: Conf, value: Value) -> None:
         if isinstance(value.content, int) and not isinstance(value.content, bool):
@@ -168,7 +168,7 @@ def port(scheme: str) -> Taker:
 
 
 def _port(value: Value, number: int) -> int:
-    """As nats-server has it, -1 is any free port, and 0 (like none at all) the usual one."""
+    """As in nats-server, -1 means any free port, and 0 the default port. Returns 0 for any free port."""
     if not -1 <= number <= 65535:
         raise value.error(f"{number} is not a port")
     return 0 if number == -1 else number or DEFAULT_PORT

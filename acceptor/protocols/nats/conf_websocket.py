@@ -43,7 +43,7 @@ def _headers(value: Value) -> list[str]:
 
 
 def _take_handshake_timeout(conf: Conf, value: Value) -> None:
-    """A number is of seconds; 0 is ours."""
+    """A number means seconds; 0: the default."""
     if isinstance(value.content, int) and not isinstance(value.content, bool):
         ns = value.content * SECOND
     else:
@@ -52,7 +52,7 @@ def _take_handshake_timeout(conf: Conf, value: Value) -> None:
 
 
 def _take_port(conf: Conf, value: Value) -> None:
-    """0 is nowhere."""
+    """0: no listener for websockets."""
     if value.content != 0:
         port(SCHEME)(conf, value)
 
@@ -88,7 +88,7 @@ def _take_tls(conf: Conf, value: Value) -> None:
 
 
 def _do_nothing(conf: Conf, value: Value) -> None:
-    """The block as a whole looks for it."""
+    """finish_websocket() reads this key."""
     value.flag()
 
 
@@ -128,16 +128,16 @@ def take_websocket(conf: Conf, value: Value) -> None:
 
 
 def finish_websocket(conf: Conf) -> None:
-    """When all of the file has been looked at."""
+    """Call after the whole file has been read."""
     value = conf.websocket
     if value is None or SCHEME not in conf.ports:
-        return  # without a port there is none
+        return  # without a port there is no listener
     conf.hosts.setdefault(SCHEME, DEFAULT_HOST)
     no_tls = any(key.lower() == "no_tls" and item.content is True for key, item in value.block().items())
     if "websocket-tls-cert-file" not in conf.options and not no_tls:
         raise value.error("websocket needs a block tls, or no_tls: true")
     if "websocket-tls-cert-file" not in conf.options:
-        conf.set("websocket-tls-cert-file", value, "")  # nor that of all
+        conf.set("websocket-tls-cert-file", value, "")  # so that not even tls-cert-file is used
     for name in ("user", "token"):
         if conf.users and f"websocket-{name}" in conf.options:
             raise value.error(f"websocket has a {name} of its own, and there are users: it is one or the other")

@@ -1,6 +1,6 @@
-"""What clients say in CONNECT: read once, and kept once, for all that say the same, as the many of one program do.
+"""The options in CONNECT. Equal ones are parsed and stored once for all clients, as those of one program often are.
 
-What is kept of one is not changed: who says more has a mapping of its own.
+A stored mapping is never changed: a client that sends CONNECT again gets a new mapping.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FIELDS: Final = {
     "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
 }  # fmt: skip
 KEPT: Final = 1024
-KEPT_BYTES: Final = 512  # of one: a signature is nobody else's
+KEPT_BYTES: Final = 512  # longer ones are not stored: they hold signatures, which no other client sends
 
 Said = Mapping[str, Any]
 
 
 def refusal_of(said: Said) -> str:
-    """Why nobody may say that, whoever it is; empty: there is no reason.
+    """Why no client may send these options; empty when they are allowed.
 
     >>> refusal_of({"protocol": 2})
     'invalid client protocol'
@@ -39,12 +39,12 @@ def refusal_of(said: Said) -> str:
 
 class Connects:
     def __init__(self, has_headers: bool = True) -> None:
-        """Not `has_headers`: whatever a client says, its messages have none."""
+        """`has_headers` False: clients have no headers, whatever they ask for."""
         self._kept: dict[bytes, Said] = {}
         self._denied: Said = {} if has_headers else {"headers": False}
 
     def read(self, before: Said, body: bytes) -> Said:
-        """What a client has said altogether, that had said `before`. Raises DecodeError.
+        """Returns a client's options: `before` and those of a CONNECT, in `body`. Raises DecodeError.
 
         >>> connects = Connects()
         >>> one, other = (connects.read(DEFAULTS, b'{"verbose":false}') for _ in range(2))

@@ -1,8 +1,8 @@
-"""Imports that form a cycle: refused, where nats-server refuses them.
+"""Finds imports that form a cycle, in the same cases as nats-server.
 
-It looks along the imports of the account that a new one takes from, for those whose subject the new one's may be. Where
-names change on the way, not every cycle is found; a message is stopped then by what it has come by
-(nats_journey.c).
+The search follows the imports of the exporting account whose subjects overlap with that of the new import, and so on.
+It misses some cycles where subjects are renamed on the way. In those a message is stopped because it records the
+imports that it has passed (nats_journey.c).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-# Accounts that imports may lead through: as many as a message goes through at most. (nats-server: 1,024.)
+# Accounts in a chain of imports, at most; a message passes no more either. (nats-server: 1,024.)
 LONGEST_CHAIN: Final = 64
 
 FORMS_CYCLE: Final = "import forms a cycle"
@@ -18,7 +18,7 @@ TOO_DEEP: Final = "search cycle depth exhausted"
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Some subject is one of both."""
+    """Whether some subject matches both patterns."""
     a, b = one.split("."), other.split(".")
     for mine, theirs in zip(a, b, strict=False):
         if ">" in (mine, theirs):
@@ -29,7 +29,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Every subject of `inner` is one of `outer`."""
+    """Whether all subjects of the pattern `inner` match the pattern `outer`."""
     wide, narrow = outer.split("."), inner.split(".")
     for place, token in enumerate(wide):
         if token == ">":
@@ -41,25 +41,25 @@ def covers(outer: str, inner: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    account: str  # that gives
-    subject: str  # there
-    to: str  # in the account that takes
+    account: str  # the exporter
+    subject: str  # in the exporter
+    to: str  # in the importer
 
     def compared(self, kind: str) -> tuple[str, str]:
-        """What a subject is compared with, and what becomes of one that the other stands for."""
+        """The pattern that a subject must overlap with, and the subject to go on with if that is covered by it."""
         return (self.subject, self.to) if kind == "service" else (self.to, self.to)
 
 
 @dataclass(slots=True)
 class Imports:
-    """Of one kind, service or stream, as far as they have been taken."""
+    """All imports of one kind, service or stream, that have been accepted."""
 
     kind: str
     exports: dict[str, list[str]]  # by account
     taken: dict[str, list[Import]] = field(default_factory=dict)
 
     def add(self, importer: str, one: Import) -> str | None:
-        """Why it is refused, in nats-server's words."""
+        """Accepts an import and returns None, or returns why it is refused, in nats-server's words."""
         subjects = [one.to] if self.kind == "service" else [one.to, one.subject]
         for subject in subjects:
             if (why := self._look(one.account, subject, {importer})) is not None:

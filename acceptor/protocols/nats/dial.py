@@ -1,11 +1,11 @@
-"""Connections to other servers: whom to try again, and when.
+"""Connects to other servers, and decides which to try again, and when.
 
-    dialer.dial(Wish(url, explicit=True))   now, and if it fails again and again
-    dialer.opened(conn)                     the wish that a connection fulfils; None: it was accepted
-    dialer.failed(wish)                     it did not come to anything
+    dialer.dial(Wish(url, explicit=True))   connects now, and again after each failure
+    dialer.opened(conn)                     the wish that a connection is made for; None: it was accepted
+    dialer.ended(conn)                      a connection is closed; if the server never answered, it is tried again
 
-A name is looked up on a thread, so that an acceptor's loop never waits for it; connecting does not block. A server of
-the configuration is tried for ever, one that was found through others as often as an option says. Owns no connection.
+Names are looked up on a thread and connecting does not block, so an acceptor's loop never waits. A server that the
+configuration names is tried for ever, one that other servers told of as often as an option says. Owns no connection.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl
 
 SECOND_NS: Final = 1_000_000_000
 CONNECT_NS: Final = SECOND_NS  # between two attempts
-ANSWER_NS: Final = 5 * SECOND_NS  # for INFO to come
+ANSWER_NS: Final = 5 * SECOND_NS  # from connecting to INFO, at most
 MOST_DELAY_NS: Final = 30 * SECOND_NS
-# Two servers that have connected to each other at the same time do not do it again at the same time.
+# A random delay, so that two servers do not connect to each other at the same time again.
 JITTER_NS: Final = SECOND_NS // 10
-# Of servers that others tell of: a name is looked up on a thread, an address is a socket.
+# Wishes for servers that others told of, since each costs a thread for its name, or a socket.
 MAX_IMPLICIT: Final = 256
-MANY: Final = 1 << 40  # more attempts than anybody wants
+MANY: Final = 1 << 40  # attempts, so many that no further one is made
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class Wish:
-    """That there be a connection to a server."""
+    """A connection to a server that is wanted, and the state of the attempts to make it."""
 
     url: RouteUrl
-    explicit: bool  # by the configuration
-    account: str = ""  # it is to be for that one alone
+    explicit: bool  # the configuration names the server
+    account: str = ""  # for a dedicated route of that account
     gossip_mode: int = 0
     every_ns: int = CONNECT_NS  # between two attempts
     answer_ns: int = ANSWER_NS
-    next_url: Callable[[], RouteUrl] | None = None  # where there are several: whose turn it is
+    next_url: Callable[[], RouteUrl] | None = None  # the URL to try next, if there are several
     attempts: int = 0
     delay_ns: int = 0
     addresses: tuple[tuple[int, Any], ...] = ()
@@ -66,15 +66,16 @@ class Dialer:
         is_own: Callable[[str, int], bool],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`adopt`: takes a socket that is connecting, and returns its number; OSError. `give_up`: ends that. `poke`:
-        there are names that were looked up. `is_own`: nobody else is at that address."""
+        """`adopt` takes over a connecting socket and returns its connection number, or raises OSError. `give_up` closes
+        it. `poke`, called on a thread, must make the loop call poked(). `is_own` tells whether an address
+        is this server's."""
         self._adopt, self._give_up, self._poke, self._is_own = adopt, give_up, poke, is_own
         self._retries, self._backoff = 0, False
         self._now_ns = now_ns
-        self._due: list[tuple[int, int, Wish, int]] = []  # soonest first; with the number of what may take no longer
+        self._due: list[tuple[int, int, Wish, int]] = []  # a heap; 0: to dial, else a connection whose INFO is due
         self._numbers = itertools.count()
         self._found: queue.SimpleQueue[tuple[Wish, str]] = queue.SimpleQueue()
-        self._looked_up: list[Wish] = []  # whose names are being
+        self._looked_up: list[Wish] = []  # their names are being looked up
         self._connecting: dict[int, Wish] = {}
         self._closed = False
 
@@ -82,7 +83,7 @@ class Dialer:
         self._retries, self._backoff = retries, backoff
 
     def keep(self, wanted: Callable[[Wish], bool]) -> None:
-        """Only that is tried again."""
+        """Gives up all wishes that are not `wanted`: they are not tried again."""
         self._due = [one for one in self._due if one[3] or wanted(one[2])]
         heapq.heapify(self._due)
         for wish in [*self._looked_up, *self._connecting.values()]:
@@ -90,27 +91,28 @@ class Dialer:
                 wish.explicit, wish.attempts = False, MANY
 
     def dial(self, wish: Wish, delay_ns: int = 0) -> None:
-        """One of the configuration is never forgotten, whatever others tell of."""
+        """Dials after a delay; ignored at MAX_IMPLICIT, unless the configuration names the server."""
         if not self._closed and (wish.explicit or self._implicit() < MAX_IMPLICIT):
             heapq.heappush(self._due, (self._now_ns() + delay_ns, next(self._numbers), wish, 0))
 
     def again(self, wish: Wish, soon: bool = False) -> None:
-        """Its connection has ended; `soon`: perhaps only because each side had closed another one for it."""
+        """Dials again after a connection has ended. `soon`: without the usual delay, as both sides may have closed a
+        duplicate."""
         wish.attempts, wish.delay_ns = 0, wish.every_ns
         self.dial(wish, random.randrange(JITTER_NS) + (wish.every_ns if wish.explicit and not soon else 0))
 
     def opened(self, conn: int) -> Wish | None:
-        """Of a connection that is being made."""
+        """The wish of a connection that this side has begun and the server has not answered yet."""
         return self._connecting.get(conn)
 
     def heard(self, conn: int) -> None:
-        """The server has answered."""
+        """The server has sent INFO."""
         wish = self._connecting.pop(conn, None)
         if wish is not None:
             wish.attempts, wish.delay_ns = 0, wish.every_ns
 
     def ended(self, conn: int) -> bool:
-        """The connection is closed; whether that was an attempt that failed, which is seen to here."""
+        """A connection is closed. Returns whether it was an attempt that failed, and tries that again."""
         wish = self._connecting.pop(conn, None)
         if wish is not None:
             self._failed(wish, "it was closed before the server had said INFO")
@@ -120,7 +122,7 @@ class Dialer:
         self._connecting.pop(conn, None)
 
     def has(self, url: RouteUrl, account: str) -> bool:
-        """It is under way."""
+        """Whether a connection to that server, for that account, is wanted or being made."""
         wanted = url.host, url.port, account
         return any((wish.url.host, wish.url.port, wish.account) == wanted for wish in self._under_way())
 
@@ -181,7 +183,7 @@ class Dialer:
             self._connect(wish)
 
     def _ask(self, wish: Wish) -> None:
-        """On a thread of its own."""
+        """Runs on a thread of its own."""
         why = self._resolve(wish)
         self._found.put((wish, why))
         with contextlib.suppress(Exception):
@@ -210,7 +212,7 @@ class Dialer:
     # --- connecting -------------------------------------------------------------------------------------------------
 
     def _connect(self, wish: Wish) -> None:
-        """To one of its addresses, but not to ourselves."""
+        """Connects to a random one of the server's addresses, except this server's own."""
         others = [one for one in wish.addresses if not self._is_own(str(one[1][0]), int(one[1][1]))]
         if not others:
             log.debug("%s is this server", wish.url)
@@ -232,7 +234,7 @@ class Dialer:
 
 
 def is_ours(host: str) -> bool:
-    """Whether that is an address of this machine."""
+    """Whether this is an address of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

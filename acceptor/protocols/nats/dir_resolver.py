@@ -1,6 +1,6 @@
-"""Accounts whose JWTs are in a directory (directory.py), which a thread reads and writes: a disk may take its time.
+"""Accounts whose JWTs are in a directory (directory.py). A thread reads and writes it, because disks may be slow.
 
-An account that is not there other servers of the cluster are asked for (claims_requests.py).
+If the directory lacks an account, other servers of the cluster are asked for it (claims_requests.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from mq_shards.acceptor.protocols.nats.directory import Directory, StoreError
 
-MAX_JOBS: Final = 1024  # that were asked for by others, and are not done
-DONE_AT_ONCE: Final = 64  # of a turn
+MAX_JOBS: Final = 1024  # unfinished, above which requests of others are not answered
+DONE_AT_ONCE: Final = 64  # results handled in one turn
 
 T = TypeVar("T")
 Found = Callable[[str], None]
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class DirResolver:
-    """Not for use by several threads; `poke` is called on its own when settle() has something to do."""
+    """To be used by one thread only; but it calls `poke` on its own thread when settle() has something to do."""
 
     def __init__(
         self, terms: Mapping[str, Any], poke: Callable[[], None], lookup: Lookup, before: DirResolver | None = None
     ) -> None:
-        """`lookup`: asks other servers. `before`: was closed, and may still be at what it does with the directory."""
+        """`lookup` asks other servers. `before`: a closed resolver whose thread may still use the directory."""
         self.directory: Final = Directory(terms)
         self._poke = poke
         self._lookup = lookup
@@ -43,7 +43,7 @@ class DirResolver:
         self._before = before._thread if before is not None and is_same else None
 
     def fetch(self, account: str, found: Found) -> None:
-        """`found` is given the JWT, from settle(); "" if there is none."""
+        """Calls `found` with the JWT from settle() or a lookup; "" if there is none."""
 
         def loaded(jwt: str | Failure) -> None:
             if isinstance(jwt, str) and jwt:
@@ -54,7 +54,7 @@ class DirResolver:
         self.do(lambda: self.directory.load(account), loaded)
 
     def do(self, job: Callable[[], T], done: Callable[[T | Failure], None]) -> None:
-        """What the thread is to do with the directory; `done` is given what came of it, from settle()."""
+        """Runs `job` on the thread, then calls `done` from settle() with its result or error."""
 
         def run() -> None:
             found: T | Failure
@@ -63,7 +63,7 @@ class DirResolver:
             except (OSError, StoreError) as error:
                 log.warning("accounts' directory: %s", error)
                 found = error
-            except Exception:  # else nobody would be answered any more
+            except Exception:  # otherwise the thread would end, and no job be done any more
                 log.exception("accounts' directory")
                 found = StoreError("it cannot be done")
             self._done.put(lambda: done(found))
@@ -90,7 +90,7 @@ class DirResolver:
         self._poke()
 
     def close(self) -> None:
-        """Who waits hears no more; what was begun is done, and nothing else."""
+        """Drops all jobs that have not begun, and all callbacks."""
         self._is_closed = True
         self._jobs.put(None)
 

@@ -1,8 +1,8 @@
-"""JWTs of accounts in a directory (`resolver: {type: full, dir: ...}`), one a file: KEY.jwt, as a nats-server has them.
+"""Account JWTs in a directory (`resolver: {type: full, dir: ...}`), each in a file KEY.jwt, as with nats-server.
 
-Not for use by several threads, nor on one that serves clients: a disk takes its time. All acceptors load; only one of a
-broker saves and deletes, and it alone knows what there is (learn()). A file is written beside its place and then put
-there, so that nobody reads half of one, and a power failure leaves the old or the new.
+To be used by one thread only, and not by one that serves clients, because disks are slow. All acceptors load(), but
+only one of a broker saves and deletes, and only that one knows what the directory holds (learn()). A new file gets a
+temporary name and is then renamed, so that nobody reads a part of it, and a power failure leaves the old or the new.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SUFFIX: Final = ".jwt"
 DELETED: Final = ".deleted"
 WRITING: Final = ".writing"
 FULL, CACHE = "full", "cache"
-MAX_FILES: Final = 1 << 20  # that are known
-CACHED: Final = 1000  # where the file does not say how many
+MAX_FILES: Final = 1 << 20  # known at one time
+CACHED: Final = 1000  # limit of a cache whose `limit` is not configured
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class StoreError(ValueError):
-    """Why nothing is changed: one line, in nats-server's words."""
+    """Why the directory was not changed, in one line, in nats-server's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ class _Kept:
 
 class Directory:
     def __init__(self, terms: Mapping[str, Any]) -> None:
-        """`terms`: what conf_operator.py has found."""
+        """`terms`: from conf_directory.py."""
         self.path: Final = Path(terms["dir"])
         self.is_cache: Final[bool] = terms["type"] == CACHE
-        self._writer = os.urandom(4).hex()  # of several brokers that have one directory
+        self._writer = os.urandom(4).hex()  # distinguishes brokers that share the directory
         self._written = 0
         self._ttl_s = terms["ttl_ns"] / 1e9
         self._limit = min(terms["limit"] or (CACHED if self.is_cache else MAX_FILES), MAX_FILES)
         self._deletes: str = terms["deletes"]
         self.may_delete: Final = bool(self._deletes)
-        self._kept: dict[str, _Kept] = {}  # the first was used least recently
-        self._hash = 0  # of all digests
+        self._kept: dict[str, _Kept] = {}  # least recently used first
+        self._hash = 0  # XOR of all digests
 
     def load(self, key: str) -> str:
-        """Empty: there is none. Raises OSError."""
+        """Returns an account's JWT, "" if there is none. Raises OSError."""
         if not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
             return ""
         try:
-            # What is no file may keep whoever opens it waiting for ever.
+            # Without O_NONBLOCK, opening a FIFO could block for ever.
             fd = os.open(self._file(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return ""
@@ -81,7 +81,7 @@ class Directory:
         return found.decode().strip()
 
     def read(self, keys: Iterable[str]) -> dict[str, str]:
-        """Of those that there are. One that cannot be read keeps nobody from the others."""
+        """The JWTs of those accounts that exist. Files that cannot be read are skipped with a warning."""
         found: dict[str, str] = {}
         for key in keys:
             try:
@@ -92,19 +92,19 @@ class Directory:
         return found
 
     def newest(self, key: str, jwt: str) -> str:
-        """This, or what is there, if that was issued later. Raises OSError."""
+        """Returns `jwt`, or the stored one if that was issued later. Raises OSError."""
         there = self.load(key)
         return there if there and _issued_s(there, key) > _issued_s(jwt, key) else jwt
 
-    # --- of the one that knows what there is ------------------------------------------------------------------------
+    # --- for the one acceptor that writes ---------------------------------------------------------------------------
 
     @property
     def digest(self) -> bytes:
-        """The same in two directories that hold the same."""
+        """A hash that is equal for directories with the same JWTs."""
         return self._hash.to_bytes(hashlib.sha256().digest_size, "big")
 
     def scan(self) -> list[str]:
-        """What there is now, whoever has put it there: to be learned. Raises OSError."""
+        """The accounts whose files exist now, for learn(). Raises OSError."""
         self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         found: list[str] = []
         with os.scandir(self.path) as entries:
@@ -120,7 +120,7 @@ class Directory:
             self._know(key, jwt, now_s)
 
     def save(self, key: str, jwt: str, now_s: float) -> None:
-        """Raises OSError or StoreError."""
+        """Stores an account's JWT. Raises OSError or StoreError."""
         if not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
             raise StoreError("invalid public key")
         before = self._kept.get(key)
@@ -133,13 +133,13 @@ class Directory:
         self._know(key, jwt, now_s)
 
     def save_if_newer(self, key: str, jwt: str, now_s: float) -> str:
-        """What is kept of the account then. Raises OSError or StoreError."""
+        """Stores a JWT unless a newer one is stored; returns the stored one. Raises OSError or StoreError."""
         newest = self.newest(key, jwt)
         self.save(key, newest, now_s)
         return newest
 
     def delete(self, key: str) -> None:
-        """For good after sync(). Raises OSError or StoreError."""
+        """Deletes an account's JWT, durably after sync(). Raises OSError or StoreError."""
         if not self._deletes or not nats_nkeys.is_public(nats_nkeys.ACCOUNT, key):
             raise StoreError("store is not set up to for delete")
         if self._deletes == "rename":
@@ -150,7 +150,7 @@ class Directory:
             self._remove(key)
 
     def sync(self) -> None:
-        """What has been put there, or taken away, is so after a power failure too. Raises OSError."""
+        """Makes created and deleted files survive a power failure. Raises OSError."""
         directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -159,11 +159,11 @@ class Directory:
 
     def expire(self, now_s: float) -> None:
         if not self._ttl_s:
-            self.learn(self._over(now_s), now_s)  # somebody may have put newer ones there
+            self.learn(self._over(now_s), now_s)  # newer files may have been put there
         for key in self._over(now_s):
             try:
                 self._remove(key)
-            except OSError as error:  # the others are over all the same
+            except OSError as error:  # goes on: the others have expired too
                 log.warning("accounts' directory: %s", error)
 
     def _over(self, now_s: float) -> list[str]:
@@ -173,7 +173,7 @@ class Directory:
         return sorted(self._kept)
 
     def pack(self, keys: Iterable[str], now_s: float) -> list[bytes]:
-        """Those of these that there are, each with its JWT."""
+        """The given accounts that exist and have not expired, as lines `KEY|JWT`."""
         known = [key for key in keys if (kept := self._kept.get(key)) is not None and not kept.is_over(now_s)]
         return [f"{key}|{jwt}".encode() for key, jwt in self.read(known).items()]
 
@@ -190,7 +190,7 @@ class Directory:
                 to.write(jwt.encode())
                 to.flush()
                 os.fsync(to.fileno())
-                beside.replace(self._file(key))  # before anybody may believe that it is left
+                beside.replace(self._file(key))  # while it is still locked: see _drop_if_left()
         except OSError:
             with contextlib.suppress(OSError):
                 beside.unlink()
@@ -198,16 +198,16 @@ class Directory:
         self.sync()
 
     def _open_beside(self, key: str) -> tuple[Path, int]:
-        """A file that is locked as long as it is open: another broker drops what nobody is writing."""
+        """Creates a temporary file and locks it while it is open: other brokers remove such files if not locked."""
         while True:
-            self._written += 1  # no name comes twice: who has met the last does not drop this
+            self._written += 1  # a new name each time: a broker that saw the last one does not remove this
             beside = self.path / f"{key}{SUFFIX}.{self._writer}{self._written}{WRITING}"
             file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-            with contextlib.suppress(OSError):  # where nobody can lock, nobody drops either
+            with contextlib.suppress(OSError):  # without locks no broker removes files either
                 fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file).st_nlink > 0:
                 return beside, file
-            os.close(file)  # it was dropped before it was locked
+            os.close(file)  # another broker removed it before it was locked
 
     def _remove(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -226,7 +226,7 @@ class Directory:
 
 
 def _drop_if_left(path: str) -> None:
-    """By somebody who was killed while he wrote it."""
+    """Removes a temporary file whose writer was killed, which its missing lock shows."""
     with contextlib.suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -241,7 +241,7 @@ def _digest(jwt: str) -> bytes:
 
 
 def _issued_s(jwt: str, key: str) -> int:
-    """Of one that is none, or another's: before all others."""
+    """When a JWT was issued; -1, before all others, if it is invalid or another account's."""
     try:
         token = nats_jwt.decode(jwt, nats_jwt.ACCOUNT)
     except JwtError:

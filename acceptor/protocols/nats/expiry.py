@@ -1,4 +1,4 @@
-"""Clients that may stay for some time only, by the wall clock, as their JWTs say."""
+"""Clients whose JWTs let them stay only until some time, by the wall clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from mq_shards.acceptor.engine import FOREVER
 
-# The wall clock may be set meanwhile: it is looked at as often as this, and so are clients that came before.
+# The wall clock may be changed meanwhile, so it is read at least this often.
 LOOK_S: Final = 60.0
 
 
@@ -17,10 +17,10 @@ class Expiries:
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
         self._ends: dict[int, float] = {}
-        self._soonest: list[tuple[float, int]] = []  # what is over, or was said again, stays until it is the first
+        self._soonest: list[tuple[float, int]] = []  # stale entries are removed when they come first
 
     def set(self, conn: int, ends_s: float) -> None:
-        """0: never."""
+        """Sets when a connection has to be closed; 0: never."""
         if not ends_s:
             self._ends.pop(conn, None)
         elif self._ends.get(conn) != ends_s:
@@ -38,7 +38,7 @@ class Expiries:
         return int(min(max(self._soonest[0][0] - self._now_s(), 0), LOOK_S) * 1e9)
 
     def over(self) -> Iterator[int]:
-        """Connections whose time has come, each once."""
+        """Removes and yields the connections whose time is over."""
         while self._soonest and self._soonest[0][0] <= self._now_s():
             ends_s, conn = heapq.heappop(self._soonest)
             if self._ends.get(conn) == ends_s:

@@ -1,8 +1,8 @@
-"""Accounts that are fetched from elsewhere: how many at once, and for whom first.
+"""Fetches accounts from a resolver: limits how many are fetched at once, and shares that fairly among hosts.
 
-Whoever makes a key can have an account asked for, and whoever has the accounts may be slow. So each host waits in a
-line of its own, lines are served in turn, and of the places (places.py) no host has more than are left for others: who
-asks for thousands that are not there makes those that it asks for wait, and nobody else's.
+Anybody can make a key that causes an account to be fetched, and a resolver may be slow. So each host has its own queue,
+queues are served in turn, and no host takes more places (places.py) than are left for others. A host that asks for
+thousands of unknown accounts delays only its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from mq_shards.acceptor.protocols.nats.places import Place, Places, host_of
 
-MAX_WAITING: Final = 4096  # in all lines; a line is not longer than there is room left for others
-PATIENCE_S: Final = 1.9  # of who waits: a client has to be somebody within 2 s
-LOOKED_AT: Final = 64  # lines, each time that a place may be free; and who waits in vain, of a turn
+MAX_WAITING: Final = 4096  # in all queues; one queue holds no more than what is left for others
+PATIENCE_S: Final = 1.9  # how long a fetch may wait: clients have 2 s to authenticate
+LOOKED_AT: Final = 64  # queues tried when a place is free; also, stale entries removed in a turn
 
 Found = Callable[[str], None]
 
@@ -36,19 +36,19 @@ class Fetches:
         poke: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fetch` is given an account, and what is to be told its JWT, later. `poke` is called when settle() has
-        something to do."""
+        """`fetch` is called with an account and a callback for its JWT. `poke` is called when settle() has something to
+        do."""
         self._fetch = fetch
         self._poke = poke
         self._now_s = now_s
         self._places = Places(at_once)
         self._wanted: dict[str, _Wanted] = {}  # by account
-        self._lines: dict[str, dict[str, None]] = {}  # by host: accounts; the first host is next
-        self._waiting = 0  # in all lines
-        self._to_look_at = LOOKED_AT  # in this turn, of who may wait in vain
+        self._lines: dict[str, dict[str, None]] = {}  # by host: its queue of accounts; the first host is served next
+        self._waiting = 0  # in all queues
+        self._to_look_at = LOOKED_AT  # stale entries that may still be removed in this turn
 
     def fetch(self, account: str, address: str, found: Found) -> None:
-        """`found` is given the JWT, now or later; "" if there is none."""
+        """Calls `found` with the JWT, now or later; "" if there is none."""
         wanted = self._wanted.get(account)
         if wanted is not None and wanted.is_under_way:
             wanted.found.append(found)
@@ -65,31 +65,31 @@ class Fetches:
         self._begin_of(host)
 
     def settle(self) -> None:
-        """In a turn of its own: goes on with what was left of an earlier one."""
+        """Goes on with what an earlier turn has left."""
         was_left = self._to_look_at == 0
         self._to_look_at = LOOKED_AT
         if was_left:
             self._begin()
 
     def met(self, address: str) -> None:
-        """Somebody has been let in from there."""
+        """A client from this address was admitted."""
         self._places.met(host_of(address))
 
     def _begin(self) -> None:
-        """A place is free."""
+        """Begins fetches when a place is free."""
         for _ in range(min(len(self._lines), LOOKED_AT)):
             if not self._lines:
                 return
             self._begin_of(next(iter(self._lines)))
 
     def _begin_of(self, host: str) -> None:
-        """One of the host's, if there is a place for it; then it is behind the others."""
+        """Begins a fetch of this host if there is a place for it, and moves the host behind the others."""
         self._take(host, self._lines.get(host, {}))
         if line := self._lines.pop(host, None):
             self._lines[host] = line
 
     def _take(self, host: str, line: dict[str, None]) -> None:
-        """What has been seen to, or waits in vain, is none."""
+        """Begins the next fetch of a queue if there is a place. Removes entries that are under way or too late."""
         while line:
             account = next(iter(line))
             wanted = self._wanted.get(account)

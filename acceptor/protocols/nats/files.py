@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-# Scheme by scheme, what a ports file calls them, and how clients do.
+# By scheme: its name in a ports file, and the scheme that clients use.
 PORTS: Final[Mapping[str, tuple[str, str]]] = {
     "nats": ("nats", "nats"),
     "nats-ws": ("websocket", "ws"),
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -> list[str]:
-    """What has been written. `listening`: schemes and HOST:PORT."""
+    """Writes the files and returns their paths. `listening`: schemes and HOST:PORT."""
     pid = os.getpid()
     contents: dict[Path, bytes] = {}
     if pid_file:

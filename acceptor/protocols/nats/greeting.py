@@ -1,10 +1,10 @@
-"""A NATS connection up to its first line: TLS before INFO or behind it, or perhaps, and INFO.
+"""A NATS connection before its first line: sends INFO, and does the TLS handshake before it, after it or not at all.
 
-    greetings.opened(conn)          it is new: Python has a command of it, until it is `greeted` or closed
-    greetings.takes(conn, command)  the codec has waited for the first byte, or for a proxy to say for whom it comes
+    greetings.opened(conn)          a new connection, whose first command Python has until it is `greeted` or closed
+    greetings.takes(conn, command)  the codec has seen the first byte, or a proxy's header
     greetings.upgrades              for the upcalls of encrypted connections
 
-Owns the connections that are encrypted. What INFO says is the caller's.
+Owns the TLS of encrypted connections. The caller makes INFO.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.client import Client
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
 
-# What a handshake of TLS begins with.
+# The first byte of a TLS handshake.
 HANDSHAKE_BYTE: Final = 0x16
-# What the codec says of the first byte, when that has come, or that none has.
+# What the codec hands over when the first byte has come (SNIFF and the byte), or when none has (SNIFF alone).
 SNIFF: Final = b"SNIFF"
 SILENCE: Final = b""
-# What a proxy's header begins with, of versions 1 and 2; the first stands alone where there is none.
+# Starts of a proxy's header, versions 1 and 2. The codec hands over the first alone if there was no header.
 PROXY: Final = (b"PROXY ", b"\r\n\r\n\x00")
 
 THROTTLED: Final = b"-ERR 'Connection throttling is active. Please try again later.'\r\n"
 SECOND_NS: Final = 1_000_000_000
-PROXY_NS: Final = 10 * SECOND_NS  # for the first bytes, if they may be a proxy's
+PROXY_NS: Final = 10 * SECOND_NS  # how long to wait for a proxy's header
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class Greetings:
         client: Callable[[int], Client] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`info` makes the line, given whether TLS is required of that connection; after `greeted` the codec has its
-        input. Until `terms` is set nobody is encrypted. `client`: for whom a proxy may speak."""
+        """`info` makes a connection's line INFO, given whether TLS is required. `greeted` must let the codec go on.
+        No connection is encrypted until `terms` is set. `client`: the client whose address a proxy may tell."""
         self.terms: TlsTerms | None = None
         self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
         self._engine = engine
@@ -58,11 +58,11 @@ class Greetings:
         self._greeted = greeted
         self._client = client
         self._now_ns = now_ns
-        self._untold: set[int] = set()  # INFO is to come when they are encrypted
-        self._first: set[int] = set()  # were encrypted before INFO
-        self._waiting: dict[int, TlsTerms] = {}  # for the first byte
-        self._next: dict[int, Callable[[], None]] = {}  # when it is known for whom they come
-        self._second = self._in_second = 0  # handshakes begun in it
+        self._untold: set[int] = set()  # get INFO after the handshake
+        self._first: set[int] = set()  # had the handshake before INFO
+        self._waiting: dict[int, TlsTerms] = {}  # wait for the first byte
+        self._next: dict[int, Callable[[], None]] = {}  # the next step, after the proxy's header
+        self._second = self._in_second = 0  # the current second, and the handshakes begun in it
         self._remarks = Remarks(log, now_ns)
 
     def opened(self, conn: int) -> None:
@@ -81,7 +81,7 @@ class Greetings:
             self._go_on(conn, terms)
 
     def takes(self, conn: int, command: bytes) -> bool:
-        """Whether it is for this."""
+        """Handles a command of the codec that belongs to the greeting. False when it is another command."""
         if command.startswith(SNIFF):
             self._sniffed(conn, command[len(SNIFF) :])
         elif command.startswith(PROXY):
@@ -106,7 +106,7 @@ class Greetings:
             self._greeted(conn)
 
     def tls(self, conn: int) -> VerifyingTls | None:
-        """Of a connection that is encrypted."""
+        """The TLS of an encrypted connection; None when it is not encrypted."""
         tls = self.upgrades.tls(conn)
         return cast("VerifyingTls | None", tls)
 
@@ -134,7 +134,7 @@ class Greetings:
         self._engine.reply(conn, self._info(conn, required))
 
     def _introduce(self, conn: int, then: Callable[[], None]) -> None:
-        """What follows when it is known for whom it comes."""
+        """Calls `then`, after the proxy's header if there may be one."""
         if self._client is None or not self._client(conn).is_unknown:
             then()
             return
@@ -154,7 +154,7 @@ class Greetings:
         self._next.pop(conn)()
 
     def _go_on(self, conn: int, terms: TlsTerms) -> None:
-        """INFO has been said in the clear."""
+        """Goes on after INFO was sent unencrypted: with a handshake if required, else depending on the first byte."""
         wait = partial(self._wait, conn, terms, terms.timeout_ns)
         self._introduce(conn, partial(self._shake_hands, conn, terms) if terms.required else wait)
 
@@ -165,7 +165,7 @@ class Greetings:
 
     def _shake_hands(self, conn: int, terms: TlsTerms) -> None:
         if self._is_too_many(terms):
-            self._engine.reply(conn, THROTTLED)  # in the clear, whatever it waits for
+            self._engine.reply(conn, THROTTLED)  # unencrypted, even if the client expects TLS
             self._engine.close_connection(conn)
             return
         self.upgrades.begin(conn)

@@ -1,5 +1,5 @@
-"""Whether a listener of NATS lets in only who is known, and leads to topics that other protocols have too: asked
-before a start."""
+"""Tells the supervisor, before a start, whether NATS listeners authenticate clients, and whether NATS reaches topics
+that other protocols share."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Servers that this one is a leaf node of, its hubs: connections that are made, to one account each; docs/leaves.md
-tells the whole.
+"""Hubs: the servers that this one connects to as a leaf node. Each connection joins one account here to one of the hub.
+docs/leaves.md has an overview.
 
-nats_leaf.c, the C half, has what comes once a message or a subscription; it hands over:
+nats_leaf.c, the C half, handles messages and subscriptions. It hands the rest to this module:
 
-    (nothing)          the connection is being made
-    INFO {...}         who the hub is, perhaps again when it is compressed; then what account it is and what may pass;
+    (nothing)          the connection has been opened
+    INFO {...}         first who the hub is, perhaps again once compression is on; then the account and what may pass;
                        later what has changed
-    PONG               the answer to a PING, which says how long that takes
-    -ERR ...           what it does not like, or why it is about to close
+    PONG               the answer to a PING, which shows the round-trip time
+    -ERR ...           an error, perhaps the reason why the hub is about to close
 
-One acceptor has all of them. What is said is what nats-server says as a leaf node.
+One acceptor has all hubs. This server sends what a nats-server sends as a leaf node.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from mq_shards.acceptor.upgrade import Upgrades
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
 
-ANSWER_NS: Final = 5 * SECOND  # for the hub to say what account it is, behind CONNECT
-DELAY_NS: Final = 30 * SECOND  # until one is tried again with which there is a circle
-# What a hub complains of that does not go by itself.
+ANSWER_NS: Final = 5 * SECOND  # from CONNECT to the INFO that names the account, at most
+DELAY_NS: Final = 30 * SECOND  # added before a hub is tried again that forms a loop
+# Errors of a hub that will recur, so that the next attempt is delayed.
 LASTING: Final = ("Loop detected", "remote leafnode has same cluster name")
-FIRST_ID: Final = 1 << 32  # of those that monitoring shows, beside clients' and leaf nodes'
+FIRST_ID: Final = 1 << 32  # of hubs in monitoring: above the ids of clients and leaf nodes
 
 log = logging.getLogger(__name__)
 
 
 class HubError(Exception):
-    """Why a connection is closed, as the hub is told; without a word if it is empty."""
+    """Why a connection is closed: the error that the hub is sent; empty: none is sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,19 +63,19 @@ class HubWish(Wish):
 
 @dataclass(slots=True, eq=False)
 class Hub:
-    """A connection to one."""
+    """A connection to a hub."""
 
     conn: int
     wish: HubWish
     servers: Servers
     client_id: int
-    info: Info | None = None  # the first that came
-    until_ns: int = 0  # its answer to CONNECT is to come; 0: it has, or nothing was said
+    info: Info | None = None  # the hub's first INFO, or the one after compression began
+    until_ns: int = 0  # deadline for the hub's next INFO; 0: none is awaited
     is_joined: bool = False
-    is_ended: bool = False  # by us
-    delay_ns: int = 0  # beside the usual, until it is tried again
+    is_ended: bool = False  # this side is closing it
+    delay_ns: int = 0  # in addition to the usual delay before it is tried again
     compression: Compression = field(default_factory=Compression)
-    is_compressing: bool = False  # INFO is to come once more
+    is_compressing: bool = False  # compression has begun, and the hub sends INFO once more
 
     @property
     def remote(self) -> Remote:
@@ -83,7 +83,7 @@ class Hub:
 
     @property
     def urls_key(self) -> str:
-        """By which INFO says where else to go."""
+        """The field of INFO that lists the hub's other URLs."""
         return "leafnode_urls" if self.remote.websocket is None else "ws_connect_urls"
 
     @property
@@ -104,26 +104,26 @@ class Hubs:
         nats: Nats,
         leaves: Callable[[], Collection[tuple[str, str]]],
     ) -> None:
-        """`leaves`: the accounts of those that are leaf nodes of this server, and their clusters."""
+        """`leaves` returns the accounts and clusters of this server's leaf nodes."""
         self._engine, self._settings, self._nats, self._leaves = engine, settings, nats, leaves
         self._acceptor = broker.acceptor
         self._server_id = server_id_of(broker.instance)
         self._hubs: dict[int, Hub] = {}
-        self._servers: dict[Remote, Servers] = {}  # of all that there are to be
+        self._servers: dict[Remote, Servers] = {}  # of all configured remotes
         self._encryptions: dict[Remote, HubTls] = {}
         self._remarks = Remarks(log)
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, lambda host, port: False)
         self._dialer.set(0, backoff=False)
         self._ids = itertools.count(FIRST_ID)
-        self._due: list[tuple[int, int]] = []  # answers to CONNECT: until when, and whose; soonest first
+        self._due: list[tuple[int, int]] = []  # a heap: deadlines of awaited INFOs, and their connections
         self._set(settings, [remote for remote in self._wanted(settings) if self._can_be_used(remote)])
 
     def _wanted(self, settings: Settings) -> list[Remote]:
         return read(settings, self._nats.leaf_content)
 
     def _can_be_used(self, remote: Remote) -> bool:
-        """At a start a file that cannot be used costs the connection to that hub, and nothing else."""
+        """Whether a remote's TLS files can be used. At a start, a remote whose files cannot be is left out."""
         try:
             if remote.tls is not None:
                 remote.encryption()
@@ -133,7 +133,7 @@ class Hubs:
         return True
 
     def reload(self, settings: Settings) -> None:
-        """Raises ValueError: a file cannot be used, and all stays as it was."""
+        """Applies new settings. Raises ValueError, with nothing changed, when a file cannot be used."""
         self._set(settings, self._wanted(settings))
 
     def _set(self, settings: Settings, wanted: list[Remote]) -> None:
@@ -184,7 +184,7 @@ class Hubs:
         self._dialer.poked()
 
     def lame_duck(self) -> None:
-        """Who is there stays until the end; none is connected anew."""
+        """Keeps connections until the process ends, but makes no new ones."""
         self._dialer.close()
 
     close = lame_duck
@@ -228,7 +228,7 @@ class Hubs:
             return
         if hub.is_joined:
             self._remark(logging.INFO, hub, "the hub is gone")
-        # One that did not answer in time the dialer tries again by itself.
+        # A hub that has not sent INFO in time is tried again by the dialer itself.
         if self._is_wanted(hub.servers) and not self._dialer.is_under_way(hub.wish):
             hub.wish.attempts = 0
             self._dialer.dial(hub.wish, hub.wish.every_ns + hub.delay_ns)
@@ -242,7 +242,7 @@ class Hubs:
             self._remark(logging.WARNING, hub, words)
             self._engine.reply(hub.conn, f"-ERR '{words}'\r\n".encode())
         hub.is_ended, hub.until_ns = True, 0
-        # What it has not said is not waited for: this is no attempt that failed.
+        # The dialer must not count this as a failed attempt.
         self._dialer.forget(hub.conn)
         self._engine.close_connection(hub.conn)
 
@@ -254,7 +254,7 @@ class Hubs:
             raise HubError("")
 
     def looped(self, conn: int) -> None:
-        """What it was told has come back from it, by way of others; closed() is next."""
+        """The hub has sent this server's own `$LDS.` subject, so there is a loop. closed() is next."""
         if (hub := self._hubs.get(conn)) is not None:
             self._remark(logging.WARNING, hub, f"there is a circle of leaf nodes in account {hub.remote.account}")
             self._delay(hub)
@@ -269,14 +269,14 @@ class Hubs:
         wish = self._dialer.opened(conn)
         assert isinstance(wish, HubWish) and wish.servers is not None
         hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._ids) << 6 | self._acceptor)
-        # A nats-server has S2 around a websocket's frames, not in them.
+        # nats-server compresses around a websocket's frames, not inside them, which is not supported here.
         mode = hub.remote.compression if hub.remote.websocket is None else NOT_SUPPORTED
         hub.compression = Compression(mode, hub.remote.thresholds_ns)
         if not self._is_wanted(hub.servers):
             self._end(hub, "")
             return
         self._engine.call(conn, "solicited")
-        # Nothing may come before CONNECT, which waits for INFO.
+        # The codec must send nothing before CONNECT, which follows INFO.
         self._engine.call(conn, "negotiates", 1)
         terms = self._encryptions.get(hub.remote)
         is_websocket = hub.remote.websocket is not None
@@ -289,7 +289,7 @@ class Hubs:
             self._engine.resume(conn)
 
     def _ask(self, hub: Hub) -> None:
-        """For a websocket: INFO comes in its frames."""
+        """Sends a websocket's request; INFO comes in its frames."""
         from mq_shards.acceptor.protocols.nats.websocket_ask import Asked
 
         how, url, conn = hub.remote.websocket, hub.wish.url, hub.conn
@@ -347,7 +347,7 @@ class Hubs:
     # --- INFO -------------------------------------------------------------------------------------------------------
 
     def _hear(self, hub: Hub, info: Info) -> bool:
-        """Whether it goes on at once. Raises HubError."""
+        """Handles an INFO. Returns whether the codec goes on at once. Raises HubError."""
         if hub.info is None:
             return self._hear_first(hub, info)
         hub.servers.learn(info.urls(hub.urls_key))
@@ -376,18 +376,18 @@ class Hubs:
             self._say_who(hub, info)
             return True
         if terms is None:
-            # The hub wants it, and nothing is said of how.
+            # The hub requires TLS, and nothing is configured: use the defaults.
             terms = self._encryptions[hub.remote] = hub.remote.encryption()
         self._shake_hands(hub, terms)
         return False
 
     @property
     def _cluster_name(self) -> str:
-        """A server of no cluster is one by itself."""
+        """The cluster's name; a server without a cluster uses its own name."""
         return str(self._nats.cluster.get("name", "")) or self._nats.identity.server_name
 
     def _compress(self, hub: Hub, info: Info) -> bool:
-        """Whether it is compressed from here on, and INFO comes again that way. Raises HubError."""
+        """Agrees on compression. Returns whether it is on from here, and INFO comes again. Raises HubError."""
         compression = hub.compression
         try:
             is_on = compression.is_open and compression.agree(info.text("compression"))
@@ -404,7 +404,7 @@ class Hubs:
         return True
 
     def damaged(self, conn: int, why: str) -> None:
-        """What came is not compressed as it should be; closed() is next."""
+        """The hub has sent invalid compressed data; closed() is next."""
         if (hub := self._hubs.get(conn)) is not None:
             self._remark(logging.ERROR, hub, f"what came is no stream of S2: {why}")
 
@@ -462,13 +462,13 @@ class Hubs:
         self._remark(logging.INFO, hub, f"this is its leaf node, for account {account}")
 
     def _loop(self, hub: Hub) -> None:
-        """Its cluster is a leaf node of this server's."""
+        """Refuses a hub whose cluster has a leaf node of this server in the same account. Raises HubError."""
         self._delay(hub)
         account = f'"{hub.remote.account}"'
         raise HubError(f"Loop detected for leafnode account={account}. Delaying attempt to reconnect for 30s")
 
     def _permit(self, hub: Hub, info: Info) -> None:
-        """What may pass: as the hub says, and what this server denies besides."""
+        """Sets what may pass: what the hub's INFO permits, without what this server denies."""
         remote, admission = hub.remote, self._nats.admission
         coming = _limits(info.values.get("import"), remote.deny_imports)
         going = _limits(info.values.get("export"), remote.deny_exports)
@@ -481,16 +481,16 @@ class Hubs:
         self._engine.call(hub.conn, "publishing", may_send)
         self._engine.call(hub.conn, "permissions", may_pass)
 
-    # --- what has changed, and is seen ------------------------------------------------------------------------------
+    # --- changes, and monitoring ------------------------------------------------------------------------------------
 
     def shares_changed(self, accounts: set[str]) -> None:
-        """What is imported into these accounts, and mapped in them: hubs are told of it anew."""
+        """Imports or mappings of these accounts have changed: reconnects their hubs, so that interest is sent anew."""
         for hub in list(self._hubs.values()):
             if hub.is_joined and not hub.is_ended and hub.remote.account in accounts:
                 self._end(hub, "")
 
     def rows(self) -> list[dict[str, Any]]:
-        """As /leafz shows them."""
+        """The rows of /leafz."""
         return [self._row(hub) for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
 
     def accounts(self) -> list[str]:
@@ -505,12 +505,12 @@ class Hubs:
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:
-        """Of the options, as /varz shows them."""
+        """The options, as /varz shows them."""
         return {"remotes": [remote.shown() for remote in self._servers]}
 
 
 def _limits(said: object, deny: tuple[str, ...]) -> Limits:
-    """Of INFO; what is not as it should be is nobody's."""
+    """Reads permissions of INFO; malformed parts are ignored."""
     found: Mapping[str, Any] = said if isinstance(said, dict) else {}
     lists = {name: value for name in ("allow", "deny") if isinstance(value := found.get(name), list)}
     words = {name: tuple(word for word in value if isinstance(word, str)) for name, value in lists.items()}

@@ -1,9 +1,9 @@
-"""JetStream of other servers in the cluster: there is none here, and clients here come to theirs, as those of a
-nats-server do that has none of its own.
+"""JetStream of other servers in the cluster. This server has none, but its clients can use that of the others, like the
+clients of a nats-server without JetStream.
 
-Its API is a service of the system account, which is told who asks. An account whose file or JWT says so takes it, or
-the global one where there is no other. What streams and consumers themselves are asked (for the next message, or for
-one by its number) is said in the account, like any message.
+The API is a service that the system account exports; requests tell it who asks. An account imports it if the file or
+its JWT enables JetStream; if there are no other accounts, the global account does. Requests to a stream or consumer
+itself (for the next message, or one by its number) pass within the account, like any message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Account = Mapping[str, Any]
 
 
 def with_api(accounts: Sequence[Account], system_account: str) -> list[Account]:
-    """As they are, and with that."""
+    """Returns the accounts, with the API's export and imports added."""
     known = {account["name"]: account for account in accounts}
     is_plain = known.keys() <= {system_account, GLOBAL_ACCOUNT}
     takers = {name for name, account in known.items() if account.get("jetstream")}

@@ -1,10 +1,10 @@
-"""JWTs of NATS: who operates servers, which accounts there are, and who their users are, each signed by the one before.
+"""JWTs of NATS: an operator's, of accounts, which an operator signs, and of users, which an account signs.
 
-    HEADER.CLAIMS.SIGNATURE      base64 for URLs; the header's alg is "ed25519-nkey", the issuer an nkey that has signed
-                                 the two before
+    HEADER.CLAIMS.SIGNATURE      each in base64 for URLs; the header's alg is "ed25519-nkey", and the issuer's nkey has
+                                 signed the first two
 
-Tokens of version 1, which nsc made before 2021, say their type beside "nats" and sign CLAIMS alone; they are read as
-what they would be in version 2. The format is github.com/nats-io/jwt's; PyJWT knows no nkeys.
+Tokens of version 1, which nsc made before 2021, have their type beside "nats" and sign CLAIMS alone; they are converted
+to version 2. The format is that of github.com/nats-io/jwt; PyJWT does not know nkeys.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 MAX_BYTES: Final = 1 << 20
 VERSION: Final = 2
 OPERATOR, ACCOUNT, USER, ACTIVATION = "operator", "account", "user", "activation"
-ANSWER = "authorization_response"  # of who is asked whether somebody may come
-GENERIC = "generic"  # whatever somebody has signed: it need not say that it is that
-# Whose keys may sign a token of a kind.
+ANSWER = "authorization_response"  # of the service of an auth callout
+GENERIC = "generic"  # any signed claims, whatever type they have
+# By kind of token: the kinds of keys that may sign it.
 ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     OPERATOR: (nats_nkeys.OPERATOR,),
     ACCOUNT: (nats_nkeys.OPERATOR, nats_nkeys.ACCOUNT),
@@ -33,13 +33,13 @@ ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     GENERIC: (nats_nkeys.OPERATOR,),
 }
 EVERYBODY: Final = "*"  # in revocations
-# What version 1 says beside "nats", and what it means by saying nothing there.
+# Claims that version 1 has beside "nats", and the defaults of claims that are missing there.
 MOVED: Final = ("tags", "issuer_account")
 UNSAID: Final[Mapping[str, Mapping[str, Any]]] = {USER: {"subs": -1, "data": -1, "payload": -1}}
 
 
 class JwtError(ValueError):
-    """One line: why it is no token that counts."""
+    """Why a token is not valid, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Token:
     expires_s: int = 0  # 0: never
     begins_s: int = 0
     name: str = ""
-    nats: Mapping[str, Any] = field(default_factory=dict)  # what its kind says
+    nats: Mapping[str, Any] = field(default_factory=dict)  # the claims of its kind
     audience: str = ""
 
     @property
@@ -60,7 +60,7 @@ class Token:
 
     @property
     def issuer_account(self) -> str:
-        """The account that a signing key has signed for, or that has signed itself."""
+        """The account that has issued a token, with its own key or a signing key."""
         return text(self.nats, "issuer_account") or self.issuer
 
     def counts_at(self, now_s: float) -> bool:
@@ -68,7 +68,7 @@ class Token:
 
 
 def decode(token: str, kind: str) -> Token:
-    """Raises JwtError: it is not of that kind, or nobody has signed it. When it expires is not looked at."""
+    """Reads a token. Raises JwtError if it is not of that kind or not validly signed. Does not check its times."""
     parts = token.strip().split(".")
     if len(token) > MAX_BYTES or len(parts) != 3 or not token.isascii():
         raise JwtError("not a JWT")
@@ -95,7 +95,7 @@ def decode(token: str, kind: str) -> Token:
 
 
 def _version_1(claims: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a token of that version says, as version 2 would say it."""
+    """Converts claims of version 1 to version 2; None when they are not of version 1."""
     kind = text(claims, "type")
     if not kind:
         return None
@@ -107,7 +107,7 @@ def _version_1(claims: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def is_revoked(revocations: Mapping[str, Any], subject: str, issued_s: int) -> bool:
-    """What was issued up to then."""
+    """Whether a token is revoked: a revocation covers what was issued up to its time."""
     return any(number(revocations, key) >= issued_s for key in (subject, EVERYBODY) if key in revocations)
 
 
@@ -128,7 +128,7 @@ def _object(part: str) -> Mapping[str, Any]:
     return found
 
 
-# --- what a token says: nothing where it is of another type -----------------------------------------------------------
+# --- claims: empty values if a claim is missing or has another type ---------------------------------------------------
 
 
 def text(claims: Mapping[str, Any], name: str) -> str:

@@ -1,5 +1,5 @@
-"""Sending NATS clients away: after a time in which they may go by themselves they are cut one after the other, spread
-over a longer one, so that they do not all come to the next server at once."""
+"""Closes all NATS clients before a stop. After a grace period, in which they may leave by themselves, they are closed
+one after the other over a longer time, so that they do not all connect to another server at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LameDuck:
         now_ns: Callable[[], int] = time.monotonic_ns,
         seed: int | None = None,
     ) -> None:
-        """Of `duration_ns` the grace is a part. `cut` is called for each client, `over` once, behind the last."""
+        """`duration_ns` includes the grace period. Calls `cut` for each client, and `over` once after the last."""
         self._random = random.Random(seed)
         self._left = list(clients)
         self._random.shuffle(self._left)
@@ -53,7 +53,7 @@ class LameDuck:
             self.end()
 
     def end(self) -> None:
-        """Nobody is there any more: all have been cut, or have gone by themselves."""
+        """Ends when no client is left: all have been closed, or have left by themselves."""
         if not self._is_over:
             self._is_over = True
             self._over()

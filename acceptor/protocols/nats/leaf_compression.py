@@ -1,5 +1,5 @@
-"""How a connection to a leaf node, or to a hub, comes to be compressed: by INFO of both, as routes are; what follows is
-S2 of both. By s2_auto the time until a PING is answered says how much."""
+"""Agrees on compression with a leaf node or hub: by INFO of both sides, as for routes. What follows is an S2 stream in
+each direction. With s2_auto the round-trip time of PINGs decides the level."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
 class Compression:
     wanted: str = AUTO
     thresholds_ns: tuple[int, ...] = THRESHOLDS_NS
-    mode: str = NOT_SUPPORTED  # of what we say
-    is_open: bool = True  # it may still be agreed upon
+    mode: str = NOT_SUPPORTED  # of what this side sends
+    is_open: bool = True  # not agreed or ruled out yet
     is_on: bool = False
     began_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
     def offer(self) -> str:
-        """That INFO says."""
+        """The mode that this side's INFO offers; "" leaves it out."""
         if self.is_open or self.wanted == AUTO:
             return self.wanted if self.wanted != NOT_SUPPORTED else ""
         return self.mode
 
     def agree(self, theirs: str) -> bool:
-        """By INFO of the other side; whether what both say from now on is compressed. Raises ValueError."""
+        """Agrees by the other side's INFO. Returns whether both sides compress from now on. Raises ValueError."""
         self.is_open = False
         if not is_negotiated(self.wanted):
             self.mode = OFF if theirs and self.wanted == OFF else NOT_SUPPORTED
@@ -50,7 +50,7 @@ class Compression:
         return self.is_on
 
     def leave_out(self, theirs: str) -> None:
-        """They go on without having agreed: for what reason they say, if they know of it."""
+        """The other side goes on without compression. `theirs`: the mode in its CONNECT, "" if it knows none."""
         if self.is_open and theirs in (OFF, ACCEPT, AUTO, *LEVELS):
             self.mode = OFF
         self.is_open = False
@@ -59,7 +59,7 @@ class Compression:
         engine.compress(conn, level_of(self.mode))
 
     def watch(self, engine: Engine, conn: int) -> None:
-        """The next answer to a PING is to be heard of."""
+        """Has the codec report the next PONG, if the level depends on it."""
         if self.is_on and self.wanted == AUTO:
             engine.call(conn, "tell-pong")
 

@@ -1,9 +1,9 @@
-"""Leaf nodes that come by websocket: from the acceptor they have come to, which has their frames, to the one that has
-leaf nodes.
+"""Leaf nodes on websockets: the acceptor that has accepted one unpacks its frames, and passes their content to the
+acceptor that has all leaf nodes.
 
-    door.bring(conn, remote)   a connection whose request was granted: what is in its frames passes on from now on
+    door.bring(conn, remote)   relays a websocket whose request was granted
 
-Owns the relays here. What comes of a connection is the other acceptor's affair.
+Owns the relays of this acceptor. The other acceptor serves the leaf nodes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class LeafDoor:
         self, engine: Engine, watched: Watched, upgrades: Upgrades, here: Callable[[int, str], None] | None,
         handover: Handover | None,
     ) -> None:  # fmt: skip
-        """`here` takes a descriptor where this acceptor has the leaf nodes; else `handover` leads to that one."""
+        """`here` takes a descriptor if this acceptor has the leaf nodes; otherwise `handover` passes it to that one."""
         self._engine, self._here, self._handover = engine, here, handover
         self._relays = Relays(engine, watched, upgrades)
 
     def bring(self, conn: int, remote: str) -> None:
-        """`remote`: the address that it has come from."""
+        """Relays a connection. `remote`: the leaf node's address."""
         try:
             far, _, received = self._relays.begin(conn)
         except OSError:
-            self._engine.close_connection(conn)  # for want of descriptors: it comes again
+            self._engine.close_connection(conn)  # no descriptors left: the leaf node will connect again
             return
         assert not received, "who asks for a websocket says nothing before the answer"
         if self._here is not None:

@@ -1,5 +1,5 @@
-"""The section nats's options about leaf nodes that connect to this server, and about hubs that it connects to, as
-nats-server's block leafnodes has them."""
+"""The options of section nats about leaf nodes that connect to this server and hubs that it connects to, as in
+nats-server's block `leafnodes`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mq_shards.acceptor.protocols.nats import (
 
 PREFIX: Final = "leaf-"
 MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats.h
-# What is asked of JetStream is asked where a leaf node's clients are: there may be another on the other side.
+# JetStream's subjects do not pass: each side may have a JetStream of its own.
 JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 RESERVED_CLUSTER: Final = "_"
-# Leaf nodes are few.
+# TLS options that leaf nodes lack, as they are few, and their values.
 NOT_THERE: Final[Mapping[str, Any]] = {"leaf-tls-connection-rate-limit": 0}
 
 TLS_OPTIONS: Final[Mapping[str, Kind]] = {
@@ -73,13 +73,13 @@ SECRETS: Final = frozenset({"leaf-user", "leaf-password", "leaf-remotes"})
 
 
 def tls_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As nats_tls.terms() takes them, with that prefix."""
+    """The settings in the form that tls.terms() takes, with the prefix of leaf nodes."""
     first = "true" if settings["leaf-tls-handshake-first"] else ""
     return {**settings, **NOT_THERE, "leaf-tls-handshake-first": first}
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError of one line."""
+    """Raises ValueError, with a message of one line, for options that contradict each other."""
     if bool(settings["leaf-user"]) != bool(settings["leaf-password"]):
         raise ValueError("nats.leaf-user and nats.leaf-password go together")
     nats_route_compression.thresholds_of(settings, PREFIX)

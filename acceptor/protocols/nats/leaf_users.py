@@ -1,9 +1,9 @@
-"""Who a leaf node is: one of those that the block leafnodes names, or else a user as clients are.
+"""Authenticates leaf nodes: as users of the block leafnodes if it names any, otherwise as clients are.
 
-    users.prove(conn, client, done)    done(user) now or later; None: nobody that may come
-    users.now(client)                  what has become of one that is there; None: it has to go
+    users.prove(conn, client, done)    calls done(user) now or later; None: the leaf node is refused
+    users.now(conn, client)            the current user of a connected leaf node; None: it has to go
 
-In what order that is looked for is nats-server's.
+The order of these checks is nats-server's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class LeafUsers:
     ) -> None:
         self._logins, self._secrets, self._encryption = logins, secrets, encryption
         self._users: dict[str, User] = {}
-        self._one: User | None = None  # that all leaf nodes have to be
+        self._one: User | None = None  # the only user of leaf nodes, if set
         self._account = GLOBAL_ACCOUNT
         self._maps = False
 
     def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """`found`: of the block leafnodes of a configuration file."""
+        """`found`: what the block leafnodes of a configuration file says."""
         self._account = settings["leaf-account"] or GLOBAL_ACCOUNT
         self._users = {user.name: user for user in map(user_of, found.get("users", ()))}
         self._maps = settings["leaf-tls-verify-and-map"]

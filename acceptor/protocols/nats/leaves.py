@@ -1,14 +1,14 @@
-"""Leaf nodes that connect to this server, whichever servers they are; docs/leaves.md tells the whole.
+"""Leaf nodes that connect to this server. docs/leaves.md has an overview.
 
-nats_leaf.c, the C half, has what comes once a message or a subscription; it hands over:
+nats_leaf.c, the C half, handles messages and subscriptions. It hands the rest to this module:
 
-    (nothing)          the connection is new: INFO is due
+    (nothing)          the connection is new, and must be sent INFO
     CONNECT {...}      who the leaf node is
-    INFO {...}         before CONNECT how what follows is to be compressed; later nothing that matters here
-    PONG               the answer to a PING, which says how long that takes
-    -ERR ...           what it does not like, or why it is about to close
+    INFO {...}         before CONNECT, to agree on compression; ignored later
+    PONG               the answer to a PING, which shows the round-trip time
+    -ERR ...           an error, perhaps the reason why the leaf node is about to close
 
-One acceptor has all leaf nodes. What is accepted, refused and said is nats-server's.
+One acceptor has all leaf nodes. This server accepts, refuses and sends what a nats-server does.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ CONNECT_FIELDS: Final = {
     "gateway": text, "remote_account": text, "lang": text, "compress_mode": text,
 }  # fmt: skip
 VIOLATION: Final = "Authorization Violation"
-MOST_STRANGERS: Final = 256  # who have not said who they are, or are being looked at
+MOST_STRANGERS: Final = 256  # leaf nodes that are not authenticated yet
 
 log = logging.getLogger(__name__)
 
 
 class LeafError(Exception):
-    """Why a leaf node is refused, as it is told; without a word if it is empty."""
+    """Why a leaf node is refused: the error that it is sent; empty: none is sent."""
 
 
 @dataclass(slots=True, eq=False)
 class Leaf:
     conn: int
-    client: Client  # as users are found by
-    remote: str  # its address
+    client: Client  # for authentication, as of clients
+    remote: str  # the leaf node's address
     auth_by_ns: int = 0
-    said: Mapping[str, Any] = field(default_factory=dict)  # by CONNECT
+    said: Mapping[str, Any] = field(default_factory=dict)  # the fields of CONNECT
     is_joined: bool = False
-    is_ended: bool = False  # by us; it is closed when it has taken why
+    is_ended: bool = False  # this side is closing it, once the error is sent
     compression: Compression = field(default_factory=Compression)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
@@ -81,7 +81,7 @@ class Leaf:
         return str(self.said.get("name", ""))
 
     def is_same(self, other: Leaf) -> bool:
-        """The same server has come again, for the same account of its own."""
+        """Whether both are the same server, which has connected again for the same account of its own."""
         names = ("name", "cluster", "remote_account")
         same = all(self.said.get(name, "") == other.said.get(name, "") for name in names)
         return same and self.client.account == other.client.account and bool(self.said.get("remote_account"))
@@ -92,13 +92,14 @@ class Leaves:
         self, engine: Engine, settings: Settings, broker: Broker, nats: Nats, hub_accounts: Callable[[], list[str]],
         host: str, port: int,
     ) -> None:  # fmt: skip
-        """`host` and `port`: where leaf nodes come to. `hub_accounts`: of hubs, which count with them."""
+        """`host` and `port`: where leaf nodes connect. `hub_accounts` returns the accounts of connected hubs, which an
+        account's limit of leaf nodes includes."""
         self._hub_accounts = hub_accounts
         self._engine, self._settings, self._broker, self._nats = engine, settings, broker, nats
         self._bound = host, port
         self._server_id = server_id_of(broker.instance)
         self._leaves: dict[int, Leaf] = {}
-        self._arrivals: dict[int, str] = {}  # addresses of those that have come by websocket, and are new
+        self._arrivals: dict[int, str] = {}  # new leaf nodes on websockets, and their addresses
         self._remarks = Remarks(log)
         self._expiries = Expiries()
         self._greetings = Greetings(engine, self._info_line, self._greeted)
@@ -115,11 +116,11 @@ class Leaves:
         if settings["leaf-tls-cert-file"]:
             from mq_shards.acceptor.protocols.nats import tls as nats_tls
 
-            # First: where a file cannot be used any more all stays as it was, and nobody goes unencrypted.
+            # First of all: if a file cannot be used, this fails with nothing changed, so TLS is not turned off.
             terms = nats_tls.terms(tls_settings(settings), PREFIX)
         self._settings, self._greetings.terms = settings, terms
         self._users.learn(self._nats.leaf_content, settings)
-        # Where leaf nodes find this server.
+        # The addresses at which leaf nodes reach this server.
         told = not settings["leaf-no-advertise"]
         self.own_urls = tuple(own_urls(*self._bound, settings["leaf-advertise"])) if told else ()
         self._engine.set("nats-leaf.write-deadline-ns", settings["leaf-write-deadline"])
@@ -221,7 +222,7 @@ class Leaves:
     # --- greeting ---------------------------------------------------------------------------------------------------
 
     def arrived(self, fd: int, remote: str) -> None:
-        """A leaf node by websocket: what is in its frames. Takes the descriptor."""
+        """Serves a leaf node on a websocket; `fd` carries what is in its frames. Owns `fd` from then on."""
         try:
             conn = self._engine.adopt(fd, protocol_number("nats-leaf"))
         except EngineError as error:
@@ -239,25 +240,25 @@ class Leaves:
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
         settings = self._settings
-        # A nats-server has S2 around a websocket's frames, not in them. By itself that may be compressed.
+        # nats-server compresses around a websocket's frames, not inside them. The websocket itself may be compressed.
         mode = mode_of(settings, PREFIX) if arrival == "" else NOT_SUPPORTED
         leaf.compression = Compression(mode, thresholds_of(settings, PREFIX))
         if is_negotiated(leaf.compression.wanted):
-            # Nothing is said of our own accord as long as it is open how; INFO may come before CONNECT.
+            # The codec sends nothing of its own until compression is decided; the leaf node may send INFO first.
             self._engine.call(conn, "negotiates", 1)
-        # Also of one who may encrypt, and says nothing.
+        # The deadline also covers one that may begin a handshake but sends nothing.
         leaf.auth_by_ns = time.monotonic_ns() + self._settings["leaf-tls-timeout"] + self._settings["leaf-auth-timeout"]
         if self._is_lame:
             self._end(leaf, "")
             return
-        # Strangers keep nobody out: who has waited longest makes room.
+        # Unauthenticated leaf nodes must not keep others out: the oldest is closed.
         strangers = [other for other in self._leaves.values() if not other.is_joined and not other.is_ended]
         if len(strangers) > MOST_STRANGERS:
             self._end(strangers[0], "maximum connections exceeded")
         if arrival == "":
             self._greetings.opened(conn)
             return
-        # Who it is encrypted to is the listener for websockets.
+        # No TLS here: the listener for websockets does it.
         self._engine.reply(conn, self._info_line(conn, tls_required=False))
         self._greeted(conn)
 
@@ -269,12 +270,12 @@ class Leaves:
         return list(dict.fromkeys([*self.own_urls, *self._nats.cluster.get("leaf_urls", ())]))
 
     def _websocket_urls(self) -> list[str]:
-        """Once there was somebody else."""
+        """The websocket URLs of all servers; empty as long as there was no other server."""
         nats = self._nats
         return [*nats.own_websocket_urls(), *nats.cluster.get("ws_urls", ())] if nats.cluster.get("met") else []
 
     def _info(self, leaf: Leaf) -> dict[str, Any]:
-        """In the order in which nats-server has it; what is not so is left out."""
+        """The fields of INFO, in nats-server's order; empty ones are left out."""
         terms, identity = self._greetings.terms, self._nats.identity
         optional: dict[str, Any] = {
             "tls_required": terms is not None and terms.required, "tls_verify": terms is not None and terms.verify,
@@ -304,12 +305,12 @@ class Leaves:
             raise LeafError(str(error)) from None
         self._engine.call(leaf.conn, "negotiates", 0)
         if is_on:
-            # It is waited for, compressed.
+            # The leaf node expects INFO again, compressed.
             compression.begin(self._engine, leaf.conn)
             self._engine.reply(leaf.conn, self._info_line(leaf.conn, tls_required=False))
 
     def damaged(self, conn: int, why: str) -> None:
-        """What came is not compressed as it should be; closed() is next."""
+        """The leaf node has sent invalid compressed data; closed() is next."""
         if (leaf := self._leaves.get(conn)) is not None:
             self._remark(logging.ERROR, leaf, f"what came is no stream of S2: {why}")
 
@@ -333,7 +334,7 @@ class Leaves:
         self._users.prove(leaf.conn, leaf.client, partial(self._proven, leaf))
 
     def _proven(self, leaf: Leaf, user: User | None) -> None:
-        """Perhaps later: it may be gone, and another be there by its number."""
+        """Called perhaps later, when the leaf node may be gone and its connection number be used again."""
         if self._leaves.get(leaf.conn) is not leaf or leaf.is_ended:
             return
         try:
@@ -366,7 +367,7 @@ class Leaves:
     def _join(self, leaf: Leaf, user: User) -> None:
         engine, conn, admission = self._engine, leaf.conn, self._nats.admission
         leaf.client.user = user
-        # One that takes its own place is none more.
+        # A leaf node that replaces its own last connection is not counted twice.
         others = [other for other in self._there() if not leaf.is_same(other)]
         if len(others) >= self._settings["leaf-max-connections"]:
             raise LeafError("maximum connections exceeded")
@@ -385,7 +386,7 @@ class Leaves:
             raise LeafError(VIOLATION) from None
         engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
         flags = HEADERS if leaf.said.get("headers") else 0
-        # What one of its cluster has, all of it have from each other.
+        # The cluster is told too: its members pass messages to each other, and get none of each other from here.
         what = f"{loop_of(self._server_id, user.account)} {leaf.said.get('cluster', '')} {user.account}"
         try:
             joined = engine.call(conn, "join", flags, what.encode(errors="surrogateescape"))
@@ -399,7 +400,7 @@ class Leaves:
         self._remark(logging.INFO, leaf, f"there is a leaf node of account {user.account}")
 
     def _connected(self, user: User, permissions: Permissions) -> dict[str, Any]:
-        """What a leaf node is told of the account it is connected to, and what it may do there."""
+        """The fields of INFO that tell a leaf node its account and its permissions there."""
         found: dict[str, Any] = {"connect_info": True, "remote_account": user.account}
         if user.account == self._nats.system_account:
             found["acc_is_sys"] = True
@@ -409,26 +410,26 @@ class Leaves:
         return found
 
     def _replace(self, leaf: Leaf) -> None:
-        """One that has come again, before the end of its last connection is known."""
+        """Closes the last connection of a leaf node that has connected again, if it has not ended yet."""
         for other in self._there():
             if other is not leaf and leaf.is_same(other):
                 self._end(other, "Duplicate Remote LeafNode Connection")
 
-    # --- what has changed -------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def _is_news(self) -> bool:
         return self._seen is not self._nats.cluster
 
     def _look_around(self) -> None:
-        """Where else leaf nodes can go."""
+        """Tells leaf nodes the URLs of this cluster if they have changed."""
         self._seen = self._nats.cluster
         if (urls := (self._urls(), self._websocket_urls())) != self._told_urls:
             self._told_urls = urls
             self._tell_urls()
 
     def look_again(self) -> None:
-        """Users, or what they may, have changed: who may not come any more is sent away, and so is who may something
-        else now, who comes again."""
+        """Users or permissions have changed: closes leaf nodes that are no longer admitted, and those with other
+        permissions now, which will connect again."""
         for leaf in self._there():
             self._look_at(leaf)
 
@@ -441,26 +442,27 @@ class Leaves:
             self._end(leaf, "")
 
     def shares_changed(self, accounts: set[str]) -> None:
-        """What is imported into these accounts, and mapped in them: leaf nodes hear of it when they come again."""
+        """Imports or mappings of these accounts have changed: closes their leaf nodes, which learn of it in a new
+        connection."""
         for leaf in self._there():
             if leaf.client.account in accounts:
                 self._end(leaf, "")
 
     def lame_duck(self) -> None:
-        """Nobody comes any more; who is there goes when the server ends."""
+        """Admits no new leaf nodes; those connected stay until the process ends."""
         self._is_lame = True
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def clusters(self) -> set[tuple[str, str]]:
-        """Of all accounts, that leaf nodes are of."""
+        """The accounts and clusters of all connected leaf nodes."""
         return {(leaf.client.account, leaf.said.get("cluster", "")) for leaf in self._there()}
 
     def accounts(self) -> list[str]:
         return [leaf.client.account for leaf in self._there()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """As /leafz shows them."""
+        """The rows of /leafz."""
         return [self._row(leaf) for leaf in self._there()]
 
     def _row(self, leaf: Leaf) -> dict[str, Any]:
@@ -471,7 +473,7 @@ class Leaves:
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:
-        """Of the block leafnodes, as /varz shows it."""
+        """The settings of the block leafnodes, as /varz shows them."""
         settings, terms = self._settings, self._greetings.terms
         found: dict[str, Any] = {
             "host": self._bound[0], "port": self._bound[1], "auth_timeout": settings["leaf-auth-timeout"] / SECOND,
@@ -482,7 +484,7 @@ class Leaves:
 
 
 def _across(permissions: Permissions, said: Mapping[str, Any]) -> Permissions:
-    """What passes at all: not what the leaf node does not want sent either."""
+    """The permissions of the connection: the user's, without JetStream's subjects and those that CONNECT denies."""
     publish, subscribe = permissions.publish, permissions.subscribe
     deny = (*subscribe.deny, *JETSTREAM, *said.get("deny_pub", ()))
     return Permissions(

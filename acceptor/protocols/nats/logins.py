@@ -1,9 +1,9 @@
-"""Whether a client is who it says in CONNECT: what is known of users, and what there is to compare.
+"""Authenticates clients by what they send in CONNECT.
 
-    logins.who(client)              the users that there are for such a client
-    logins.prove(conn, client, done)   done(user) now or later; None: nobody that is known
+    logins.who(client)                 the users that such a client may be
+    logins.prove(conn, client, done)   calls done(user) now or later; None: authentication failed
 
-Owns what files and options say of users. What a user may is somebody else's.
+Owns the users of options and of the configuration file. Does not apply their permissions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Done = Callable[[User | None], None]
 
 
 class Encryption(Protocol):
-    """How a connection is encrypted, where it is."""
+    """Looks up the TLS of a connection."""
 
     def __call__(self, conn: int) -> tuple[VerifyingTls | None, bool]:
-        """And whether a certificate says who somebody is."""
+        """Returns the TLS, None if not encrypted, and whether certificates name users."""
         ...
 
 
@@ -52,9 +52,9 @@ class Logins:
     def __init__(
         self, secrets: Secrets, encryption: Encryption, access: Callable[[], Access | None],
     ) -> None:  # fmt: skip
-        """`access`: if there are users that all protocols have in common."""
-        self.operator: Operator | None = None  # there where JWTs say all
-        self.callouts: Callouts | None = None  # there where services may be asked
+        """`access` returns the users of the broker, which all protocols share; None: there are none."""
+        self.operator: Operator | None = None  # set in operator mode, where JWTs decide
+        self.callouts: Callouts | None = None  # set if services of auth callouts may be asked
         self._secrets = secrets
         self._access = access
         self._encryption = encryption
@@ -63,12 +63,12 @@ class Logins:
         self._timeout_ns = 0
 
     def meet_others(self, encryption: Callable[[int], tuple[VerifyingTls | None, bool] | None]) -> None:
-        """Of connections that are not clients'; None: it is none of those."""
+        """Adds a lookup for connections that are not clients; it returns None for others."""
         of_clients = self._encryption
         self._encryption = lambda conn: encryption(conn) or of_clients(conn)
 
     def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """`found`: in a configuration file, of who may what."""
+        """`found`: the part "who" of a configuration file."""
         self.plain = who_of(found, settings["user"], settings["password"], settings["token"])
         if self.operator is not None:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
@@ -79,11 +79,11 @@ class Logins:
         return self._websockets if client.is_websocket else self.plain
 
     def required(self, conn: int, client: Client) -> bool:
-        """A client has to be somebody."""
+        """Whether a client must authenticate."""
         return self.who(client).required or self._guards(conn)
 
     def announced(self, conn: int, client: Client) -> bool:
-        """INFO says so."""
+        """Whether INFO says that authentication is required."""
         return self.who(client).announced or (self._guards(conn) and self.for_nobody(conn, client) is None)
 
     def _guards(self, conn: int) -> bool:
@@ -91,7 +91,7 @@ class Logins:
         return access is not None and access.guards(conn)
 
     def for_nobody(self, conn: int, client: Client) -> User | None:
-        """Who a client is that does not begin with CONNECT, or says nothing there."""
+        """The user of a client without credentials or CONNECT; None: it has to authenticate."""
         found, access = self.who(client).for_nobody(client.connection_type), self._access()
         terms = self._asks()
         if found is not None and terms is not None:
@@ -104,7 +104,7 @@ class Logins:
         return None if login is None else user_of(login)
 
     def now(self, client: Client) -> User | str:
-        """What has become of a client's user; why it has to go, if so."""
+        """The current state of a client's user, or the error with which the client must be closed."""
         access = self._access()
         if client.login is not None and access is not None:
             client.login = access.users.again(client.login)
@@ -119,29 +119,29 @@ class Logins:
         return (fenced(user, terms.account) if terms is not None else user) or "Authorization Violation"
 
     def _asks(self) -> FileTerms | None:
-        """About whom a service is asked, where the file says so."""
+        """The terms of the file's auth callout; None if it has none."""
         return self.callouts.file if self.callouts is not None else None
 
     def ends_s(self, user: User | None) -> float:
-        """When a client has to go; 0: never."""
+        """When a client has to be closed; 0: never."""
         if user is None:
             return 0
         return self.operator.ends_s(user) if self.operator is not None else user.until_s
 
     def has_system_users(self) -> bool:
-        """Somebody may come from the system account."""
+        """Whether there may be users of the system account."""
         if self.operator is not None and self.operator.system_account:
             return True
         return any(user.account == self.plain.system_account for user in self.plain.users)
 
     def account_names(self) -> list[str]:
-        """That somebody may come from, and those that there always are."""
+        """All accounts that users are of, and those that always exist."""
         of_jwts = self.operator.accounts if self.operator is not None else ()
         users = {user.account for user in self.plain.users}
         return sorted({GLOBAL_ACCOUNT, self.plain.system_account, *of_jwts, *users})
 
     def shown(self, client: Client) -> dict[str, Any]:
-        """What monitoring says of who a client is, or wanted to be."""
+        """The fields of monitoring about who a client is or claimed to be."""
         user, said = client.user, client.options
         name = (user.nkey or user.name) if user is not None else ""
         name = name or said.get("nkey") or said.get("user") or ("[REDACTED]" if said.get("auth_token") else "")
@@ -156,7 +156,7 @@ class Logins:
         return found
 
     def shown_account(self, name: str) -> dict[str, Any]:
-        """What a JWT says of an account."""
+        """The fields of monitoring from an account's JWT."""
         account = self.operator.accounts.get(name) if self.operator is not None else None
         if account is None or self.operator is None:
             return {}
@@ -182,7 +182,7 @@ class Logins:
             done = partial(self._call_out, client, self._encryption(conn)[0], claimed, done)
         if claim is None:
             if terms is not None:
-                done(None)  # the service says who that is, not the users that all protocols have in common
+                done(None)  # the service decides, not the broker's users
             else:
                 self._prove_common(conn, client, done)
             return
@@ -197,7 +197,7 @@ class Logins:
             done(user if right else None)
 
     def _call_out(self, client: Client, tls: VerifyingTls | None, claimed: str, done: Done, user: User | None) -> None:
-        """`claimed`: whom of those in the file it says it is, and `user`, if it is."""
+        """`claimed`: the user of the file that the client claims to be; `user`: that user, if proven."""
         terms, callouts = self._asks(), self.callouts
         if terms is None or callouts is None:
             done(user)
@@ -214,7 +214,7 @@ class Logins:
             self.callouts.ask_account(user, client, tls, self._timeout_ns, done)
 
     def _prove_common(self, conn: int, client: Client, done: Done) -> None:
-        """One that is not known here may be known to all protocols."""
+        """Authenticates a client as a user of the broker, whom all protocols know."""
         access = self._access()
         if access is None or not access.guards(conn):
             done(None)
@@ -247,7 +247,7 @@ class Logins:
 
 
 def _for_websockets(who: Who, settings: Mapping[str, Any]) -> Who:
-    """What is said of their clients takes the place of what is said of all."""
+    """The users for websockets: options for websockets replace the general ones."""
     user, token = settings["websocket-user"], settings["websocket-token"]
     nobody = settings["websocket-no-auth-user"]
     if not user and not token and not nobody:

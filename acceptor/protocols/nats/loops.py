@@ -1,5 +1,5 @@
-"""Circles of leaf nodes, how they are found: each server says a subject that nobody else says, in every account, and
-whoever is told his own has it back by way of others."""
+"""How loops of leaf nodes are found: each server announces a subject of its own in every account. A server that another
+one sends this subject is part of a loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 
 
 def loop_of(server_id: str, account: str) -> str:
-    """What is told to all leaf nodes and hubs of an account, and may be said by none.
+    """The subject that this server announces to all leaf nodes and hubs of an account.
 
     >>> loop_of("N1", "A") == loop_of("N1", "A") != loop_of("N1", "B")
     True

@@ -1,17 +1,18 @@
-"""What an acceptor knows of its NATS clients, for whoever asks over calls (docs/calls.md): the gateway puts together
-what several acceptors say, as nats-server's monitoring shows it.
+"""Answers calls (docs/calls.md) about this acceptor's NATS clients. The gateway combines the answers of all acceptors
+into what nats-server's monitoring shows.
 
-    nats.server        who and how we are, of a JSON object: see Monitor._server
-    nats.figures       figures of connections from a place on, as C has them (nats_figures.c)
-    nats.clients       of some connections, what Python has of them
-    nats.subscriptions from a place on
-    nats.wanted        by a server behind a route, of whatever acceptor: what of that it has been sent from here
-    nats.closed        of connections that have ended, the last ones
+    nats.server        a JSON object about the server: see Nats._described
+    nats.figures       figures of connections, starting at a place, as C packs them (nats_figures.c)
+    nats.clients       what Python knows of some connections
+    nats.subscriptions a connection's subscriptions, starting at a place
+    nats.wanted        what a server behind a route wants, and how much it was sent from this acceptor
+    nats.closed        the last connections that have ended
     nats.accounts      figures by account
-    nats.kept          what is kept of earlier matches
+    nats.kept          figures of the cache of matches
+    nats.account       what one account shares
 
-Each answer is of a bounded piece; whoever asks goes on from where it ended. Nothing is kept for this but what there was
-of connections that have ended, and of those so many and so many bytes.
+Each answer is limited in size; the caller asks again from where it ended. The only state kept for this are ended
+connections, limited in number and bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mq_shards.ringbuf.calls import Asked, Calls
 
 NAMED_BIT: Final = 32  # nats_figures.c
-INDEX_BITS: Final = 20  # of a connection's number: its place in the table (csrc/acceptor/engine.h)
+INDEX_BITS: Final = 20  # of a connection's number that are its index in the table (csrc/acceptor/engine.h)
 
 # struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
 FIGURES: Final = struct.Struct("<4I9Q")
@@ -44,7 +45,7 @@ SUBSCRIPTIONS_BYTES: Final = 64 << 10
 ACCOUNTS_BYTES: Final = 256 << 10
 LISTED_SUBSCRIPTIONS: Final = 10_000  # of one connection
 CLOSED_AT_ONCE: Final = 500
-# Of all connections that have ended, here.
+# Of all ended connections that this acceptor keeps.
 CLOSED_BYTES: Final = 16 << 20
 
 REASONS: Final[Mapping[int, str]] = {
@@ -57,12 +58,12 @@ REASONS: Final[Mapping[int, str]] = {
     25: "Credentials Revoked", 27: "Message Header Violation", 28: "No Responders Requires Headers", 34: "Kicked",
 }  # fmt: skip
 
-# Of one that has not proven who it is.
+# Reasons for connections that were never authenticated.
 REFUSALS: Final = (REASONS[2], REASONS[3])
 
 
 class Figures(NamedTuple):
-    """Of one connection. The account is a number; bytes are of payloads."""
+    """Figures of one connection. The account is a number; bytes count payloads only."""
 
     conn: int
     account: int
@@ -96,7 +97,7 @@ class AccountFigures(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Of earlier matches, in some accounts; it goes on at `account` and `place`, unless `account` is 0."""
+    """Figures of the cache of matches. The next piece starts at `account` and `place`; `account` 0: there is none."""
 
     account: int
     place: int
@@ -131,13 +132,13 @@ def subscriptions_of(data: bytes) -> Iterator[Subscription]:
 
 
 class Known(NamedTuple):
-    """What Python has of a connection: `row` is what a nats-server shows beside its figures."""
+    """What Python knows of a connection. `row` holds the fields that a nats-server shows beside its figures."""
 
     cid: int
     account: str
     start_ns: int
     row: dict[str, Any]
-    auth: dict[str, Any]  # that is shown when it is asked for
+    auth: dict[str, Any]  # fields shown only on request
 
 
 class Monitor:
@@ -151,8 +152,8 @@ class Monitor:
         wall_ns: Callable[[], int],
         max_closed: int,
     ) -> None:
-        """`known` is given the number of a connection. `server`: what there is to say of it, with all accounts or not.
-        `account`: what is shown of one beside its figures. At most `max_closed` connections that ended are kept."""
+        """`known` looks up a connection by its number. `server` describes the server, with or without the names of all
+        accounts. `account` describes an account, beside its figures. Keeps at most `max_closed` ended connections."""
         self._engine = engine
         self._protocol = protocol
         self._known = known
@@ -160,7 +161,7 @@ class Monitor:
         self._account = account
         self._wall_ns = wall_ns
         self._max_closed = max_closed
-        self._closed: deque[tuple[int, bytes]] = deque()  # by the number of their end, and JSON
+        self._closed: deque[tuple[int, bytes]] = deque()  # consecutive numbers, and JSON
         self._closed_bytes = 0
         self._ended = 0
 
@@ -182,7 +183,7 @@ class Monitor:
     # --- connections that have ended --------------------------------------------------------------------------------
 
     def ended(self, conn: int, words: bytes) -> dict[str, Any] | None:
-        """Keeps what there was of it, and returns that."""
+        """Stores what is known of a connection that ends, and returns it; None: not a client, or nothing is kept."""
         known = self._known(conn)
         if known is None or self._max_closed == 0:
             return None
@@ -200,7 +201,7 @@ class Monitor:
             "subs": subscriptions,
         }
         self._ended += 1
-        # A copy: what orjson makes has room for 4 KiB, whatever it holds.
+        # A copy, because orjson's result takes up 4 KiB even if it is shorter.
         self._closed.append((self._ended, bytes(memoryview(orjson.dumps(row)))))
         self._closed_bytes += len(self._closed[-1][1])
         while len(self._closed) > self._max_closed or self._closed_bytes > CLOSED_BYTES:
@@ -217,7 +218,7 @@ class Monitor:
         return self._engine.ask(self._protocol, "figures", int(asked["from"]), most=room)
 
     def _answer_clients(self, asked: dict[str, Any]) -> bytes:
-        """In the order in which they were asked for; null if it is gone."""
+        """Rows in the order of the question; null for a connection that is gone."""
         found: list[dict[str, Any] | None] = []
         for conn in asked["conns"][:CLIENTS_AT_ONCE]:
             known = self._known(conn)
@@ -242,7 +243,7 @@ class Monitor:
         return found
 
     def _answer_subscriptions(self, asked: dict[str, Any]) -> bytes:
-        """Of one connection, from a place on; the last piece is empty."""
+        """Subscriptions of one connection, starting at a place; the last piece is empty."""
         conn = int(asked["conn"])
         known = self._known(conn)
         if known is None:
@@ -259,7 +260,7 @@ class Monitor:
         return orjson.dumps([_detail(one, int(asked["rid"])) for one in wanted])
 
     def _answer_closed(self, asked: dict[str, Any]) -> bytes:
-        """From a number on, of the last so many."""
+        """Ended connections, starting at a number."""
         wanted = int(asked["from"])
         first = self._closed[0][0] if self._closed else 1
         rows = []
@@ -268,7 +269,8 @@ class Monitor:
         return b"[" + b",".join(rows) + b"]"
 
     def _answer_accounts(self, asked: dict[str, Any]) -> bytes:
-        """By name; from a number on, the last piece is empty. Or the one that is named."""
+        """Figures by account name, starting at an account's number; the last piece is empty. Or those of one named
+        account."""
         name = asked.get("name", "").encode(errors="surrogateescape")
         room = ACCOUNT.size + len(name) if name else ACCOUNTS_BYTES
         data = self._engine.ask(self._protocol, "accounts", int(asked.get("from", 0)), name, most=room)
@@ -281,7 +283,7 @@ class Monitor:
         return orjson.dumps(found)
 
     def _answer_kept(self, asked: dict[str, Any]) -> bytes:
-        """From an account and a place on, or of the account that is named."""
+        """Figures of the cache of matches, starting at an account and place, or those of one named account."""
         name = asked.get("name", "").encode(errors="surrogateescape")
         start = int(asked.get("account", 0)) | int(asked.get("place", 0)) << PLACE_SHIFT
         data = self._engine.ask(self._protocol, "kept", start, name, most=KEPT.size)
@@ -301,7 +303,7 @@ def _numbers(figures: Figures, known: Known) -> dict[str, Any]:
 
 
 def _detail(one: Subscription, cid: int) -> dict[str, Any]:
-    """As nats-server shows a subscription of a client."""
+    """A client's subscription, as nats-server shows it."""
     row: dict[str, Any] = {"subject": one.subject}
     if one.queue:
         row["qgroup"] = one.queue
@@ -316,7 +318,7 @@ RESPONSES: Final = {"single": "Singleton", "stream": "Streamed", "chunk": "Chunk
 
 
 def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of what an account shares (shares.py), as nats-server does."""
+    """What an account shares (shares.py), in the form of nats-server's monitoring."""
     exports = [
         {
             "subject": one["subject"],
@@ -345,7 +347,7 @@ def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
-    """What every account has of the system account: questions about itself."""
+    """The services that every account imports from the system account: questions about itself."""
     kinds = ("ACCOUNT.PING", "CONNZ"), ("SERVER.PING", "CONNZ"), ("ACCOUNT.PING", "STATZ"), ("USER", "INFO")
     return [
         {
@@ -363,7 +365,7 @@ def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
 
 
 def tls_row(tls: VerifyingTls | None, first: bool) -> dict[str, Any]:
-    """What is shown of a connection that is encrypted."""
+    """The fields about a connection's TLS; empty when it is not encrypted."""
     if tls is None:
         return {}
     row: dict[str, Any] = {"tls_version": tls.version.removeprefix("TLS"), "tls_cipher_suite": tls.cipher}

@@ -1,17 +1,17 @@
-"""NATS's rare commands: INFO, CONNECT, and who a client is.
+"""NATS's rare commands: INFO, CONNECT, and the authentication of clients.
 
-nats.c, the C half, has the others, and takes no more of a connection's input until a command of this half is
-done with:
+nats.c, the C half, handles all other commands. It hands over the following, and takes no more of a connection's input
+until this half calls resume():
 
-    (nothing)          the connection is new: INFO is due
-    PROXY ...          for whom a proxy comes; or, without anything, that it has not said so
-    SNIFFx             x is its first byte, which somebody wanted to know; SNIFF: none came in time
-    CONNECT {...}      what the client can do, and who it is
-    NOBODY             something else comes before CONNECT, where that may be: who is that?
-    PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
-    ASK WHAT REPLY     it wants to be told there who it is, or of its account; options are behind the line
+    (nothing)          the connection is new, and must be sent INFO
+    PROXY ...          a proxy's header with the client's address; PROXY alone: the client sent no header
+    SNIFFx             x is the first byte, for which a greeting has waited; SNIFF alone: none came in time
+    CONNECT {...}      the client's options and credentials
+    NOBODY             the client sent another command before CONNECT, where that is allowed: which user is it?
+    PING               its first after CONNECT, which C has answered: INFO tells the account that it is connected to
+    ASK WHAT REPLY     the client asks about itself or its account, to be answered at REPLY; options follow the line
 
-What is accepted and said is nats-server's.
+This server accepts, refuses and sends what a nats-server does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NONCE_BYTES: Final = 11
 
 
 class NatsError(Exception):
-    """What a client is told before it is cut off; without a word if it is empty."""
+    """The error that a client is sent before it is closed; empty: none is sent."""
 
 
 class Nats(Guarding):
@@ -121,11 +121,11 @@ class Nats(Guarding):
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
         self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
-        self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
-        self._accounts: dict[str, Mapping[str, Any]] = {}  # and what they share
-        self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
-        self.leaf_content: Mapping[str, Any] = {}  # and which users leaf nodes are
-        self._config_digest = ""  # of all that is in it
+        self._told_of_askers: set[str] = set()  # accounts whose requests to services must name the requester
+        self._accounts: dict[str, Mapping[str, Any]] = {}  # what accounts share
+        self._found: Mapping[str, Any] = {}  # "who" of the configuration file: users and accounts
+        self.leaf_content: Mapping[str, Any] = {}  # "leaf" of it: users of leaf nodes, and hubs
+        self._config_digest = ""  # of the whole file
         self.admission = Admission(engine, self._number)
         self._own = OwnClients(engine, self.admission)
         self._expiries = Expiries()
@@ -142,8 +142,8 @@ class Nats(Guarding):
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
-        self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
-        self.leaves: NatsLeaf | None = None  # likewise
+        self.list_routes: Callable[[], list[dict[str, Any]]] = list  # replaced in the acceptor that has routes
+        self.leaves: NatsLeaf | None = None  # set in the acceptor that has leaf nodes or hubs
         self.leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
@@ -160,7 +160,7 @@ class Nats(Guarding):
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols.nats import tls as nats_tls
 
-            # First: where a file cannot be used any more all stays as it was, and nobody goes unencrypted.
+            # First of all: if a file cannot be used, this fails with nothing changed, so TLS is not turned off.
             terms = nats_tls.terms(settings)
         self._settings, self._greetings.terms = settings, terms
         self._set_who()
@@ -192,7 +192,7 @@ class Nats(Guarding):
         self._by_jwt.start({})
 
     def _share_some(self, accounts: Mapping[str, Mapping[str, Any]], names: set[str] | None) -> None:
-        """Of all accounts these share something else; None: all may."""
+        """The shares of the accounts `names` have changed; None: those of any may have."""
         if names is None or not self.admission.share_some(self.cluster.get("name", ""), accounts, names):
             self._share(list(accounts.values()))
             return
@@ -220,7 +220,7 @@ class Nats(Guarding):
         self.identity = replace(self.identity, max_payload=settings["max-payload"])
         for conn, client in list(self._clients.items()):
             if client.user is not None and client.user.is_called_out:
-                self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # comes again, and is asked about
+                self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # so that the service is asked again
             else:
                 self._limit(conn)
         self._cut_forbidden()
@@ -230,7 +230,7 @@ class Nats(Guarding):
             self._say_info_again()
 
     def _cut_forbidden(self) -> None:
-        """Those that would not be let in any more, of too many the last to come; what others may is what it is now."""
+        """Closes clients that are not admitted, of too many the newest; updates the others' permissions."""
         for conn, client in reversed(list(self._clients.items())):
             if client.connects and self.logins.required(conn, client):
                 self._look_again(conn, client)
@@ -247,10 +247,10 @@ class Nats(Guarding):
             if refusal := self.admission.admit(conn, user, self.logins.limits(user).connections):
                 self._end(conn, refusal)
                 return
-        self._limit(conn)  # its account may have changed, too
+        self._limit(conn)  # the account's limits may have changed, too
 
     def _connections(self) -> int:
-        """Of all acceptors."""
+        """The number of clients of all acceptors."""
         return self._engine.counters(self._number)["connections"]
 
     def lame_duck(self) -> None:
@@ -279,22 +279,22 @@ class Nats(Guarding):
         return self.logins.plain.system_account
 
     def own_urls(self) -> tuple[str, ...]:
-        """Where clients find this server."""
+        """The URLs at which clients reach this server."""
         from mq_shards.acceptor.protocols.nats.addresses import own_urls
 
         return tuple(own_urls(self.identity.host, self.identity.port, self._settings["client-advertise"]))
 
     def own_websocket_urls(self) -> tuple[str, ...]:
-        """Where those of websockets do."""
+        """The URLs for websockets."""
         from mq_shards.acceptor.protocols.nats.addresses import own_urls
 
         host, port = self._websocket_address
         return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
 
     def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, **more: object) -> None:
-        """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
-        by the acceptor that has the routes, for all. `others`: there are or were some; `met`: of which clients are
-        told; `jetstream`: some that have it; `leaf_urls`: where leaf nodes find them."""
+        """Tells all acceptors the other servers' URLs and the cluster's name; called by the acceptor that has routes.
+        `more` are `others`: there are or were other servers; `met`: there are or were some that clients are told of;
+        `jetstream`: some have JetStream; `leaf_urls`: the other servers' URLs for leaf nodes."""
         self._cluster_news.tell({"urls": list(urls), "ws_urls": list(ws_urls), "name": name, **more})
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
@@ -302,7 +302,7 @@ class Nats(Guarding):
             before, self.cluster = self.cluster, message
             is_news = bool(message["jetstream"]) and self.admission.take_jetstream(self.system_account)
             if is_news or before.get("name") != message.get("name"):
-                self._share()  # mappings may be of a cluster
+                self._share()  # mappings may depend on the cluster's name
             if is_news:
                 self._by_jwt.meet_jetstream()
                 for conn in self._clients:
@@ -321,7 +321,7 @@ class Nats(Guarding):
             self._say_info(conn, {})
 
     def _say_info(self, conn: int, more: Mapping[str, Any]) -> bool:
-        """To a client that expects it at any time; whether it does."""
+        """Sends INFO to a client that accepts it at any time. Returns whether it does."""
         client = self._clients[conn]
         if client.connect_info:
             known = {"auth_required": self.logins.required(conn, client), "max_payload": self._max_payload(client)}
@@ -330,7 +330,7 @@ class Nats(Guarding):
         return client.connect_info
 
     def _say_event(self, what: str) -> None:
-        """To users of the system account here, of the server as a whole: each acceptor says it to its own."""
+        """Sends an event of the server to the system account's users at this acceptor; all acceptors do so."""
         if self._system is not None:
             subject, content = self._system.server_event(what, self._server_row())
             self._engine.call(self._system.client.conn, "answer", 1, subject.encode() + b" " + content)
@@ -361,7 +361,7 @@ class Nats(Guarding):
         return has_users(content)
 
     def _set_system(self) -> None:
-        """The server is there as long as anybody else can be."""
+        """Starts the server's own client in the system account, once that may have users."""
         broker = self._broker
         is_wanted = self._system is None and self.logins.has_system_users()
         if not is_wanted or broker.calls is None or broker.watched is None:
@@ -378,7 +378,7 @@ class Nats(Guarding):
         self._engine.set("nats.answers-all", 1)
 
     def _set_callouts(self) -> None:
-        """Who else is asked whether somebody may come."""
+        """Sets up the services of auth callouts."""
         logins, broker = self.logins, self._broker
         content = self._found.get("callout")
         if logins.callouts is None and (content or logins.operator is not None) and broker.watched is not None:
@@ -398,7 +398,7 @@ class Nats(Guarding):
     def _server_row(self) -> dict[str, Any]:
         return server_row({**self.identity.info(), "cluster": self.cluster.get("name", ""), **labels(self._settings)})
 
-    # --- what monitoring shows --------------------------------------------------------------------------------------
+    # --- monitoring -------------------------------------------------------------------------------------------------
 
     def _known(self, conn: int) -> Known | None:
         client = self._clients.get(conn)
@@ -415,7 +415,7 @@ class Nats(Guarding):
         return shares
 
     def _described(self, with_accounts: bool) -> dict[str, Any]:
-        """What the gateway is told of this server: see monitor.py."""
+        """The description of this server for the gateway: see monitor.py."""
         terms = self._greetings.terms
         routes, who, leaves = self.list_routes(), self.logins.plain, self.leaves
         return {
@@ -442,7 +442,7 @@ class Nats(Guarding):
         self.identity = replace(self.identity, host=host, port=port)
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
-        """For websockets."""
+        """Listens for websockets."""
         self._websocket_address = (host, port)
         if self._websockets is None:
             from mq_shards.acceptor.protocols.nats.websocket import Websockets
@@ -530,7 +530,7 @@ class Nats(Guarding):
         if self._own.admit(conn):
             return
         self._made += 1
-        # A number of its own among all acceptors.
+        # Unique among all acceptors.
         client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
         client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
         client.is_unknown = self._settings["proxy-protocol"] and not client.is_websocket
@@ -545,7 +545,7 @@ class Nats(Guarding):
             self._greetings.opened(conn)
 
     def _upgraded(self, conn: int, found: Upgraded) -> None:
-        """It is a websocket now."""
+        """The connection has become a websocket."""
         self._clients[conn].upgraded(found.cookies)
         if found.is_leaf and self._websockets is not None:
             self._websockets.bring(conn, self._clients.pop(conn).remote)
@@ -562,7 +562,7 @@ class Nats(Guarding):
         return True
 
     def _greeted(self, conn: int) -> None:
-        """INFO has been said; TLS is behind it, or not to be."""
+        """INFO was sent, and the TLS handshake is over if there is one: the codec goes on."""
         client = self._clients[conn]
         if self.logins.required(conn, client):
             nobody = MAY_BE_NOBODY if self.logins.for_nobody(conn, client) is not None else 0
@@ -596,7 +596,7 @@ class Nats(Guarding):
         return list(self.cluster.get("ws_urls" if client.is_websocket else "urls", ()))
 
     def _connect_urls(self, is_websocket: bool) -> list[str]:
-        """None until there was somebody else; who has gone is forgotten when the others are said."""
+        """URLs of all servers; none until there was another server. Those of a server that is gone are left out."""
         if not self.cluster.get("met"):
             return []
         if is_websocket:
@@ -636,7 +636,7 @@ class Nats(Guarding):
         self.logins.prove(conn, client, partial(self._proven, conn, client))
 
     def _proven(self, conn: int, client: Client, user: User | None) -> None:
-        """Perhaps later: it may be gone, and another be there by its number."""
+        """Called perhaps later, when the client may be gone and its connection number be used again."""
         if self._clients.get(conn) is not client:
             return
         try:
@@ -665,10 +665,10 @@ class Nats(Guarding):
             raise NatsError(refusal)
 
     def _limit(self, conn: int) -> None:
-        """What all connections may, or less where its account may less; and what services it asks are told of it."""
+        """Sets a client's limits: the general ones or lower ones of its account; and what services are told of it."""
         client = self._clients[conn]
         limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
-        if limits.subscriptions is not None:  # 0 are any number
+        if limits.subscriptions is not None:  # 0: no limit
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
         self._engine.call(conn, "max-payload", self._max_payload(client))
         self._engine.call(conn, "max-subscriptions", subscriptions)

@@ -1,7 +1,7 @@
-"""Leaf nodes of NATS: servers that share one account with this one, which come to it, or which it goes to, its hubs.
-Without a listener for them, and without hubs, there is nothing here but a name.
+"""Leaf nodes of NATS: servers that share one account with this one, and connect to it, or are its hubs, to which it
+connects. Without a listener for them and without hubs this does nothing.
 
-What is rare about them is in leaves.py and hubs.py, which the acceptor that has them loads; docs/leaves.md tells all.
+Their rare commands are handled by leaves.py and hubs.py, which only one acceptor loads; docs/leaves.md has an overview.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Half: TypeAlias = Leaves | Hubs
 
 LOOP: Final = b"loop"
-THE_FIRST: Final = 0  # acceptor has all of them, as it has routes
+THE_FIRST: Final = 0  # the acceptor that has all leaf nodes and hubs, as it has all routes
 
 
 class NatsLeaf(Protocol):
@@ -83,7 +83,7 @@ class NatsLeaf(Protocol):
             self._leaves.arrived(sock.detach(), remote.decode())
 
     def door(self, upgrades: Upgrades) -> LeafDoor | None:
-        """By which leaf nodes come here that are websockets; None where there are to be none."""
+        """Makes the door for leaf nodes on websockets; None when leaf nodes cannot connect."""
         if self._leaves is None and self._to_first is None:
             return None
         from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
@@ -94,7 +94,7 @@ class NatsLeaf(Protocol):
 
     def listening(self, host: str, port: int) -> None:
         if self._leaves is not None:
-            return  # one address is told to leaf nodes
+            return  # leaf nodes are told only one address
         from mq_shards.acceptor.protocols.nats.leaves import Leaves
 
         assert self._nats is not None
@@ -108,7 +108,7 @@ class NatsLeaf(Protocol):
         self._look_for_hubs()
 
     def _look_for_hubs(self) -> None:
-        """The first time that there are to be some."""
+        """Creates `_hubs` when hubs are configured for the first time."""
         nats = self._nats
         if self._hubs is not None or nats is None or not self._is_serving or self._broker.acceptor != THE_FIRST:
             return
@@ -150,24 +150,24 @@ class NatsLeaf(Protocol):
             if handover is not None:
                 handover.close()
 
-    # --- what is known of them --------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------------------------
 
     @property
     def own_urls(self) -> tuple[str, ...]:
-        """Where leaf nodes find this server."""
+        """The URLs at which leaf nodes reach this server."""
         return self._leaves.own_urls if self._leaves is not None else ()
 
     def look_again(self) -> None:
-        """Users, or what they may, have changed."""
+        """Users or permissions have changed."""
         if self._leaves is not None:
             self._leaves.look_again()
 
     def rows(self) -> list[dict[str, Any]]:
-        """As /leafz shows them."""
+        """The rows of /leafz."""
         return [row for half in self._halves() for row in half.rows()]
 
     def shown(self) -> dict[str, Any]:
-        """Of the block leafnodes, as /varz shows it."""
+        """The settings of the block leafnodes, as /varz shows them."""
         return {name: value for half in self._halves() for name, value in half.shown().items()}
 
     # --- what the engine says ---------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class NatsLeaf(Protocol):
             half.output(conn, data)
 
     def last_words(self, conn: int, words: bytes) -> None:
-        """Of a circle, or why what came cannot be uncompressed."""
+        """`words`: LOOP when a loop was found, or why input could not be decompressed."""
         half = self._half_of(conn)
         if words != LOOP and half is not None:
             half.damaged(conn, words.decode())

@@ -1,6 +1,7 @@
-"""Routes of NATS: servers that are one. Without a listener for them there is nothing here but a name.
+"""Routes of NATS: connections between the servers of a cluster. Without a listener for them this does nothing.
 
-What is rare about them is in routing.py, which the acceptor that has routes loads; docs/clusters.md tells all.
+Their rare commands are handled by routing.py, which only the acceptor with routes loads; docs/clusters.md has an
+overview.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class NatsRoute(Protocol):
 
     def listening(self, host: str, port: int) -> None:
         if self._routing is not None:
-            return  # one address is enough for others to come to
+            return  # one address is enough for other servers
         from mq_shards.acceptor.protocols.nats.nats import Nats
         from mq_shards.acceptor.protocols.nats.routing import Routing
 
@@ -49,7 +50,7 @@ class NatsRoute(Protocol):
         self._routing = Routing(self._engine, self._settings, self._broker, nats, host, port)
 
     def routes(self) -> list[dict[str, Any]]:
-        """Of this acceptor; as /routez shows them."""
+        """The rows of /routez, of this acceptor."""
         return self._routing.routes() if self._routing is not None else []
 
     def reload(self, settings: Settings) -> None:

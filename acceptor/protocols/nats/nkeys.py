@@ -1,4 +1,4 @@
-"""nkeys: Ed25519 keys of NATS as people write them, base32 with a letter in front for what they are of.
+"""nkeys: the text form of NATS's Ed25519 keys, in base32, whose first letter shows the kind of key.
 
     prefix (1 byte, or 2 of a seed), key (32 bytes), CRC-16 (2 bytes, the lower first); base32 without padding
 """
@@ -9,24 +9,24 @@ import base64
 import binascii
 from typing import Final
 
-# The first byte: the five bits that become the letter, and three of zero.
+# The kinds of keys, as the first byte: five bits that become the letter, and three zero bits.
 OPERATOR: Final = 14 << 3  # O
 ACCOUNT: Final = 0  # A
 USER: Final = 20 << 3  # U
 SERVER: Final = 13 << 3  # N
-CURVE: Final = 23 << 3  # X: of what encrypts (xkeys.py)
-SEED: Final = 18 << 3  # S, and behind it of what
+CURVE: Final = 23 << 3  # X: for encryption (xkeys.py)
+SEED: Final = 18 << 3  # S: a private key; its kind follows
 KEY_BYTES: Final = 32
 
 
 def decode(text: str) -> tuple[int, bytes] | None:
-    """What it is of, and the public key; None if it is none."""
+    """Returns the kind of a public key and its bytes; None when the text is no such key."""
     raw = _raw(text, 1 + KEY_BYTES)
     return (raw[0], raw[1:]) if raw is not None else None
 
 
 def _raw(text: str, size: int) -> bytes | None:
-    """Without the check behind it; None if that is wrong, or it is of another size."""
+    """Decodes base32 and removes the CRC; None if that is wrong, or the size is."""
     if not text.isascii():
         return None
     try:
@@ -50,8 +50,8 @@ def is_public(kind: int, text: str) -> bool:
 
 
 def verify(text: str, message: bytes, signature: bytes) -> bool:
-    """Whether the key of that text has signed the message."""
-    # Imported late: only who has such users needs it.
+    """Whether the public key `text` has signed the message."""
+    # Imported late: only servers with such users need it.
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -66,7 +66,7 @@ def verify(text: str, message: bytes, signature: bytes) -> bool:
 
 
 def signature_of(text: str) -> bytes | None:
-    """As CONNECT has it: base64 for URLs without padding, or the usual one with it."""
+    """Decodes a signature of CONNECT: base64 for URLs without padding, or standard base64 with padding."""
     try:
         if set(text).isdisjoint("+/="):
             return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -76,9 +76,9 @@ def signature_of(text: str) -> bytes | None:
 
 
 def seed_of(text: str) -> tuple[int, bytes] | None:
-    """What a seed is of, and its key; None if it is none.
+    """Returns the kind of a seed and its private key; None when the text is no seed.
 
-    5 bits say that it is a seed, the next 8 of what.
+    The first 5 bits mark a seed, the next 8 are its kind.
     """
     raw = _raw(text, 2 + KEY_BYTES)
     if raw is None or raw[0] & 0xF8 != SEED:
@@ -87,7 +87,7 @@ def seed_of(text: str) -> tuple[int, bytes] | None:
 
 
 def sign(seed: str, message: bytes) -> tuple[str, bytes]:
-    """The public key, as text, and the signature. Raises ValueError."""
+    """Returns the public key, as text, and the signature. Raises ValueError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     found = seed_of(seed)

@@ -1,12 +1,12 @@
-"""Operator mode: accounts and users are known by JWTs that trusted keys have signed, and not by a file.
+"""Operator mode: accounts and users are defined by JWTs that trusted keys have signed, not by a file.
 
-    operator.prove(client, host, done)      done(user) now or later; None: nobody that may come
-    operator.again(client)                  what has become of one that is there
-    operator.update(name, jwt)              an account says something else of itself
+    operator.prove(client, done)      calls done(user) now or later; None: authentication failed
+    operator.again(client)            the current user of a connected client, or why it has to be closed
+    operator.update(name, jwt)        replaces an account's JWT
 
-Owns the accounts that are known. Those of a resolver in memory are there from the beginning; what another has is
-fetched when somebody first asks for it, and nobody is let in before all acceptors know it: what others of them publish
-may be for that account. Who is let in is nats-server's.
+Owns the known accounts. Those of a resolver in memory are known from the start; other resolvers are asked for an
+account when a client first needs it. The client is admitted only when all acceptors know the account, since clients of
+other acceptors may publish to it. Clients are admitted and refused as by nats-server.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
 REVOKED: Final = "User Authentication Revoked"
 VIOLATION: Final = "Authorization Violation"
 MAX_ACCOUNTS: Final = 1 << 14
-MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT, which crosses the supervisor as one packet
-WANT_AGAIN_S: Final = 30.0  # after accounts that others import from could not be fetched
+MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT that is told to all acceptors: the supervisor passes it on as one packet
+WANT_AGAIN_S: Final = 30.0  # until accounts that others import from are fetched again after a failure
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +44,16 @@ Found = Callable[[Account | None], None]
 
 
 class Resolver(Protocol):
-    """Where accounts are that are not known."""
+    """Fetches accounts that are not known."""
 
     def fetch(self, account: str, found: Callable[[str], None]) -> None:
-        """`found` is given the JWT, later; "" if there is none."""
+        """Calls `found` with the JWT, later; "" if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why one that is there has to go."""
+    """Why a connected client has to be closed."""
 
     text: str
 
@@ -69,10 +69,10 @@ class Operator:
         poke: Callable[[], None] = lambda: None,
         remarks: Remarks | None = None,
     ) -> None:
-        """`content`: what conf_operator.py has found. `resolver`: None: all accounts are in that. `changed` is told
-        what all accounts share, and which share something else than before; None: all may. `spread` tells all acceptors
-        of an account that was fetched, and calls learned() when they obey; None: there are no others. `poke`: settle()
-        has something to do. `remarks`: those of who looks after them."""
+        """`content`: from conf_operator.py. `resolver` None: `content` has all accounts. `changed` is called with what
+        all accounts share and the names of those whose shares have changed; None: any may have. `spread` tells all
+        acceptors a fetched JWT, after which learned() is called; None: there is one acceptor. `poke` is called when
+        settle() has something to do. `remarks`: the caller's, who also expires them."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
@@ -86,8 +86,8 @@ class Operator:
         self._spreading: dict[str, list[Found]] = {}
         self._is_serving = False
         self._accounts: dict[str, Account] = {}
-        self._wanted: set[str] = set()  # that others import from
-        self._missing: set[str] = set()  # of those: to be asked for again
+        self._wanted: set[str] = set()  # accounts fetched because others import from them
+        self._missing: set[str] = set()  # those of them that could not be fetched
         self._want_again_s = 0.0
         self._has_jetstream = False
         self._shared = Shared()
@@ -95,7 +95,7 @@ class Operator:
             self._take(name, jwt)
 
     def start(self, fetched: Mapping[str, Account]) -> None:
-        """What accounts share is said from then on. `fetched`: what was known before it was configured anew."""
+        """Calls `changed` from now on. `fetched`: the accounts known before a reconfiguration."""
         if self._fetches is not None:
             for name, account in fetched.items():
                 if account.token.issuer in self._trusted:
@@ -111,7 +111,7 @@ class Operator:
         return account.token.counts_at(self._now_s())
 
     def limits(self, user: User) -> AccountLimits:
-        """Of a user, and of its account."""
+        """The limits of a user and its account, the lower of each."""
         account = self._accounts.get(user.account)
         theirs = account.limits if account is not None else AccountLimits()
         return AccountLimits(
@@ -130,7 +130,7 @@ class Operator:
         return account
 
     def _read(self, name: str, jwt: str) -> Account | None:
-        """None: it does not count."""
+        """Reads an account's JWT; None, with a remark, when it is not valid."""
         try:
             account = account_of(jwt, name, strict=self._strict)
             if account.token.issuer not in self._trusted:
@@ -143,7 +143,7 @@ class Operator:
         return account
 
     def refusal(self, name: str, jwt: str) -> str | None:
-        """Why an account cannot be told of itself so; "" if it is not known here; None: it can."""
+        """Why an account's JWT cannot be updated to this one; "" if the account is not known here; None: it can."""
         try:
             if not jwt:
                 raise JwtError("request body is empty")
@@ -158,7 +158,7 @@ class Operator:
         return None
 
     def why_not(self, name: str, jwt: str) -> str | None:
-        """Why a JWT is none that an account, known or not, can say of itself; None: it is one."""
+        """Why a JWT is not valid for an account, known or not; None: it is valid."""
         try:
             issuer = account_of(jwt, name, strict=self._strict).token.issuer
         except JwtError as error:
@@ -175,21 +175,21 @@ class Operator:
         return key in self._trusted
 
     def matters(self, name: str) -> bool:
-        """An account that is known, or that others import from."""
+        """Whether an account is known, or others import from it."""
         return name in self._accounts or name in self._wanted
 
     def says_otherwise(self, name: str, jwt: str) -> bool:
-        """Of an account that matters: something else than is known of it."""
+        """Whether a JWT is valid, its account matters, and it differs from the known one."""
         return self.matters(name) and self._read(name, jwt) not in (None, self._accounts.get(name))
 
     def meet_jetstream(self) -> None:
-        """Other servers of the cluster have it: from now on it is something to share."""
+        """Other servers of the cluster have JetStream: from now on accounts share its API."""
         self._has_jetstream = True
         if self._is_serving:
             self._share()
 
     def forget(self, name: str) -> None:
-        """An account has been deleted: whoever is there has to go, and nobody comes before it is fetched again."""
+        """An account was deleted: makes it expired, so that its clients are closed and new ones need a fetch."""
         account = self._accounts.get(name)
         if account is not None:
             over = replace(account.token, expires_s=1, nats={})
@@ -197,7 +197,7 @@ class Operator:
             self._share_if_it_does(account)
 
     def update(self, name: str, jwt: str) -> None:
-        """Of an account that is known, perhaps to others only; nothing of another, or of a JWT that does not count."""
+        """Replaces the JWT of an account that is known or could be fetched; ignores invalid JWTs."""
         refusal = self.refusal(name, jwt)
         is_known = refusal is None or (refusal == "" and self._fetches is not None)
         if is_known:
@@ -210,7 +210,7 @@ class Operator:
         self._want(self._needed())
 
     def _share_some(self, names: list[str]) -> None:
-        """What these accounts say is something else than before."""
+        """The JWTs of these accounts have changed: looks at their shares again."""
         changed = self._shared.look_at(names, self._accounts, self._now_s())
         if changed is None:
             self._share()
@@ -219,21 +219,21 @@ class Operator:
         self._want({one for name in names for one in imported_accounts(self._accounts[name])})
 
     def _needed(self) -> set[str]:
-        """Accounts that matter though nobody has come from there."""
+        """Accounts that are needed even without clients: exporters, and the system account."""
         imported = {name for account in self._accounts.values() for name in imported_accounts(account)}
         return imported | {self.system_account}
 
     def _want(self, names: set[str]) -> None:
         if self._fetches is None:
             return
-        self._fetches.met("")  # so that no stranger takes their places
+        self._fetches.met("")  # trusted, so that fetches for unknown clients cannot take up their places
         for name in names - self._accounts.keys() - self._wanted:
             if nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) and len(self._wanted) < MAX_ACCOUNTS:
                 self._wanted.add(name)
                 self._fetch(name, "", partial(self._heard_of, name))
 
     def _heard_of(self, name: str, account: Account | None) -> None:
-        """What is not there yet may come, and who has it may be away for a moment."""
+        """If the fetch failed, plans another: the account may appear later, or the resolver be back."""
         if account is None:
             self._missing.add(name)
             self._want_again_s = self._want_again_s or self._now_s() + WANT_AGAIN_S
@@ -260,24 +260,24 @@ class Operator:
         return account
 
     def _share_if_it_does(self, *accounts: Account | None) -> None:
-        """What one says that shares nothing, and did not, costs nothing. All are the same account, then and now."""
+        """Looks at shares again, unless it shares nothing. `accounts`: one account, before and after a change."""
         there = [one for one in accounts if one is not None]
         if self._is_serving and any(self._shares(one) for one in there):
             self._share_some([there[0].name])
 
     def _shares(self, account: Account) -> bool:
-        """Or says of itself who lets its users in, which has to be looked at again."""
+        """Whether a change of this account must be looked at: it shares something, or has a callout service."""
         is_asked = "authorization" in account.token.nats
         return is_asked or shares_something(account) or (self._has_jetstream and may_jetstream(account))
 
     def learned(self, name: str, jwt: str) -> None:
-        """What an acceptor has fetched, perhaps this one."""
+        """An acceptor, perhaps this one, has told all the JWT that it fetched."""
         account = self._know(name, jwt)
         for found in self._spreading.pop(name, ()):
             found(account)
 
     def find(self, name: str, address: str, found: Found) -> None:
-        """An account: now, or when it has been fetched for who comes from that address; None: there is none."""
+        """Calls `found` with an account, now or after a fetch for a client of that address; None: there is none."""
         account = self._accounts.get(name)
         is_old = account is None or not account.token.counts_at(self._now_s())
         if is_old and self._fetches is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):
@@ -315,7 +315,7 @@ class Operator:
         self.find(token.issuer_account, client.host, found)
 
     def jwt_of(self, client: Client) -> str:
-        """By which a client is known."""
+        """The JWT that a client is known by: its own or the default sentinel."""
         return str(client.options.get("jwt") or self._sentinel)
 
     def _refuse(self, client: Client, error: JwtError, done: Done) -> None:
@@ -323,7 +323,7 @@ class Operator:
         done(None)
 
     def _user(self, token: Token, account: Account, client: Client) -> User:
-        """Raises JwtError: it may not come."""
+        """The user of a valid token. Raises JwtError when it is refused."""
         now_s = self._now_s()
         user = user_of(token, account)
         if not account.token.counts_at(now_s):
@@ -344,7 +344,7 @@ class Operator:
         return replace(user, until_s=min(ends, default=0), token_name=token.name, tags=token.tags, issuer=token.issuer)
 
     def again(self, client: Client) -> User | Ended:
-        """Of one that has come, and accounts that may have changed since."""
+        """Checks a connected client again, whose account may have changed."""
         user = client.user
         account = self._accounts.get(user.account) if user is not None else None
         if user is None or account is None:
@@ -372,13 +372,13 @@ class Operator:
             self._fetches.settle()
 
     def ends_s(self, user: User) -> float:
-        """When a client has to go; 0: never."""
+        """When a client has to be closed; 0: never."""
         account = self._accounts.get(user.account)
         ends = [user.until_s, account.token.expires_s if account is not None else 0]
         return min((one for one in ends if one), default=0)
 
     def wait_s(self) -> float:
-        """Until expire() has something to do; less than 0: never."""
+        """The time until expire() has something to do; negative: never."""
         ends = [end for end in (self._shared.end_s, self._want_again_s) if end]
         return max(min(ends) - self._now_s(), 0) if ends else -1
 
@@ -386,7 +386,7 @@ class Operator:
         if over := self._shared.over(self._now_s()):
             self._share_some(over)
         left_s = self._want_again_s - self._now_s()
-        if self._want_again_s and not 0 < left_s <= WANT_AGAIN_S:  # or the clock was set back
+        if self._want_again_s and not 0 < left_s <= WANT_AGAIN_S:  # the second test: the clock was set back
             missing, self._missing, self._want_again_s = self._missing, set(), 0.0
             self._wanted -= missing
             self._want(missing & self._needed())

@@ -1,7 +1,7 @@
-"""What an acceptor has in operator mode only: who is let in by JWTs (operator.py), where those of accounts come from,
-and what the system account says and asks of them.
+"""The parts of an acceptor that exist in operator mode only: authentication by JWTs (operator.py), the resolver of
+account JWTs, and the system account's requests about them.
 
-It is configured anew with each file; what had been fetched before goes on to count.
+A new configuration replaces all parts, but accounts that were fetched before stay known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.updates import Updates
 
-ANSWERING_ACCEPTOR: Final = 0  # requests of the system account
+ANSWERING_ACCEPTOR: Final = 0  # answers requests of the system account
 
 Row = dict[str, Any]
 
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 
 
 def _context_of(tls: Mapping[str, Any] | None) -> ssl.SSLContext | None:
-    """How a resolver is known; None: as those whom the system trusts."""
+    """The TLS context that verifies a resolver; None: the system's certificates do."""
     if tls is None:
         return None
     from mq_shards.acceptor.protocols.nats.tls import resolver_context
 
     try:
         return resolver_context(tls)
-    except ValueError as error:  # a file that has gone since it was looked at
+    except ValueError as error:  # a file was removed after the configuration was checked
         log.error("resolver_tls: %s", error)
         return None
 
@@ -55,8 +55,9 @@ class OperatorMode:
         self, engine: Engine, broker: Broker, protocol: str, server: Callable[[], Row],
         changed: Callable[[Mapping[str, Row], set[str] | None], None], others: Callable[[], bool],
     ) -> None:  # fmt: skip
-        """`server`: what is said of this one. `changed` is told what all accounts share, and which of them share
-        something else than before; None: all may. `others`: there are or were other servers."""
+        """`server` returns this server's row of fields. `changed` is called with what all accounts share and the names
+        of those whose shares have changed; None: any may have. `others` returns whether other servers are or were
+        known."""
         self._engine = engine
         self._broker = broker
         self._tell = partial(broker.share, protocol)
@@ -70,13 +71,13 @@ class OperatorMode:
         self._requests: ClaimsRequests | None = None
         self._system: System | None = None
         self._has_jetstream = False
-        self._remarks = Remarks(log)  # of strangers, and of accounts, for which they may ask
+        self._remarks = Remarks(log)  # about clients that failed to authenticate, and accounts
 
     def configure(self, found: Mapping[str, Any] | None) -> None:
-        """What a file says of it: nothing, where it is not so."""
+        """Applies the part "operator" of a configuration file; None: not in operator mode."""
         before = self._resolver
         self.close()
-        # What servers of the cluster say of accounts that are not known here counts where those may be fetched.
+        # With a resolver, interest of other servers in unknown accounts counts, since they may be fetched later.
         learns = bool(found and (found["url"] or found["directory"]))
         self._engine.set("nats.learns-accounts", int(learns))
         if not found:
@@ -99,20 +100,20 @@ class OperatorMode:
             self._attach()
 
     def start(self, fetched: Mapping[str, Account]) -> None:
-        """Clients come from now on. `fetched`: accounts that were known before it was configured anew."""
+        """Clients are served from now on. `fetched`: the accounts known before a reconfiguration."""
         if self.operator is not None:
             self.operator.start(fetched)
             if self._requests is not None:
                 self._requests.look_again(list(self.operator.accounts))
 
     def meet_jetstream(self) -> None:
-        """Other servers of the cluster have it."""
+        """Other servers of the cluster have JetStream."""
         self._has_jetstream = True
         if self.operator is not None:
             self.operator.meet_jetstream()
 
     def _newest(self, account: str, jwt: str) -> str:
-        """Of what the file says of an account, and what has been heard of it since."""
+        """The newer of an account's JWTs in the file and in the directory."""
         if self._requests is None:
             return jwt
         try:
@@ -160,7 +161,7 @@ class OperatorMode:
         self.operator = self._resolver = self._updates = self._requests = None
 
     def attach(self, system: System) -> None:
-        """Requests come by it."""
+        """Serves requests that the system account's client receives."""
         self._system = system
         self._attach()
 
@@ -168,10 +169,10 @@ class OperatorMode:
         if self._system is not None and self._requests is not None:
             self._requests.serve(self._system.client)
 
-    # --- what comes -------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------------------
 
     def heard(self, subject: str, reply: str, body: bytes) -> bool:
-        """A message to the system account; whether it is about JWTs."""
+        """Handles a message in the system account. False when it is not about JWTs."""
         if self._requests is not None:
             return self._requests.heard(subject, reply, body)
         if not subject.endswith(".CLAIMS.UPDATE"):
@@ -186,7 +187,7 @@ class OperatorMode:
             self._system.publish(reply, orjson.dumps(answer))
 
     def took(self, what: str, message: Mapping[str, Any]) -> str:
-        """What an acceptor has told all has come; which account it changes, if it does."""
+        """Handles what an acceptor has told all. Returns the account that it changes, or ""."""
         if self._updates is None:
             return ""
         account = self._updates.took(what, message)

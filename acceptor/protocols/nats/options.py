@@ -1,4 +1,4 @@
-"""The section nats's options that are about no part of it, and all of them together."""
+"""All options of section nats: the general ones, and those of clusters, leaf nodes, TLS, topics and websockets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from mq_shards.acceptor.protocols.nats import (
     websocket_options as nats_websocket_options,
 )
 
-# As with nats-server, whose words need not be printable.
+# May hold unprintable characters, as with nats-server.
 _Word: Final = partial(Text, check=lambda text: True, is_printable=False)
 
 OPTIONS: Final[Mapping[str, Kind]] = {
@@ -73,8 +73,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     **nats_leaf_options.OPTIONS,
 }
 
-# Clients, websockets and leaf nodes may encrypt if there is a certificate for all. Routes do when something is said of
-# how: both servers show a certificate, so that one for all cannot turn it on by itself.
+# A certificate for the whole broker turns on TLS for clients, websockets and leaf nodes. For routes it does not, unless
+# another option of their TLS is set: there both servers need a certificate.
 OWN_TLS: Final = (
     OwnTls(optional="allow-non-tls", demands=nats_tls_options.DEMANDS),
     *(
@@ -88,7 +88,7 @@ OWN_TLS: Final = (
     ),
 )  # fmt: skip
 
-# What only a restart can change.
+# Options that only a restart can change.
 FIXED: Final = frozenset({
     "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path", "max-sub-tokens",
     "no-header-support", "proxy-protocol",
@@ -100,7 +100,7 @@ SECRETS: Final = frozenset({
 
 
 def check(settings: Mapping[str, Setting]) -> None:
-    """Of options that belong together. Raises ValueError: one line."""
+    """Raises ValueError, with a message of one line, for options that contradict each other."""
     if bool(settings["user"]) != bool(settings["password"]):
         raise ValueError("nats.user and nats.password go together")
     if settings["user"] and settings["token"]:

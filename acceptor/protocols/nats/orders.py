@@ -1,5 +1,5 @@
-"""What users of the system account order of one client: that it is cut off (KICK), or told to go elsewhere (LDM). The
-gateway hands it over to the acceptor that has the client. And who is cut off where there are too many."""
+"""Orders that users of the system account give for one client: close it (KICK), or ask it to reconnect elsewhere (LDM).
+The gateway passes them to the acceptor that has the client. Also chooses clients to close when there are too many."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Order = Callable[[int], bool]
 
 
 def excess(conns: Sequence[int], all_clients: int, most: int) -> list[int]:
-    """Of what are too many clients of all acceptors, the part of one that has these; 0 are never too many."""
+    """Chooses this acceptor's share of the clients that exceed `most`; 0: no limit. `conns` are its own clients."""
     if not most or all_clients <= most:
         return []
-    import random  # late: a start has no use for it
+    import random  # imported late, as it is rarely needed
 
     part = -(-(all_clients - most) * len(conns) // all_clients)
     return random.sample(conns, min(part, len(conns)))
 
 
 def serve(calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order) -> None:
-    """Either is given the number of a connection, and says whether that could be done."""
+    """Serves the calls. `kick` and `lame_duck` take a connection's number, and return whether that could be done."""
 
     def obey(asked: Asked, order: Order) -> None:
         wanted: Any = orjson.loads(asked.body)["cid"]

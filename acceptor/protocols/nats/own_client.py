@@ -1,7 +1,7 @@
-"""A client that is the server itself: what Python says and hears in an account, over a socket pair, as any client does.
+"""The server's own client of an account: Python publishes and subscribes over a socket pair, as any client does.
 
-So what it publishes and subscribes to goes to all acceptors and servers. Monitoring shows it nowhere, and it counts
-nowhere. What is not taken in time is dropped: nobody waits for it. Should the connection end, another takes its place.
+So it reaches all acceptors and servers. It is not shown in monitoring, and not counted. What the codec does not take in
+time is dropped, so nothing waits for it. If its connection ends, a new one is made.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.admission import Admission
     from mq_shards.acceptor.watched import Watched
 
-UNSENT_BYTES: Final = 64 << 20  # as of anybody else
+UNSENT_BYTES: Final = 64 << 20  # as for other clients
 RECEIVE_BYTES: Final = 64 << 10
 
 log = logging.getLogger(__name__)
 
-# Of a message: its subject, reply ("": none) and payload; headers are not looked at.
+# Called with a message's subject, reply ("": none) and payload; headers are left out.
 Heard = Callable[[str, str, bytes], None]
 
 
@@ -35,7 +35,7 @@ class OwnClient:
         self._protocol = protocol
         self._watched = watched
         self._heard = heard
-        self._subjects: list[tuple[str, str]] = []  # each with a group; "": none
+        self._subjects: list[tuple[str, str]] = []  # subjects, each with a queue group; "": none
         self._in = bytearray()
         self._out = bytearray()
         self._connect()
@@ -57,13 +57,13 @@ class OwnClient:
         self._out.clear()
 
     def connect_again(self) -> None:
-        """Its connection has ended; what had not been taken is lost."""
+        """Connects and subscribes again after the connection has ended. Unsent data is lost."""
         self.close()
         self._connect()
         self._send(b"".join(self._line(number) for number in range(len(self._subjects))))
 
     def subscribe(self, subject: str, queue: str = "") -> None:
-        """Once, however often it is asked for."""
+        """Subscribes, unless it has subscribed to this already."""
         if (subject, queue) not in self._subjects:
             self._subjects.append((subject, queue))
             self._send(self._line(len(self._subjects) - 1))
@@ -107,7 +107,7 @@ class OwnClient:
         except OSError:
             data = b""
         if not data:
-            self.close()  # OwnClients.closed() comes
+            self.close()  # OwnClients.closed() will be called
             return
         self._in += data
         while self._take():
@@ -115,7 +115,7 @@ class OwnClient:
         self._flush()
 
     def _take(self) -> bool:
-        """One line, and the payload behind it; false if it is not all there."""
+        """Handles one line and its payload; False if they have not arrived completely."""
         line_end = self._in.find(b"\r\n")
         if line_end < 0:
             return False
@@ -140,7 +140,7 @@ class OwnClient:
 
 
 class OwnClients:
-    """Those of an acceptor, which are let in as what they are."""
+    """All own clients of an acceptor, which are admitted without authentication."""
 
     def __init__(self, engine: Engine, admission: Admission) -> None:
         self._engine = engine
@@ -155,7 +155,7 @@ class OwnClients:
         client.close()
 
     def closed(self, conn: int) -> None:
-        """A connection has ended, perhaps of one of them: its number may be anybody's from now on."""
+        """A connection has ended. If it was an own client's, it connects again; the old number may be reused."""
         client = self._by_conn.pop(conn, None)
         if client is not None:
             log.warning("the server's own client of account %s has been cut off; it comes again", client.account)
@@ -171,7 +171,7 @@ class OwnClients:
             self.drop(client)
 
     def admit(self, conn: int) -> bool:
-        """A connection that is new, if it is one of them."""
+        """Admits a new connection if it is an own client's; otherwise returns False."""
         client = self._by_conn.get(conn)
         if client is not None:
             self._engine.call(conn, "of-server")
