@@ -1,1 +1,1 @@
-"""The console: pages for a browser, and the API behind them, which the terminal's commands use too."""
+"""The console: pages for a browser, and their API, which the commands for a terminal use too."""

@@ -1,4 +1,4 @@
-"""What the console and the terminal's commands change. All of it goes through `Actions.do`, where rights are asked."""
+"""The changes that the console and the commands for a terminal can make. Actions.do() checks the rights of each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Actions:
         }
 
     async def do(self, request: Request, said: object) -> dict[str, Any]:
-        """Raises HttpError."""
+        """Makes the change that `said`, a decoded body, describes. Raises HttpError."""
         if not isinstance(said, dict) or not isinstance(said.get("do"), str):
             raise HttpError(400, f'say {{"do": ..., "topic": ...}}; do is one of {", ".join(self._actions)}')
         action = self._actions.get(said["do"])
@@ -91,7 +91,7 @@ class Actions:
         except (BrokerError, WorkersError) as error:
             raise HttpError(503, str(error) or "the broker could not do it") from None
 
-    # --- each -------------------------------------------------------------------------------------------------------
+    # --- single actions ---------------------------------------------------------------------------------------------
 
     async def _publish(self, said: Said) -> dict[str, Any]:
         topic, delay_s = _text(said, "topic"), _number(said, "delay_s", 0, MAX_DELAY_S)
@@ -129,7 +129,7 @@ class Actions:
         return {}
 
     async def _kick(self, said: Said) -> dict[str, Any]:
-        """As beanstalkd: those that are buried, and, if none is, those that are delayed."""
+        """Kicks jobs like beanstalkd: the buried ones or, if there are none, the delayed ones."""
         topic = _text(said, "topic")
         most = int(_number(said, "most", 1 << 20, MAX_KICK))
         worker, number = await self._number_of(topic)
@@ -138,7 +138,7 @@ class Actions:
         return {"kicked": answer.id}
 
     async def _rewind(self, said: Said) -> dict[str, Any]:
-        """A channel has all from a place on delivered again, and nothing before."""
+        """Moves a channel: it gets all messages from a seq or time on again, and none before."""
         topic, channel = _text(said, "topic"), _text(said, "channel")
         start, at = lib.START_EARLIEST, 0
         if "seq" in said:
@@ -155,7 +155,7 @@ class Actions:
         return {"seq": answer.seq}
 
     async def _number_of(self, topic: str) -> tuple[int, int]:
-        """The worker and the number of a topic that is there: no other is given one."""
+        """The worker and the number of a topic, which must exist: others are not bound to a number."""
         if not await self._broker.topics(topic):
             raise TopicNotFoundError
         number = self._engine.bind(topic.encode())

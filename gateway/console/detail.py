@@ -1,4 +1,4 @@
-"""One topic: its channels and their consumers, its tube, where it begins and ends."""
+"""One topic in detail: its figures, its channels and their consumers, its tube."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.nsq.stats import client_json
 from mq_shards.gateway.workers import Workers
 
-MAX_CONSUMERS = 500  # of one channel that are shown
+MAX_CONSUMERS = 500  # of one channel, that are shown
 _OF_CLIENTS = ("client_id", "hostname", "remote_address", "user_agent", "connect_ts", "tls")
 
 
@@ -30,7 +30,7 @@ class Detail:
         self._waits = waits
 
     async def json(self, name: str) -> dict[str, Any]:
-        """Raises HttpError, WorkersError."""
+        """What the console shows of a topic. Raises HttpError, WorkersError."""
         found = await self._broker.topics(name, consumers=True)
         if not found:
             raise HttpError(404, f"there is no topic {name}")
@@ -60,7 +60,7 @@ class Detail:
         }
 
     async def _tube(self, topic: Topic, name: str) -> dict[str, int] | None:
-        """None: no beanstalkd client knows it."""
+        """The figures of its tube. None: no beanstalkd client has used it."""
         worker = self._engine.worker_of_name(name.encode())
         answer = await self._workers.ask(worker, lib.MSG_STATS_TOPIC, body=name.encode())
         stats = ffi.new("struct topic_stats *")

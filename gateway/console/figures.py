@@ -1,7 +1,7 @@
-"""The broker's figures as somebody looks at them: samples of all topics, their rates, and what came before.
+"""The broker's figures for the console: samples of all topics, their rates, and the values of the last minutes.
 
-Topics are asked of the workers once for all who look, and so rarely that it costs the gateway at most a twentieth of
-its time; while nobody looks, only where they are few. What is remembered of each topic has a limit.
+A sample is shared by all clients that look, and taken so rarely that sampling costs the gateway at most a twentieth of
+its time. While no client looks, samples are only taken if they are cheap. What is remembered has a limit.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.workers import WorkersError
 
 SAMPLE_S: Final = 2.0
-COST: Final = 20  # a sample that takes a second is followed by so many without
-LOOKED_S: Final = 15.0  # without a question they end,
-CHEAP_S: Final = 0.005  # unless they cost less than this: then what was before is there for whoever comes to look
-HISTORIES: Final = 1000  # topics whose last minutes are remembered: those with the most messages
+COST: Final = 20  # after a sample that took a second, the pause in seconds
+LOOKED_S: Final = 15.0  # so long after the last request sampling ends,
+CHEAP_S: Final = 0.005  # unless a sample takes less than this: then a new client sees the last minutes
+HISTORIES: Final = 1000  # topics whose last minutes are remembered: the most active ones
 AT_ONCE: Final = 5000  # topics that are sorted in the event loop
-PLACES: Final = 8  # of a topic, of which it is asked how long something has waited there
-PIECE: Final = 500  # topics that are looked at in one go
+PLACES: Final = 8  # channels of a topic for which the age of the oldest message is asked
+PIECE: Final = 500  # topics that are processed in one turn of the event loop
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One topic. Rates are of messages a second, since the sample before."""
+    """One topic. Rates are messages a second, since the sample before."""
 
     name: str
     shard: int
     published: int
     published_bytes: int
-    delivered: int  # by the channels and the tube, all together; these two since their worker began
+    delivered: int  # by all channels and the tube; this and `finished` count from the worker's start
     finished: int
-    backlog: int  # of who has most to do: a channel, the tube, or the topic that waits for a channel
+    backlog: int  # of the channel with the longest one; of the topic if it has no channel
     jobs: int
     in_flight: int
     deferred: int
@@ -53,7 +53,7 @@ class Row:
     paused: bool
     requeued: int
     timed_out: int
-    waiting: tuple[Name, ...]  # where something waits: how long, is to be asked
+    waiting: tuple[Name, ...]  # places with waiting messages, whose age can be asked for
     rate_in: float = 0.0
     rate_delivered: float = 0.0
     rate_out: float = 0.0
@@ -72,7 +72,7 @@ class Figures:
         self._engine = engine
         self._broker = broker
         self._sample: Sample | None = None
-        self._topics: dict[str, tuple[History, History]] = {}  # of publishing, and of the backlog
+        self._topics: dict[str, tuple[History, History]] = {}  # rates of publishing, and backlogs
         self.published = History()
         self.delivered = History()
         self.finished = History()
@@ -85,7 +85,7 @@ class Figures:
         self._sampling = asyncio.Lock()
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Takes samples until it is cancelled."""
         while True:
             begun = time.monotonic()
             if begun < self._looked_at + LOOKED_S or (self._sample is not None and self._sample.cost_s < CHEAP_S):
@@ -95,7 +95,7 @@ class Figures:
             await asyncio.sleep(max(0.1, begun + rest - time.monotonic()))
 
     async def sample(self) -> Sample:
-        """The last one, which is not old. Raises WorkersError."""
+        """The last sample, or a new one if that is too old. Raises WorkersError."""
         now = time.monotonic()
         self._looked_at = now
         sample = self._sample
@@ -108,7 +108,7 @@ class Figures:
         return ([], []) if found is None else (found[0].values(), found[1].values())
 
     def rates(self, topic: str) -> dict[str, float]:
-        """Of the last sample; of what has come since there are none."""
+        """A topic's rates in the last sample; 0 for a topic made since."""
         row = self._sample.rows.get(topic) if self._sample is not None else None
         found = (0.0, 0.0, 0.0) if row is None else (row.rate_in, row.rate_delivered, row.rate_out)
         return {name: round(rate, 1) for name, rate in zip(("in", "delivered", "out"), found, strict=True)}
@@ -118,7 +118,7 @@ class Figures:
             before = self._sample
             now = time.monotonic()
             if before is not None and now < before.at + 0.5:
-                return before  # whoever had the lock has just made it
+                return before  # it was taken while we waited for the lock
             topics = await self._broker.topics(consumers=False)
             asked = time.monotonic()
             rows: dict[str, Row] = {}
@@ -183,7 +183,7 @@ class Figures:
 
 
 def places(topic: Topic) -> tuple[Name, ...]:
-    """Where something of it waits; of many channels those with the most."""
+    """The places of a topic where messages wait; of many channels, those with the most messages."""
     channels = [channel for channel in topic.channels if waits_in_channel(channel)]
     if len(channels) > PLACES:
         channels = nlargest(PLACES, channels, key=lambda channel: channel.depth + channel.in_flight)
@@ -192,7 +192,7 @@ def places(topic: Topic) -> tuple[Name, ...]:
 
 
 async def aside(topics: int, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
-    """Does it at once, or, when there is much to do, in a thread: the event loop has its turns meanwhile."""
+    """Runs `work` at once or, if there are many topics, in a thread, so that the event loop is not held up."""
     if topics <= AT_ONCE:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
@@ -203,7 +203,7 @@ def activity(row: Row) -> tuple[float, int, int]:
 
 
 def by_shard(rows: Iterable[Row], shards: int) -> Sequence[list[float]]:
-    """Of each shard: topics, messages published a second, backlog."""
+    """For each shard: topics, messages published a second, backlog."""
     found = [[0.0, 0.0, 0.0] for _ in range(shards)]
     for row in rows:
         one = found[row.shard]

@@ -1,4 +1,4 @@
-"""What came before: the last minutes of a figure, one value for each sample."""
+"""The last minutes of a figure: one value for each sample."""
 
 from __future__ import annotations
 

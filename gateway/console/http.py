@@ -1,7 +1,7 @@
-"""The console's paths: its pages, what they ask, and the one through which they change something.
+"""The console's paths: its pages, their queries, and the one path for changes.
 
-A change is a POST of JSON: no page of another site can send that without asking first, which nobody here answers. Who
-asks from a browser has been looked at before (gateway/browsers.py).
+A change is a POST of JSON. Pages of other sites cannot send that without a CORS preflight, which is not answered here.
+Requests from browsers have been checked before they come here (gateway/browsers.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: Final = {
     ".svg": "image/svg+xml",
 }  # fmt: skip
 START: Final = "index.html"
-# Nothing but what comes from here, in no other site's frame; who is clicked away to is not told where from.
+# Pages load nothing from elsewhere, are shown in no frame of another site, and send no Referer to links.
 POLICY: Final = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -124,7 +124,7 @@ def _asking(ask: Callable[[dict[str, str]], Any]) -> Handler:
 
 @cache
 def pages() -> dict[str, bytes]:
-    """All files that the console is made of, by name."""
+    """The console's files, by name."""
     folder = resources.files("mq_shards.gateway.console") / PAGES
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(KINDS))}
 

@@ -1,4 +1,4 @@
-"""Which topics somebody wants to see: search, order, a page of them."""
+"""The console's list of topics: search, order, one page."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Wanted:
 
     @staticmethod
     def of(fields: Mapping[str, str]) -> Wanted:
-        """Raises HttpError."""
+        """Reads the fields of a query. Raises HttpError."""
         order, show = fields.get("order", "activity"), fields.get("show", "all")
         if order not in ORDERS:
             raise HttpError(400, f"order is one of {', '.join(ORDERS)}")
@@ -60,7 +60,7 @@ class Wanted:
 
 
 class Listing:
-    """Found once for a sample and a question, since many pages ask the same."""
+    """Makes lists. Those of a sample are kept for each query, since many browser pages ask the same."""
 
     def __init__(self, figures: Figures, waits: Waits) -> None:
         self._figures = figures

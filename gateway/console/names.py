@@ -1,17 +1,17 @@
-"""Names of topics as people see them. A worker gives bytes; those that are UTF-8 are shown as such, and of two names no
-two are shown alike: whoever reads what is called so reads no other."""
+"""Names of topics as people see them. A name is bytes; UTF-8 is shown as text, other bytes are escaped. No two names
+are shown alike, so that what is shown identifies a topic."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# What a name that is shown as it is must not have in it, as it could be that of other bytes.
+# Escapes that shown() writes. A name that contains one is escaped itself, or it would look like another name.
 _ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
 
 
 def shown(name: str) -> str:
-    r"""Of a name as a catalog has it, a character for each byte.
+    r"""How a name is shown; `name` is as in a catalog, with a character for each byte.
 
     >>> [shown("caf\xc3\xa9"), shown("caf\xe9"), shown("a\\b"), shown("\\xe9")]
     ['café', 'caf\\xe9', 'a\\b', '\\x5cxe9']
@@ -28,12 +28,12 @@ def shown(name: str) -> str:
 
 
 def is_escaped(text: str) -> bool:
-    """Whether it is what `shown` makes of a name that is no text."""
+    """Whether `text` contains an escape of shown()."""
     return _ESCAPED.search(text) is not None
 
 
 def raw(text: str) -> str:
-    r"""The name, a character for each byte, that is shown so.
+    r"""The inverse of shown(): the name, with a character for each byte.
 
     >>> [raw("café"), raw("caf\\xe9") == "caf\xe9", raw("\\x5cxe9")]
     ['cafÃ©', True, '\\xe9']
@@ -46,7 +46,7 @@ def raw(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    r"""The name that is shown so, as Broker takes it (gateway/names.py).
+    r"""The inverse of shown(), in the form that Broker takes (gateway/names.py).
 
     >>> [exact("café"), exact("caf\\xe9").encode(errors="surrogateescape")]
     ['café', b'caf\xe9']

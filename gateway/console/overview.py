@@ -1,4 +1,4 @@
-"""What the whole broker does: processes, shards, disk, and what may be said of its state in a line."""
+"""The broker as a whole: its health, rates, processes, workers, shards and disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.console.figures import SAMPLE_S, Figures, Sample, aside, by_shard
 from mq_shards.gateway.processes import processes
 
-DISK_S: Final = 10.0  # the sizes of all shards are looked at so rarely
+DISK_S: Final = 10.0  # how often the sizes of all shards are measured
 PROCESSES_S: Final = 1.0
 SHARD: Final = "shard-{:04d}"
 
@@ -101,7 +101,7 @@ class Overview:
         }
 
     async def _used(self) -> list[dict[str, Any]]:
-        """By the processes; CPU in percent of a core, since the last time."""
+        """What the processes use; CPU in percent of a core, since the last time."""
         now = time.monotonic()
         passed = now - self._processes_at
         if passed >= PROCESSES_S:
@@ -128,7 +128,7 @@ class Overview:
 
 
 def sizes(data_dir: Path, shards: int) -> dict[str, Any]:
-    """Of the file system, and of each shard's folder."""
+    """Bytes of the file system, and of each shard's folder."""
     of_shards = [_folder_bytes(data_dir / SHARD.format(shard)) for shard in range(shards)]
     disk = os.statvfs(data_dir)
     return {
@@ -140,7 +140,7 @@ def sizes(data_dir: Path, shards: int) -> dict[str, Any]:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """On the disk, which is less than what a file is long as long as it is not written."""
+    """The bytes that a folder's files take up on disk, which is less than their lengths where they were not written."""
     total = 0
     try:
         with os.scandir(folder) as entries:
@@ -148,7 +148,7 @@ def _folder_bytes(folder: Path) -> int:
                 try:
                     total += entry.stat().st_blocks * 512
                 except OSError:
-                    continue  # retention has just removed it
+                    continue  # retention has removed it meanwhile
     except OSError:
         pass
     return total

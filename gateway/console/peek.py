@@ -1,6 +1,7 @@
-"""Bodies of messages, as they lie in the log: nobody's delivery, nobody's credit, nothing is taken.
+"""Shows messages without delivering them: it uses no credit and finishes nothing.
 
-With a data directory all that retention has kept is there, finished or not; with --memory what somebody still holds.
+With a data directory it shows all messages that retention has kept, finished or not; with --memory, those that are not
+yet finished.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from mq_shards.gateway.pipeline.handling import number
 from mq_shards.gateway.workers import Workers
 from mq_shards.shards.store import RECORD_HEADER
 
-if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.runs import Runs
     from mq_shards.shards.reader.view import DataView
 
 MAX_MESSAGES: Final = 200
-MAX_BODY_BYTES: Final = 1 << 20  # shown of one message
+MAX_BODY_BYTES: Final = 1 << 20  # of one body, that are shown
 DEFAULT_BODY_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 4 << 20
-SCAN_BYTES: Final = 4 << 20  # of the log, for one answer
-MESSAGE_HEADERS: Final = 8  # csrc/log/records.h, as
+SCAN_BYTES: Final = 4 << 20  # of the log, that are read for one answer
+MESSAGE_HEADERS: Final = 8  # csrc/log/records.h, like STAGED
 STAGED: Final = 18
 TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
-HEADERS_BYTES: Final = 16 + 65536  # a struct headers, and as many as there may be; csrc/ringbuf/message.h
+HEADERS_BYTES: Final = 16 + 65536  # struct headers, and the most bytes of headers (csrc/ringbuf/message.h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Message:
     seq: int
     id: int
     time_ns: int
-    size: int  # of the body
-    body: bytes  # as much of it as was asked for
+    size: int  # of the whole body
+    body: bytes  # its beginning, as much as was asked for
     headers: bytes
     tag: int
     parts: int
@@ -58,7 +59,7 @@ class Message:
         try:
             found["text"] = self.body.decode()
         except UnicodeDecodeError as error:
-            # Cut off in the middle of a character it is text still.
+            # A body that is cut off in the middle of a character is still text.
             if len(self.body) < self.size and error.start > len(self.body) - 4:
                 found["text"] = self.body[: error.start].decode()
             else:
@@ -77,14 +78,14 @@ class Peek:
     def __init__(
         self, engine: Engine, workers: Workers, view: Callable[[], DataView] | None, threads: Executor
     ) -> None:
-        """`view`: of the data directory, if there is one."""
+        """`view` returns a view of the data directory; None: with --memory."""
         self._engine = engine
         self._workers = workers
         self._view = view
         self._threads = threads
 
     async def json(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Raises HttpError, OSError."""
+        """Messages of a topic, as a query asks for them. Raises HttpError, OSError."""
         topic = fields.get("topic")
         if not topic:
             raise HttpError(400, "which topic?")
@@ -99,10 +100,10 @@ class Peek:
             raise HttpError(404, f"there is no topic {topic}")
         return {"topic": topic, **found}
 
-    # --- out of the log ---------------------------------------------------------------------------------------------
+    # --- from the log -----------------------------------------------------------------------------------------------
 
     def _of_log(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any] | None:
-        """In a thread. None: there is no such topic."""
+        """Reads from the log. Runs in a thread. None: there is no such topic."""
         assert self._view is not None
         view = self._view()
         known = view.topic(topic)
@@ -130,7 +131,7 @@ class Peek:
             "messages": [message.json() for message in messages],
         }
 
-    # --- of the workers ---------------------------------------------------------------------------------------------
+    # --- from the workers -------------------------------------------------------------------------------------------
 
     async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
         name = topic.encode()
@@ -166,7 +167,7 @@ class Peek:
 
 
 def messages_of(runs: Runs, most: int) -> list[Message]:
-    """No more of a body than `most` bytes is read."""
+    """Reads messages; of each body at most `most` bytes."""
     found: list[Message] = []
     for run in runs.runs:
         for offset, length in zip(run.offsets, run.lengths, strict=True):
@@ -180,7 +181,7 @@ def messages_of(runs: Runs, most: int) -> list[Message]:
 
 
 def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
-    """And the record's length. None: its transaction was aborted. OSError: what is there is no record."""
+    """Returns a message and its record's length; None: its transaction was aborted. OSError: there is no record."""
     head = os.pread(fd, RECORD_HEADER.size + 256, at)
     if len(head) < RECORD_HEADER.size:
         raise OSError(f"the record at {at} ends in the middle")
@@ -200,7 +201,7 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
 def taken_apart(
     content: bytes, has_headers: bool, most: int, size: int | None = None
 ) -> tuple[bytes, int, int, int, bytes]:
-    """Headers, their tag, parts, how long the body is, and `most` of it. `size`: of what `content` begins."""
+    """Headers, their tag, parts, the body's size, its first `most` bytes. `size`: of all, if `content` is cut off."""
     size = len(content) if size is None else size
     if not has_headers or len(content) < 16:
         return b"", 0, 0, size, content[:most]
@@ -211,7 +212,7 @@ def taken_apart(
 
 
 def _times(attributes: bytes) -> tuple[int | None, int | None, int | None]:
-    """Priority, time to run and delay, in either of their forms (csrc/log/records.h)."""
+    """Priority, and time to run and delay in ms, from either form of the attributes (csrc/log/records.h)."""
     if len(attributes) in (8, 12):
         words = [int.from_bytes(attributes[at : at + 4], "little") for at in range(0, len(attributes), 4)]
         return words[0], words[1], words[2] if len(words) == 3 else 0

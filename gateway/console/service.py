@@ -1,4 +1,4 @@
-"""The console's parts, put together."""
+"""Puts the parts of the console together."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Console:
             Peek(engine, workers, view, reading),
             Actions(engine, workers, broker, prepare_topic, max_message_bytes),
             bodies,
-            2 * max_message_bytes + 65536,  # as JSON has it, a body is a third longer and more
+            2 * max_message_bytes + 65536,  # base64 and escapes make a body longer in JSON
         )
 
 
 def address_text(address: Mapping[str, Any]) -> str:
-    """Of a listener, as --listen has it."""
+    """A listener's address, in the form of --listen."""
     if address.get("path"):
         return f"{address['protocol']}://unix:{address['path']}"
     host = f"[{address['host']}]" if ":" in address["host"] else address["host"]

@@ -1,4 +1,5 @@
-"""How long what waits has waited, of what is looked at: asked of the workers when somebody looks, once for all."""
+"""How long the oldest messages of topics and channels have waited. Workers are asked for those that a client looks at;
+answers are shared by all clients."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from mq_shards.gateway.ages import Name, look_up
 from mq_shards.gateway.broker import Broker
 
 FRESH_S: Final = 1.5
-WITHIN_S: Final = 0.25  # what has not been asked by then is not known this time
+WITHIN_S: Final = 0.25  # what was not asked for by then is unknown this time
 KEPT: Final = 10_000
 
 
@@ -20,12 +21,12 @@ class Waits:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._found: dict[Name, tuple[float, float]] = {}  # when it was asked, and the age then
+        self._found: dict[Name, tuple[float, float]] = {}  # when the worker answered, and the age then
         self._begin: dict[int, Name] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, groups: Sequence[Iterable[Name]]) -> list[float | None]:
-        """Of each group of names the greatest age in seconds; None: it is not known, 0: nothing waits."""
+        """The greatest age in each group of names, in seconds. None: not known; 0: nothing waits."""
         async with self._asking:
             now = time.monotonic()
             wanted = {name for group in groups for name in group}

@@ -1,4 +1,4 @@
-"""What acceptors know of NATS clients, asked piece by piece (acceptor/protocols/nats/monitor.py answers)."""
+"""Asks acceptors what they know of NATS clients, piece by piece. acceptor/protocols/nats/monitor.py answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/na
 
 
 class Located(NamedTuple):
-    """A connection: which acceptor has it, and its account's name."""
+    """The figures of a connection, the acceptor that serves it, and its account's name."""
 
     acceptor: int
     figures: Figures
@@ -40,7 +40,7 @@ class Acceptors:
         self.count: Final = count
 
     async def server(self, *, brief: bool = False) -> dict[str, Any]:
-        """What they say of the broker, each being the whole server to its clients; brief: without its accounts. Raises
+        """What an acceptor says of the whole server: any will do, all say the same. brief: without accounts. Raises
         UnavailableError."""
         for acceptor in range(self.count):
             if (said := await self._ask(acceptor, "server", {"brief": brief})) is not None:
@@ -49,14 +49,14 @@ class Acceptors:
         raise UnavailableError
 
     async def order(self, what: str, cid: int) -> bytes:
-        """Of a client: see acceptor/protocols/nats/orders.py."""
+        """Passes an order about a client to its acceptor, and returns the answer: acceptor/protocols/nats/orders.py."""
         for acceptor in range(self.count):
             if (said := await self._ask(acceptor, what, {"cid": cid})) not in (None, orders.NOBODY):
                 return said
         return orders.NOBODY
 
     async def figures(self) -> list[Located]:
-        """Of all connections."""
+        """The figures of all connections."""
         found = await asyncio.gather(*(self._located(acceptor) for acceptor in range(self.count)))
         return [one for some in found for one in some]
 
@@ -77,7 +77,7 @@ class Acceptors:
         return found
 
     async def clients(self, wanted: Sequence[Located], *, subs: bool) -> AsyncIterator[tuple[Figures, dict[str, Any]]]:
-        """Of each that is still there, what is known beside its figures; in the order in which they were wanted."""
+        """Yields what Python knows of connections besides figures, in the order of `wanted`; skips closed ones."""
         known: dict[tuple[int, int], dict[str, Any]] = {}
         for acceptor in {one.acceptor for one in wanted}:
             conns = [one.figures.conn for one in wanted if one.acceptor == acceptor]
@@ -91,7 +91,7 @@ class Acceptors:
                 yield one.figures, row
 
     async def closed(self) -> list[dict[str, Any]]:
-        """Connections that have ended, as far as they are remembered."""
+        """The closed connections that acceptors still remember."""
         found: list[dict[str, Any]] = []
         for acceptor in range(self.count):
             number = 0
@@ -104,7 +104,7 @@ class Acceptors:
         return found
 
     async def subscriptions(self, most: int) -> list[dict[str, Any]]:
-        """Of all connections, up to so many."""
+        """The subscriptions of all connections, up to about `most`."""
         found: list[dict[str, Any]] = []
         for one in await self.figures():
             place = 0
@@ -118,7 +118,8 @@ class Acceptors:
         return found
 
     async def wanted(self, route: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """By the server behind a route, and how much of it all acceptors sent; not more than are shown of a client."""
+        """The subscriptions of the server behind a route, and how many messages all acceptors have sent to each. Lists
+        no more than for a client."""
         asked = {"rid": route["rid"], "route": route["number"], "named": not route.get("account")}
         found: list[dict[str, Any]] = orjson.loads(await self._ask(ROUTING_ACCEPTOR, "wanted", asked) or b"[]")
         by_sid = {one["sid"]: one for one in found}
@@ -131,11 +132,11 @@ class Acceptors:
         return found
 
     async def accounts(self) -> dict[str, dict[str, int]]:
-        """Figures by account, of all acceptors together."""
+        """Figures by account, added up over all acceptors."""
         return _summed([await self._accounts_of(acceptor) for acceptor in range(self.count)])
 
     async def kept(self, account: str) -> Kept:
-        """Of earlier matches, of all acceptors together; "": in all accounts."""
+        """Figures of the caches of matches of all acceptors, for one account; "": for all accounts."""
         found: list[Kept] = []
         for acceptor in range(self.count):
             asked: dict[str, Any] = {"name": account}
@@ -154,12 +155,12 @@ class Acceptors:
         )
 
     async def figures_of_account(self, name: str) -> dict[str, int]:
-        """Of one, however many there are."""
+        """Figures of one account, without listing the others."""
         said = [await self._ask(acceptor, "accounts", {"name": name}) for acceptor in range(self.count)]
         return _summed([orjson.loads(one) for one in said if one]).get(name, {})
 
     async def account(self, name: str) -> dict[str, Any]:
-        """What one acceptor says of it: all know the same."""
+        """What an acceptor says of an account: any will do, all know the same."""
         for acceptor in range(self.count):
             if (said := await self._ask(acceptor, "account", {"name": name})) is not None:
                 found: dict[str, Any] = orjson.loads(said)

@@ -1,4 +1,4 @@
-"""/connz: connections that are there or have ended, filtered, sorted, and a page of them in detail."""
+"""/connz: open and closed connections, filtered and sorted; one page of them in detail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GLOBAL_ACCOUNT: Final = "$G"
 
 Row = dict[str, Any]
 
-# By what connections may be sorted: what of them, and whether the greatest comes first.
+# By the name of a sort: the key of a connection, and whether the greatest comes first.
 SORTS: Final[Mapping[str, tuple[Callable[[Row], Any], bool]]] = {
     "cid": (lambda row: row["cid"], False),
     "start": (lambda row: row["opened_ns"], False),
@@ -36,7 +36,7 @@ SORTS: Final[Mapping[str, tuple[Callable[[Row], Any], bool]]] = {
 
 
 class ConnzError(ValueError):
-    """What nats-server says of options that do not go together."""
+    """Options that are invalid or contradict each other; the text is nats-server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ConnzOptions:
     filter_subject: str = ""
 
     def check(self) -> None:
-        """Raises ConnzError."""
+        """Checks that the options are valid. Raises ConnzError."""
         if self.sort and self.sort not in SORTS:
             raise ConnzError(f"invalid sorting option: {self.sort}")
         for name in ("stop", "reason"):
@@ -66,7 +66,7 @@ class ConnzOptions:
 
 
 async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
-    """`server`: what the acceptors say of it. Raises ConnzError."""
+    """Makes the answer. `server`: the result of Acceptors.server(). Raises ConnzError."""
     options.check()
     limit = 1 if options.cid else options.limit if options.limit > 0 else DEFAULT_LIMIT
     offset = max(options.offset, 0)
@@ -82,7 +82,7 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     if options.account and options.account not in server["accounts"]:
         return {**answer, "server_id": "", "connections": None}
     found: list[Row] = []
-    total = 0  # of the account, whatever else is asked for
+    total = 0  # connections of the account, before other filters
     if options.state in ("open", "all"):
         rows = [_row(one) for one in await acceptors.figures() if options.account in ("", one.account)]
         total += len(rows)
@@ -104,12 +104,12 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
 
 
 def _was_of(asked: str, account: str) -> bool:
-    """A nats-server does not know afterwards that one was of the global account."""
+    """Whether a closed connection is shown for the account. Like nats-server, never for the global account."""
     return not asked or (asked == account != GLOBAL_ACCOUNT)
 
 
 async def _wanted(rows: list[Row], options: ConnzOptions, acceptors: Acceptors) -> list[Row]:
-    """Of those that are there; more than figures only if it is looked at."""
+    """Filters open connections. Asks for more than their figures only if a filter needs it."""
     if not options.user and not options.filter_subject:
         return rows
     await _complete(rows, acceptors, options)
@@ -131,7 +131,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 async def _complete(rows: list[Row], acceptors: Acceptors, options: ConnzOptions) -> None:
-    """Adds what is known beside figures, to those that are still there."""
+    """Adds what Python knows of connections beside their figures, unless they have been closed."""
     incomplete = [row for row in rows if "row" not in row]
     with_subs = options.subs or options.subs_detail or bool(options.filter_subject)
     by_cid = {row["cid"]: row for row in incomplete}
@@ -140,7 +140,7 @@ async def _complete(rows: list[Row], acceptors: Acceptors, options: ConnzOptions
 
 
 def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
-    """As nats-server shows a connection."""
+    """A connection in the form of nats-server's /connz."""
     end_ns = row.get("stop_ns", now_ns)
     known: Row = row["row"]
     found: Row = {

@@ -1,4 +1,4 @@
-"""Values as Go's libraries read and write them: in queries, and in what monitoring shows."""
+"""Values as Go's libraries read them in queries, and write them in answers of monitoring."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class ParameterError(ValueError):
-    """What Go says of a parameter that is none."""
+    """A parameter that cannot be read; the text is Go's."""
 
 
 def boolean(fields: dict[str, str], name: str) -> bool:
@@ -52,7 +52,7 @@ def quoted(text: str) -> str:
 
 
 def dumps(value: Mapping[str, Any], *, indented: bool) -> bytes:
-    """JSON, with what Go escapes so that it may stand in HTML."""
+    """JSON in which <, > and & are escaped as Go does, so that it is safe inside HTML."""
     data = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else 0)
     return data.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
 
@@ -71,7 +71,7 @@ def uptime(ns: int) -> str:
 
 
 def duration(ns: int) -> str:
-    """As time.Duration is shown.
+    """A duration as Go's time.Duration prints it.
 
     >>> duration(1_500_000), duration(437_000), duration(61 * SECOND_NS)
     ('1.5ms', '437µs', '1m1s')
@@ -96,5 +96,5 @@ def _with_fraction(ns: int, size: int, unit: str) -> str:
 
 
 def round_trip(ns: int) -> str:
-    """As monitoring shows it: below a millisecond, whole microseconds."""
+    """A round-trip time as monitoring shows it: in whole microseconds below a millisecond."""
     return duration(ns // 1000 * 1000 if 1000 < ns < 1_000_000 else ns)

@@ -151,7 +151,7 @@ class MonitoringHttp:
 
 
 def _fields(query: str) -> Fields:
-    """The first value of each."""
+    """The first value of each parameter. Raises HttpError."""
     found: Fields = {}
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS)

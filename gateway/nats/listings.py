@@ -1,4 +1,6 @@
-"""What monitoring shows besides /varz and /connz: subscriptions, accounts, and what there is none of."""
+"""What monitoring shows besides /varz and /connz: subscriptions, accounts, routes, leaf nodes. Gateways and JetStream,
+which do not exist here, are shown as unused.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from mq_shards.gateway.nats.go_values import instant, round_trip, uptime
 Row = dict[str, Any]
 
 DEFAULT_LIMIT: Final = 1024
-LISTED: Final = 100_000  # subscriptions that are looked at
+LISTED: Final = 100_000  # the most subscriptions that are examined
 
 
 class ListingError(ValueError):
-    """What nats-server says of options that it does not take."""
+    """Options that are refused; the text is nats-server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class SubszOptions:
 
 @dataclass(frozen=True, slots=True)
 class RoutezOptions:
-    """Of what a server behind a route wants: subjects alone, or each in detail."""
+    """Whether the subscriptions of the server behind each route are listed: their subjects, or in detail."""
 
     subscriptions: bool = False
     subscriptions_detail: bool = False
@@ -40,7 +42,7 @@ class RoutezOptions:
 
 @dataclass(frozen=True, slots=True)
 class HealthOptions:
-    """Of whose health, and whether each thing that is wrong is listed. Streams and consumers there are none of."""
+    """Whose health is asked for, and whether each error is listed. There are no streams or consumers here."""
 
     account: str = ""
     stream: str = ""
@@ -48,7 +50,7 @@ class HealthOptions:
     details: bool = False
 
     def refusal(self) -> str:
-        """Empty: that may be asked."""
+        """Why the options are refused; "": they are valid."""
         if self.stream and not self.account:
             return '"account" must not be empty when checking stream health'
         if self.consumer and not self.stream:
@@ -61,7 +63,7 @@ def head(server: Mapping[str, Any], now_ns: int, *names: str) -> Row:
 
 
 async def subsz(options: SubszOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
-    """Raises ListingError."""
+    """Makes the answer of /subsz. Raises ListingError."""
     test = options.test.encode()
     if test and (not lib.subject_pattern_is_valid(test, len(test)) or lib.subject_has_wildcard(test, len(test))):
         raise ListingError(f"invalid test subject, must be valid publish subject: {options.test}")
@@ -93,7 +95,7 @@ def _covers(pattern: str, subject: bytes) -> bool:
 
 
 def _stats(accounts: list[dict[str, int]], kept: Kept) -> Row:
-    """What is counted of subjects, and what is kept of earlier matches."""
+    """Statistics of subscriptions of these accounts, and of the caches of matches."""
 
     def total(name: str) -> int:
         return sum(figures[name] for figures in accounts)
@@ -112,7 +114,7 @@ def _stats(accounts: list[dict[str, int]], kept: Kept) -> Row:
 
 
 async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
-    """Raises ListingError."""
+    """Makes the answer of /accountz. Raises ListingError."""
     answer = {**head(server, now_ns), "system_account": server["system_account"]}
     if not account:
         return {**answer, "accounts": server["accounts"]}
@@ -216,7 +218,7 @@ ROUTE_FIELDS: Final = (
 
 
 def _route(row: Mapping[str, Any], now_ns: int) -> Row:
-    """What is not known of a route is left out, as nats-server does."""
+    """A route in the form of /routez. Like nats-server, leaves out what is not known of it."""
     began_ns, idle_ns = row["started_wall_ns"], row["idle_ns"]
     times = {
         "start": instant(began_ns),
@@ -230,7 +232,7 @@ def _route(row: Mapping[str, Any], now_ns: int) -> Row:
 
 
 def route_stat(row: Mapping[str, Any]) -> Row:
-    """As servers tell each other."""
+    """A route in the form of STATSZ, which servers tell each other."""
 
     def data(which: str) -> Row:
         none = {"msgs": 0, "bytes": 0}
@@ -257,7 +259,7 @@ async def routez(options: RoutezOptions, acceptors: Acceptors, server: Mapping[s
 
 
 def jsz(server: Mapping[str, Any], now_ns: int) -> Row:
-    """Of a server without JetStream."""
+    """The answer of /jsz of a server without JetStream."""
     return {
         "memory": 0,
         "storage": 0,

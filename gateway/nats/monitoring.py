@@ -1,4 +1,4 @@
-"""What nats-server's monitoring shows, whoever asks: over HTTP, or as a user of the system account."""
+"""What nats-server's monitoring shows, for requests over HTTP and for requests of users of the system account."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Monitoring:
         reload_all: Callable[[], Awaitable[None]],
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`reload_all`: has the options read anew, or raises OrderError."""
+        """`reload_all` makes the broker read its options anew. It may raise OrderError."""
         self._engine = engine
         self.reload_all = reload_all
         self._acceptors = Acceptors(calls, start["acceptors"])
@@ -46,11 +46,11 @@ class Monitoring:
         self._loaded_ns = self._wall_ns()
 
     def count(self, path: str) -> None:
-        """A request of one of a few paths."""
+        """Counts a request for a path, which must be one of those served."""
         self._requests[path] = self._requests.get(path, 0) + 1
 
     async def server(self, *, brief: bool = False) -> Row:
-        """What acceptors say of it, if brief without its accounts. Raises UnavailableError."""
+        """What acceptors say of the server; brief: without accounts. Raises UnavailableError."""
         return {**await self._acceptors.server(brief=brief), "loaded_ns": self._loaded_ns}
 
     def counters(self) -> dict[str, int]:
@@ -79,7 +79,7 @@ class Monitoring:
         return await listings.accstatz(unused, wanted, self._acceptors, await self.server(), self._wall_ns())
 
     async def statsz(self) -> Row:
-        """As servers tell each other, in the system account."""
+        """The figures of STATSZ, which servers tell each other in the system account."""
         shown = await self.varz()
         figures = await self._acceptors.figures()
         routes = [listings.route_stat(row) for row in (await self.server()).get("route_list", [])]
@@ -108,13 +108,13 @@ class Monitoring:
         return await self._acceptors.order(what, cid)
 
     async def account_conns(self, account: str) -> Row:
-        """What servers tell each other of an account: how many connections it has, and what they did."""
+        """The figures of an account that servers tell each other: its connections and their traffic."""
         figures = await self._acceptors.figures_of_account(account)
         leaves = listings.leaves_of(await self.server(brief=True), account)
         return listings.account_stat(account, figures.get("members", 0), leaves, figures)
 
     async def healthz(self, options: HealthOptions) -> tuple[int, Row]:
-        """Whether clients are served: the status of an answer over HTTP, and its body."""
+        """Whether clients are served: the status for HTTP, and the body of the answer."""
         if refusal := options.refusal():
             if options.details:
                 return 400, {"status": "error", "errors": [{"type": "BAD_REQUEST", "error": refusal}]}
@@ -127,5 +127,5 @@ class Monitoring:
 
 
 def _first(addresses: Sequence[Mapping[str, Any]], scheme: str) -> tuple[str, int]:
-    """Host and port; "" and 0 where there is none."""
+    """Host and port of the first listener of a protocol; "" and 0 if there is none."""
     return next(((one["host"], one["port"]) for one in addresses if one["protocol"] == scheme and one["port"]), ("", 0))

@@ -1,7 +1,7 @@
 """Requests in the system account: `$SYS.REQ.SERVER.PING[.X]`, `$SYS.REQ.SERVER.<id>.X`, `$SYS.REQ.ACCOUNT.<name>.X`.
 
-An answer has the form that nats-server's has; no answer is one too, to whom a filter leaves out. Acceptors hand
-requests over by calls (acceptor/protocols/nats/system.py).
+Answers have the form of nats-server's. A request whose filters exclude this server gets no answer. Acceptors pass
+requests on by calls (acceptor/protocols/nats/system.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class System:
             "LEAFZ": self._leafz,
             "GATEWAYZ": self._listing(listings.gatewayz),
             "JSZ": self._listing(listings.jsz),
-            # Of queues inside a nats-server, and of JetStream's groups.
+            # About queues inside nats-server and JetStream's Raft groups: there are none here.
             "IPQUEUESZ": self._nothing,
             "RAFTZ": self._nothing,
         }
@@ -64,7 +64,7 @@ class System:
         server = await self._monitoring.server(brief=True)
         what = words[4] if len(words) == 5 else "STATSZ"
         if words[2] == "SERVER" and what == "IDZ":
-            # Whatever was sent with it: filters are for the others.
+            # The body is ignored: filters apply to the other requests only.
             named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
             return dumps(named, indented=False)
         try:
@@ -78,7 +78,7 @@ class System:
         if words[2] == "ACCOUNT":
             return await self._about_account(server, words[3], what, options)
         if what == "JSZ" and options.get("leader_only") is True:
-            return NO_ANSWER  # another server leads JetStream, if there is any
+            return NO_ANSWER  # this server never leads JetStream
         if what == "STATSZ":
             return self._said(server, {"statsz": await self._monitoring.statsz()})
         if what in self._orders and words[3] != "PING":
@@ -190,7 +190,7 @@ class System:
 
         return listing
 
-    # --- what is said -----------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------------------------
 
     def _said(self, server: Row, content: Row) -> bytes:
         self._sequence += 1
@@ -202,7 +202,7 @@ class System:
 
 
 def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """A filter of the request is for other servers."""
+    """Whether a filter of the request excludes this server."""
     ours = {"server_name": server["server_name"], "host": server["host"], "cluster": server.get("cluster", "")}
     for name, value in ours.items():
         wanted = _text(options, name)

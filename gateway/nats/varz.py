@@ -1,4 +1,4 @@
-"""/varz: what the server is, how it is set, and what it has done."""
+"""/varz: what the server is, its options, and its figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Settings = Mapping[str, Any]
 
 
 class Usage:
-    """Memory and processor of all processes of the broker; of the processor since it was looked at last."""
+    """Memory and CPU use of all processes of the broker; the CPU use is that since the last look."""
 
     def __init__(self, supervisor: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._supervisor = supervisor
@@ -28,7 +28,7 @@ class Usage:
         return sum(one.cpu_s for one in found), sum(one.resident_bytes for one in found)
 
     def now(self) -> tuple[float, int]:
-        """Per cent of one core, and bytes."""
+        """CPU use in per cent of one core, and resident memory in bytes."""
         cpu_s, resident = self._look()
         (before_s, before_ns), now_ns = self._before, self._now_ns()
         self._before = cpu_s, now_ns
@@ -37,19 +37,19 @@ class Usage:
 
 
 class Served(NamedTuple):
-    """Beside what acceptors say."""
+    """What /varz shows besides what acceptors say."""
 
     started_ns: int
-    loaded_ns: int  # its options, last
+    loaded_ns: int  # when the options were last read
     now_ns: int
     http: tuple[str, int, int]  # where monitoring is served: host, port, port of https
-    requests: Mapping[str, int]  # so far, by path
+    requests: Mapping[str, int]  # how many so far, by path
 
 
 def varz(
     server: Mapping[str, Any], settings: Settings, counters: Mapping[str, int], usage: tuple[float, int], served: Served
 ) -> Row:
-    """`server`: what acceptors say of it; `counters`: what the protocol counts; `usage`: Usage.now()."""
+    """Makes the answer. `server`: the result of Acceptors.server(); `counters`: of the protocol; `usage`: of now()."""
     cores = len(os.sched_getaffinity(0))
     return {
         **_configured(server, settings, served.http),
@@ -150,5 +150,5 @@ def _by_kind(name: str, clients: int) -> Row:
 
 
 def _whole(number: float) -> int | float:
-    """As Go writes a number: without a fraction that is 0."""
+    """A number as Go writes it: without a fraction of 0."""
     return int(number) if number == int(number) else number

@@ -1,8 +1,8 @@
 """Channels that a new topic has on other nodes: nsqlookupd is asked for them, and they are made here too.
 
-So messages that come here before any consumer has heard of it wait in each of its channels, and not for the first only.
-What comes over HTTP waits for this. What comes over TCP does not: of what is published before the channels are there
-(some 0.1 s), the first of them has everything and the others what comes after.
+So messages that arrive here before any consumer has found the topic wait in each of its channels, not only for the
+first channel. Messages over HTTP wait until the channels are made. Messages over TCP do not: what is published before
+the channels exist (about 0.1 s) is only in the first of them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mq_shards.gateway.names import is_ephemeral, is_valid_channel
 from mq_shards.gateway.workers import WorkersError
 
 MAX_REPLY_BYTES: Final = 1 << 20
-MAX_CHANNELS: Final = 1000  # made for one topic
-MAX_WAITING: Final = 10_000  # topics; what is new beyond that is not asked for
+MAX_CHANNELS: Final = 1000  # the most channels that are made for one topic
+MAX_WAITING: Final = 10_000  # topics to be asked for; new topics beyond that are not
 
-if TYPE_CHECKING:  # not before somebody is asked: it is large
+if TYPE_CHECKING:  # large, so it is not loaded before the first request
     import aiohttp
 
 log = logging.getLogger(__name__)
 
 
 class Timeouts(NamedTuple):
-    """In seconds."""
+    """Of a request to nsqlookupd, in seconds."""
 
     total: float
     connect: float
@@ -39,7 +39,7 @@ class Timeouts(NamedTuple):
 
 class ChannelsElsewhere:
     def __init__(self, broker: Broker, addresses: Callable[[], Sequence[str]], timeouts: Timeouts) -> None:
-        """`addresses` are where the HTTP APIs of the nsqlookupds are that we are connected to."""
+        """`addresses` returns the HTTP addresses of the nsqlookupds that this node is connected to."""
         self._broker = broker
         self._addresses = addresses
         self._timeouts = timeouts
@@ -48,21 +48,21 @@ class ChannelsElsewhere:
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
 
     def update(self, topics: Iterable[str]) -> None:
-        """These are here now. Those of the first list have been here before us."""
+        """Takes the topics that exist. Those of the first list are older than this process, and are not asked for."""
         before, self._known = self._known, set(topics)
         for topic in sorted(self._known - before) if before is not None and self._addresses() else ():
             with contextlib.suppress(asyncio.QueueFull):
                 self._waiting.put_nowait(topic)
 
     async def prepare(self, topic: str) -> None:
-        """Before the first message of a topic. Never fails: without the channels it goes on as well."""
+        """To be called before the first message of a topic. Never fails: the topic works without the channels too."""
         if not self._addresses() or self._known is None or topic in self._known:
             return
         await self._ask_once(topic, is_new=True)
         self._known.add(topic)
 
     async def run(self) -> None:
-        """Sees to the topics that were made otherwise. Goes on until it is cancelled."""
+        """Makes the channels of topics that were made in other ways, until it is cancelled."""
         while True:
             await self._ask_once(await self._waiting.get(), is_new=False)
 
@@ -82,7 +82,7 @@ class ChannelsElsewhere:
                 answers = await asyncio.gather(*(self._channels(session, at, topic) for at in self._addresses()))
             channels = sorted({channel for answer in answers for channel in answer})[:MAX_CHANNELS]
             if channels:
-                if is_new:  # another may have been deleted meanwhile, and is to stay so
+                if is_new:  # an older topic may have been deleted meanwhile, and must stay deleted
                     await self._broker.change(broker_module.MAKE, topic)
                 made = (self._broker.change(broker_module.MAKE, topic, channel) for channel in channels)
                 await asyncio.gather(*made)
@@ -98,7 +98,7 @@ class ChannelsElsewhere:
                 body = await _read(response)
                 found: Any = orjson.loads(body) if response.status == 200 else {}
             channels = found["channels"] if isinstance(found, dict) and found else []
-            # An ephemeral channel without a consumer would go at once.
+            # An ephemeral channel without a consumer would be deleted at once.
             return [c for c in channels if isinstance(c, str) and is_valid_channel(c) and not is_ephemeral(c)]
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError, TypeError) as error:
             log.warning("nsqlookupd at %s does not say which channels %s has: %r", address, topic, error)

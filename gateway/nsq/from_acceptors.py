@@ -1,5 +1,5 @@
-"""Connections that acceptors leave to us: their next request is not plainly a publish, so it is served here. With the
-next publish they go back, since an acceptor does that several times as fast."""
+"""Connections that acceptors hand over because their next request is not plainly a publish, and is served here. With
+the next publish a connection is handed back: an acceptor serves publishes several times as fast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FromAcceptors:
         self._adopting: set[asyncio.Task[None]] = set()
 
     def attach(self, handover: Handover) -> None:
-        """Takes it over."""
+        """Takes connections from this handover, which it now owns."""
         self._handovers.append(handover)
         self._loop.add_reader(handover.fileno(), self._take, handover)
 

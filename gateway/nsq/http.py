@@ -44,7 +44,7 @@ from mq_shards.shards.readers import ReadersError
 
 MAX_CONNECTIONS: Final = 2048
 MAX_QUERY_FIELDS: Final = 1000
-MAX_CAUSES: Final = 64  # that are logged, why named readers are not shown
+MAX_CAUSES: Final = 64  # the most reasons that are logged why named readers are not shown
 
 MILLISECOND_NS: Final = 1_000_000
 LOG_LEVELS: Final = {  # nsqd's names, its numbers, and ours
@@ -60,7 +60,7 @@ _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _CONFIG: Final = "/config/"
 _JSON: Final = "application/json; charset=utf-8"
 _VERSIONED: Final = {"X-Nsq-Content-Type": "nsq; version=1.0"}
-# What nsqd calls it when a body does not come, is not to be held, or comes in part.
+# nsqd's answers when a body does not come, finds no memory, or comes in part.
 _BODY_ERRORS: Final = {408: (408, "TIMEOUT"), 503: (503, "BUSY"), 400: (500, "INTERNAL_ERROR")}
 
 log = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, taken apart as Go's library would."""
+    """A request, parsed as Go's library does."""
 
     request: Request
     path: str
     query: str
 
     def fields(self) -> dict[str, str]:
-        """The first value of each. Raises HttpError."""
+        """The first value of each parameter. Raises HttpError."""
         found: dict[str, str] = {}
         if self.query.count("&") >= MAX_QUERY_FIELDS:
             raise HttpError(400, "INVALID_REQUEST")
@@ -108,8 +108,8 @@ class NsqHttp:
         supervisor: int,
         version: str,
     ) -> None:
-        """`prepare_topic` is done before what may make a topic; `unread` is what named readers have not read;
-        `producers` is who has published; the children of `supervisor` are the broker; `version` is ours."""
+        """`prepare_topic` is called before anything that may make a topic. `unread` returns what named readers have not
+        read, `producers` the clients that publish. `supervisor`: its pid. `version`: that of mq-shards."""
         self._options = options
         self._broker = broker
         self._lookupd_addresses = lookupd_addresses
@@ -160,7 +160,7 @@ class NsqHttp:
         return self._routes.get(path, {})
 
     def _not_routed(self, method: str, path: str, query: str) -> Answer:
-        """As the router that nsqd uses: a redirect to the path that was meant, or what is allowed, or 404."""
+        """Answers like nsqd's router: a redirect to the path that was meant, the allowed methods, or 404."""
         meant = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
         head, separator, option = meant.partition(_CONFIG)
         meant = meant.lower() if not separator else head + separator + option
@@ -179,7 +179,7 @@ class NsqHttp:
 
     @asynccontextmanager
     async def _read(self, call: Call, limit: int) -> AsyncIterator[bytes]:
-        """At most `limit` bytes of the body. Raises HttpError."""
+        """Reads at most `limit` bytes of the body. Raises HttpError."""
         try:
             async with self._bodies.read(call.request, limit) as body:
                 yield body
@@ -315,7 +315,7 @@ class NsqHttp:
             return {}
 
     def _log_once(self, cause: str) -> None:
-        """/stats is asked for every few seconds."""
+        """Logs each reason once, since /stats is asked for every few seconds."""
         if cause not in self._logged and len(self._logged) < MAX_CAUSES:
             self._logged.add(cause)
             log.warning("/stats is without named readers: %s", cause)
@@ -329,7 +329,7 @@ class NsqHttp:
 
     def _change_of(self, what: int, names: Callable[[Call], tuple[str, str | None]]) -> Action:
         async def action(call: Call) -> Data:
-            async with self._read(call, self._max_message_bytes):  # nsqd takes a body that means nothing
+            async with self._read(call, self._max_message_bytes):  # like nsqd, read and ignore a body
                 topic, channel = names(call)
                 check(call.request, MANAGE, topic)
                 await self._change(what, topic, channel)
@@ -397,7 +397,7 @@ class NsqHttp:
     def _option(self, name: str) -> Data:
         if name == "nsqlookupd_tcp_addresses":
             addresses = self._lookupd_addresses()
-            # As nsqd, to which null is a list too.
+            # Like nsqd, which keeps a null list as null.
             return b"null" if addresses is None else list(addresses)
         if name == "log_level":
             return LOG_LEVELS[self._log_level][0]
@@ -409,7 +409,7 @@ class NsqHttp:
 
 
 def _action(action: Action) -> Handler:
-    """What an action returns, as nsqd answers it: text as it is, nothing as an empty body, all else as JSON."""
+    """Answers with what an action returns, as nsqd does: text as it is, None as an empty body, all else as JSON."""
 
     async def handler(call: Call) -> Answer:
         return _versioned(200, await action(call))
@@ -454,7 +454,7 @@ async def _publishing(done: Awaitable[None]) -> None:
 
 
 def _whole_number(text: str) -> int:
-    """As Go's ParseInt takes it, in 64 bits; -1 for what it does not take."""
+    """A whole number of up to 18 digits; -1 for anything else."""
     return int(text) if re.fullmatch("[+-]?[0-9]{1,18}", text, re.ASCII) else -1
 
 
@@ -473,11 +473,11 @@ def _addresses(body: bytes) -> list[str] | None:
 
 
 def _origin_form(target: str) -> str:
-    """The path and query of a request target; a proxy's client sends a whole URL."""
+    """The path and query of a request target, which is a whole URL if the client uses a proxy."""
     match = re.match(r"https?://[^/?]*", target, re.IGNORECASE)
     return target if match is None else target[match.end() :] or "/"
 
 
 def _header_safe(text: str) -> str:
-    """A decoded path may hold what would begin a new header."""
+    """Escapes a decoded path, which may contain line ends, for use in a header."""
     return re.sub(r"[^\x21-\x7e]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)

@@ -1,7 +1,7 @@
-"""Registration with nsqlookupd: every daemon is told which topics and channels are here, and that we are alive.
+"""Registration with nsqlookupd: tells every daemon which topics and channels are here, and that this node is alive.
 
-A peer is a task with one connection (protocol V1: a command, a reply of a size and so many bytes). What it has told its
-daemon is compared with what is to be told, so that a connection that is new, or was lost, needs nothing special.
+A peer is a task with one connection (protocol V1: each command is answered with a size and that many bytes). It
+compares what it has told its daemon with what the daemon should know, so a new or lost connection is no special case.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"
-REPLY_S: Final = 1.0  # to connect, and to have a reply
+REPLY_S: Final = 1.0  # timeout of connecting, and of a reply
 HEARTBEAT_S: Final = 15.0
 RETRY_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 MAX_REPLY_BYTES: Final = 64 << 10
-# How often it is looked whether a topic or channel was made or deleted; and after how long all are listed again anyway,
-# since a beanstalk tube is shown to NSQ only while there is something in it.
+# How often it checks whether a topic or channel was made or deleted; and how often all are listed anyway, since a
+# beanstalk tube is shown to NSQ only while it has jobs.
 WATCH_S: Final = 0.05
 REFRESH_S: Final = 15.0
 _SIZE: Final = struct.Struct(">i")
 
-Registration = tuple[str, str]  # a topic and a channel of it; "" for the topic itself
+Registration = tuple[str, str]  # a topic, and a channel or, for the topic itself, ""
 
 log = logging.getLogger(__name__)
 
 
 class LookupdError(Exception):
-    """What a daemon said that it should not."""
+    """An invalid reply of a daemon."""
 
 
 def registrations(topics: Iterable[Topic]) -> set[Registration]:
@@ -61,21 +61,21 @@ def identity(options: GatewayOptions) -> dict[str, object]:
 
 
 class Peer:
-    """One nsqlookupd. `run` goes on until it is cancelled."""
+    """One nsqlookupd. run() goes on until it is cancelled."""
 
     def __init__(self, address: str, identity: dict[str, object], heartbeat_s: float = HEARTBEAT_S) -> None:
         self.address: Final = address
-        self.info: dict[str, Any] = {}  # what it said of itself
+        self.info: dict[str, Any] = {}  # what the daemon said of itself; empty: not connected
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._wanted: set[Registration] = set()
         self._changed = asyncio.Event()
-        self._reply: asyncio.Future[bytes] | None = None  # to the command that was sent
-        self._failure: Exception | None = None  # why none comes any more
+        self._reply: asyncio.Future[bytes] | None = None  # the reply to the command that was sent last
+        self._failure: Exception | None = None  # why no further reply will come
 
     @property
     def http_address(self) -> str | None:
-        """Where its HTTP API is, as it says; None while it is not connected."""
+        """The address of the daemon's HTTP API, as it says; None while it is not connected."""
         host, port = self.info.get("broadcast_address"), self.info.get("http_port")
         if not isinstance(host, str) or not host or not isinstance(port, int):
             return None
@@ -91,7 +91,7 @@ class Peer:
             self.info = {}
             try:
                 await self._session()
-            except Exception as error:  # of the address, which may be any text, of the network, of what it replies
+            except Exception as error:  # caused by the address (any text), the network, or a reply
                 if self.info:
                     failures = 0
                 level = logging.DEBUG if failures else logging.ERROR
@@ -100,7 +100,7 @@ class Peer:
             failures += 1
 
     async def _session(self) -> None:
-        """Tells one connection everything, and what changes, as long as it lasts."""
+        """Opens a connection, and tells the daemon everything, then all changes, as long as it lasts."""
         host, _, port = self.address.rpartition(":")
         async with asyncio.timeout(REPLY_S):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=MAX_REPLY_BYTES)
@@ -117,7 +117,7 @@ class Peer:
             reading.cancel()
             await asyncio.wait([reading])
             if not reading.cancelled():
-                reading.exception()  # it has told why the session ended, or comes too late for it
+                reading.exception()  # marks it as seen: it ended the session, or came too late to
 
     async def _keep_told(self, writer: asyncio.StreamWriter, reading: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class Peer:
 
     async def _tell(self, writer: asyncio.StreamWriter, told: set[Registration]) -> None:
         wanted = self._wanted
-        # A topic goes after its channels, and comes before them.
+        # A topic is registered before its channels, and unregistered after them.
         for registration in sorted(told - wanted, key=lambda one: (one[0], one[1] == "", one[1])):
             await self._register(writer, b"UNREGISTER", registration)
             told.discard(registration)
@@ -165,7 +165,7 @@ class Peer:
             return await self._reply
 
     async def _read_replies(self, reader: asyncio.StreamReader) -> None:
-        """Reads all the time, so that the end of the connection is noticed when it comes, whoever waits for what."""
+        """Reads all the time, so that the end of the connection is noticed at once, even if no reply is awaited."""
         try:
             while True:
                 (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -193,7 +193,7 @@ def _peer_info(reply: bytes) -> dict[str, Any]:
 
 
 class Lookupd:
-    """All daemons, and what they are to be told."""
+    """All daemons, and what they should know."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Lookupd:
         addresses: Sequence[str],
         timeouts: Timeouts,
     ) -> None:
-        """`versions` changes whenever a topic or a channel is made or deleted; `timeouts` are for their HTTP APIs."""
+        """The result of `versions` changes when a topic or channel is made or deleted. `timeouts`: of HTTP requests."""
         self.addresses: Sequence[str] | None = addresses
         self._broker = broker
         self._versions = versions
@@ -217,16 +217,16 @@ class Lookupd:
         return [address for peer, _ in self._peers.values() if (address := peer.http_address) is not None]
 
     def set_addresses(self, addresses: Sequence[str] | None) -> None:
-        """Connections that go on being wanted stay as they are."""
+        """Sets the daemons. Connections to those that were there before stay as they are."""
         self.addresses = addresses
         self._connect()
 
     def refresh(self) -> None:
-        """A worker has come back: what it counts began anew."""
+        """Lists all topics again: a worker has been restarted, and its version began anew."""
         self._refresh = True
 
     async def run(self) -> None:
-        """Goes on until it is cancelled; then no daemon is told anything more, and each forgets us by itself."""
+        """Goes on until it is cancelled. Then no daemon is told anything more; each forgets this node by itself."""
         self._connect()
         adopting = asyncio.create_task(self.elsewhere.run())
         try:
@@ -256,7 +256,7 @@ class Lookupd:
             versions = self._versions() if self._peers else seen
             if self._peers and (versions != seen or self._refresh or loop.time() >= refresh_at):
                 self._refresh = False
-                # A worker that is gone has its topics still: they are not taken back because it does not answer.
+                # Topics of a worker that does not answer stay registered: it will be back with them.
                 with contextlib.suppress(WorkersError):
                     wanted = registrations(await self._broker.catalog())
                     seen = versions

@@ -1,4 +1,4 @@
-"""What of Go's memory statistics has a meaning here: the resident memory of the broker's processes."""
+"""Go's memory statistics, as far as they mean anything here: the resident memory of the broker's processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from mq_shards.gateway.processes import broker_pids, resident_bytes
 
-# nsqd's names, in its order. There is no collected heap that holds messages, so all but one are 0.
+# nsqd's names, in its order. All but one are 0, since no garbage-collected heap holds messages.
 NAMES: Final = (
     "heap_objects", "heap_idle_bytes", "heap_in_use_bytes", "heap_released_bytes", "gc_pause_usec_100",
     "gc_pause_usec_99", "gc_pause_usec_95", "next_gc_bytes", "gc_total_runs",
@@ -14,7 +14,7 @@ NAMES: Final = (
 
 
 def memory_figures(supervisor: int) -> dict[str, int]:
-    """`heap_in_use_bytes` is what the supervisor and its children hold."""
+    """`heap_in_use_bytes` is the resident memory of the supervisor and its children."""
     figures = dict.fromkeys(NAMES, 0)
     figures["heap_in_use_bytes"] = sum(resident_bytes(pid) for pid in broker_pids(supervisor))
     return figures

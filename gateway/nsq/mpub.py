@@ -1,6 +1,6 @@
-"""The bodies of /mpub, made what PUBLISH_MANY takes: the size of each message in 4 bytes, big-endian, then itself.
+"""Converts bodies of /mpub to the form of PUBLISH_MANY: each message preceded by its size in 4 bytes, big-endian.
 
-A body may hold a million messages. The work is cut into slices between which the event loop serves others.
+A body may hold a million messages. The work is done in slices, between which the event loop serves other requests.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _SIGNED: Final = struct.Struct(">i")
 
 
 class MpubError(Exception):
-    """nsqd's name for what is wrong."""
+    """nsqd's name of the error."""
 
 
 async def from_lines(body: bytes, max_message_bytes: int, max_body_bytes: int) -> tuple[int, bytes]:
-    """A message a line; empty lines are none. Returns how many there are, and them. Raises MpubError.
+    """Converts a body with a message on each line; empty lines are skipped. Returns the number of messages, and them.
 
-    `body` may be one byte longer than `max_body_bytes`: then it is too big, unless a line before its end is.
+    Raises MpubError. A `body` one byte longer than `max_body_bytes` is too big, unless an earlier line is too long.
     """
     count = 0
     start = 0
@@ -47,14 +47,14 @@ async def from_lines(body: bytes, max_message_bytes: int, max_body_bytes: int) -
 
 
 async def from_binary(body: bytes, max_message_bytes: int, max_body_bytes: int) -> tuple[int, bytes]:
-    """As the body of the TCP protocol's MPUB: a count, then each message behind its size. Raises MpubError.
+    """Converts a body like that of the TCP protocol's MPUB: a count, then each message after its size.
 
-    What follows the last message is ignored, as by nsqd.
+    Raises MpubError. Bytes after the last message are ignored, as by nsqd.
     """
     if len(body) < _SIGNED.size:
         raise MpubError("BAD_BODY")
     (count,) = _SIGNED.unpack_from(body)
-    if not 0 < count <= (max_body_bytes - 4) // 5:  # each takes its size and one byte at least
+    if not 0 < count <= (max_body_bytes - 4) // 5:  # a message takes 5 bytes at least: its size and one byte
         raise MpubError("BAD_BODY")
     offset = _SIGNED.size
     for step in range(count):

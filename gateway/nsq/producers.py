@@ -1,4 +1,4 @@
-"""Who publishes, by nsqd's protocol: asked of all acceptors, in pieces (acceptor/protocols/nsq/producers.py)."""
+"""Asks all acceptors, in pieces, for clients that publish by nsqd's protocol (acceptor/protocols/nsq/producers.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.gateway.calls import AcceptorCalls
 
-MOST: Final = 10_000  # of each acceptor's that are listed
+MOST: Final = 10_000  # producers that are listed of each acceptor
 
 
 class Producers:
@@ -17,7 +17,7 @@ class Producers:
         self._acceptors = acceptors
 
     async def all(self) -> list[dict[str, Any]]:
-        """As acceptors describe them, `pub_counts` by topic. Of an acceptor that does not answer there are none."""
+        """Producers as acceptors describe them, with `pub_counts` by topic. Skips acceptors that do not answer."""
         found = await asyncio.gather(*(self._of(acceptor) for acceptor in range(self._acceptors)))
         return [one for some in found for one in some]
 

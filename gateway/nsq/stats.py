@@ -12,13 +12,13 @@ from mq_shards.acceptor.protocols.nsq.options import HIDDEN, NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.pipeline.http_readers import Unread
 
-# nsqd's numbers for the state of a connection that has a channel, and of one that has said CLS.
+# nsqd's numbers for the state of a connection that has subscribed, and of one that has sent CLS.
 SUBSCRIBED: Final = 3
 CLOSING: Final = 4
 SECOND_NS: Final = 1_000_000_000
-# No latencies are measured, as with an nsqd that is not told which percentiles to measure.
+# Latencies are not measured: shown as by an nsqd without --e2e-processing-latency-percentile.
 _LATENCY: Final[dict[str, object]] = {"count": 0, "percentiles": None}
-# What a description may leave out, in nsqd's order and of the type it has.
+# The fields of a client, in nsqd's order and of its types, with values for those that a description leaves out.
 _CLIENT: Final[dict[str, Any]] = {
     "client_id": "", "hostname": "", "version": "V2", "remote_address": "", "state": SUBSCRIBED, "ready_count": 0,
     "in_flight_count": 0, "message_count": 0, "finish_count": 0, "requeue_count": 0, "connect_ts": 0,
@@ -29,7 +29,7 @@ _ONLY_IF_AUTHED: Final = {"authed": False, "auth_identity": "", "auth_identity_u
 
 
 def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | None:
-    """What a request for one topic or one channel shows. None, which is not [], when there is no such topic."""
+    """The topics and channels that a request shows. None, which nsqd shows unlike [], if there is no such topic."""
     if topic and not topics:
         return None
     found = []
@@ -41,8 +41,8 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
 
 
 def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> list[dict[str, Any]]:
-    """With a data directory every message is in the log, so all of a depth is nsqd's backend_depth. A tube beside
-    channels, which nsqd does not know, is shown where it has jobs, so that nothing else changes."""
+    """With a data directory every message is in the log, so backend_depth is the whole depth. A key `tube`, which nsqd
+    does not have, is only added to a topic that has both channels and jobs."""
     return [
         {
             "topic_name": topic.name,
@@ -60,7 +60,7 @@ def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> lis
 
 
 def add_readers(topics: Sequence[dict[str, Any]], unread: Mapping[str, Sequence[Unread]]) -> None:
-    """Named readers, which nsqd does not know, are shown where there are any, so that nothing else changes."""
+    """Adds named readers to topics that have any, under a key that nsqd does not have."""
     for topic in topics:
         if found := unread.get(topic["topic_name"]):
             topic["readers"] = [
@@ -86,7 +86,7 @@ def _channel_json(channel: Channel, *, on_disk: bool, clients: bool) -> dict[str
 
 
 def client_json(consumer: Consumer) -> dict[str, Any]:
-    """What the acceptor described, with the worker's figures."""
+    """A consumer: the acceptor's description, with the worker's figures."""
     described = _described(consumer.description)
     client = {name: described.get(name, usual) for name, usual in _CLIENT.items()}
     client.update({name: described[name] for name, usual in _ONLY_IF_AUTHED.items() if described.get(name, usual)})
@@ -102,8 +102,8 @@ def client_json(consumer: Consumer) -> dict[str, Any]:
 
 
 def producers_json(producers: Sequence[Mapping[str, Any]], topic: str) -> list[dict[str, Any]] | None:
-    """As acceptors describe them. With a topic only what was published to that is shown, and who has published nothing
-    to it is there too, as with nsqd; which has null where there is nobody."""
+    """Producers as acceptors describe them. With a topic, only its count is shown, and producers without one are listed
+    too, as by nsqd. None if there are none: nsqd shows null."""
     found = []
     for one in producers:
         client = {name: one.get(name, usual) for name, usual in _CLIENT.items()}
@@ -116,7 +116,7 @@ def producers_json(producers: Sequence[Mapping[str, Any]], topic: str) -> list[d
 
 
 def _described(description: bytes) -> dict[str, Any]:
-    """Only what has the type it should have: the rest of it goes."""
+    """The fields of a description that have the right type; others are left out."""
     try:
         fields = orjson.loads(description)
     except orjson.JSONDecodeError:
@@ -137,7 +137,7 @@ def text(
     started_wall_ns: int,
     now_wall_ns: int,
 ) -> str:
-    """`topics` as topics_json gives them, `producers` as producers_json does."""
+    """The text form. `topics`: the result of topics_json(); `producers`: that of producers_json()."""
     of_broker = _text(topics, memory, health, built_with, started_wall_ns, now_wall_ns)
     return "".join(of_broker) + "".join(_producers_text(producers, now_wall_ns))
 
@@ -212,7 +212,7 @@ def _rfc3339(wall_ns: int) -> str:
 
 
 def go_duration(duration_ns: int) -> str:
-    """As Go prints a time.Duration.
+    """A duration as Go prints a time.Duration.
 
     >>> [go_duration(ns) for ns in (0, 1500, 1_033_872_317, 3_600 * SECOND_NS)]
     ['0s', '1.5µs', '1.033872317s', '1h0m0s']

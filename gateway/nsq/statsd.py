@@ -1,4 +1,4 @@
-"""Figures for a statsd daemon: counters as what was added since the last time, everything else as gauges."""
+"""Figures for a statsd daemon: counters as the increase since the last time, everything else as gauges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import is_ephemeral
 from mq_shards.gateway.workers import WorkersError
 
-# The packets of one interval are sent spread over it, all but so much of it.
+# The packets of an interval are spread over it, except for this long at its end.
 REST_S: Final = 1.0
 
 log = logging.getLogger(__name__)
@@ -28,19 +28,19 @@ class StatsdOptions:
     interval_s: float
     packet_bytes: int
     exclude_ephemeral: bool
-    on_disk: bool  # what backend_depth is then, see nsq_stats
+    on_disk: bool  # there is a data directory: backend_depth is the whole depth, as in stats.py
 
 
 class Statsd:
     def __init__(self, options: StatsdOptions, broker: Broker, memory: Callable[[], dict[str, int]] | None) -> None:
-        """`memory` gives the figures to send beside those of topics."""
+        """`memory` returns the memory figures to send in addition; None: none are sent."""
         self._options = options
         self._broker = broker
         self._memory = memory
         self._last: Counters = {}
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Sends figures once each interval, until it is cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time() + self._options.interval_s
         while True:
@@ -71,14 +71,14 @@ class Statsd:
 
 
 def figures(topics: Sequence[Topic], last: Counters, options: StatsdOptions) -> tuple[list[str], Counters]:
-    """The lines, and what the counters stand at. `last` is where they stood before."""
+    """Returns the lines to send, and the values of all counters. `last`: their values at the last time."""
     counters: Counters = {}
     lines: list[str] = []
 
     def count(key: str, value: int) -> None:
         counters[key] = value
         before = last.get(key, 0)
-        # A worker that was restarted, or a topic that was made again, counts from what it found.
+        # A value may have fallen: a worker was restarted, or a topic was made again.
         lines.append(f"{key}:{value - before if value >= before else value}|c\n")
 
     def gauge(key: str, value: int) -> None:
@@ -111,14 +111,14 @@ def figures(topics: Sequence[Topic], last: Counters, options: StatsdOptions) -> 
 
 
 def _memory_lines(memory: dict[str, int], counters: Counters) -> list[str]:
-    """nsqd sends its count of collections under another name than it shows it."""
+    """Lines of memory figures. Like nsqd, sends the count of collections under another name than /stats has."""
     lines = [f"mem.{name}:{value}|g\n" for name, value in memory.items() if name != "gc_total_runs"]
     lines.append(f"mem.gc_runs:{memory['gc_total_runs']}|c\n")
     return lines
 
 
 def packets(lines: Sequence[str], packet_bytes: int) -> Iterator[bytes]:
-    """As many whole lines to a packet as there is room for; a line that is longer has one of its own."""
+    """Packs as many whole lines into a packet as fit; a line that is too long gets a packet of its own."""
     packet = b""
     for line in lines:
         data = line.encode()
