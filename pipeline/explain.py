@@ -1,7 +1,7 @@
 """`mq-pipeline explain`: which messages of which topics a query reads, in how many tasks, and what Spark pushed down.
 
-Spark's own plan has the filters that were pushed down, and a source in Python can add nothing to it. So Spark plans the
-query once more, on a source that takes the same filters, writes down what it would read, and reads nothing.
+Spark's own plan shows the filters that were pushed down, but a source in Python can add nothing to it. So Spark plans
+the query once more on a second source, which takes the same filters, notes what it would read, and reads nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PlannedReader(BatchReader):
         self._to = to
 
     def partitions(self) -> list[InputPartition]:
-        """At the driver, as all planning."""
+        """Notes what the query would read; runs at the driver, like all planning."""
         found = super().partitions()
         rows = [
             (number, of.topic, of.broker, str(of.address), of.start, of.end)
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def ranges(spark: SparkSession, source: Mapping[str, str], where: str | None = None) -> list[Planned]:
-    """What a batch with these options reads, in the order of its tasks. Raises what planning does."""
+    """Returns what a batch with these options reads, in the order of its tasks. Raises what planning raises."""
     spark.dataSource.register(Explained)
     before = spark.conf.get(PUSHDOWN, "false")
     with tempfile.TemporaryDirectory() as directory:
@@ -108,7 +108,7 @@ def ranges(spark: SparkSession, source: Mapping[str, str], where: str | None = N
             _query(spark, Explained.name(), {**source, _TO: str(to)}, where).rdd.getNumPartitions()
         finally:
             spark.conf.set(PUSHDOWN, before or "false")
-        # Where a filter says that there can be no row Spark asks nobody.
+        # If a filter excludes all rows, Spark does not ask the source.
         return [Planned(*row) for row in orjson.loads(to.read_bytes())] if to.exists() else []
 
 

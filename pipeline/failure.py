@@ -1,5 +1,5 @@
-"""What a job says when Spark has failed: its message and what was at the bottom of it, in a few lines, without the
-plan, the offsets of all topics and the stack that Spark puts behind them."""
+"""What a job says when Spark has failed: Spark's message and its last cause, in a few lines, without the plan, the
+offsets of all topics and the stack that Spark appends."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-# So that a message has its causes behind it: Spark's own says which task failed, and not that the disk is full.
+# Makes Spark append the causes to a message, which alone says which task failed, and not that the disk is full.
 CAUSES: Final = ("spark.sql.pyspark.jvmStacktrace.enabled", "true")
 _QUERY: Final = "=== Streaming Query ==="
 _BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stacktrace:)")
 _OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
-_PYTHON: Final = "Traceback (most recent call last):"  # is in Spark's message, to its end
+_PYTHON: Final = "Traceback (most recent call last):"  # such a cause is in Spark's message as a whole
 
 
 def told(said: str) -> str:
-    """Of the text of an exception."""
+    """Shortens the text of an exception."""
     behind = _BEHIND.search(said)
     message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
     causes = [found for found in _CAUSE.finditer(said) if found[2] != _PYTHON]
@@ -28,7 +28,7 @@ def told(said: str) -> str:
 
 
 def without_query(lines: Iterable[str]) -> Iterator[str]:
-    """Of what is said line by line, all but the offsets and the plan of a query that has failed."""
+    """Yields the lines that are not of the offsets and the plan of a query that has failed."""
     within = False
     for line in lines:
         within = line == _QUERY or (within and _OF_A_QUERY.match(line) is not None)

@@ -1,4 +1,4 @@
-"""What of a query's filters narrows down what is read: topics, and ranges of seq and of time."""
+"""The filters of a query that narrow down what is read: topics, and ranges of seq and of time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interval:
     end: int = UNBOUNDED
 
     def narrow(self, f: Filter, value_of: Callable[[object], int | None]) -> bool:
-        """True if the filter says no more than the interval does now."""
+        """Narrows the interval by a filter. True if the interval now says all that the filter does."""
         given: Any = getattr(f, "value", None)
         kind = _kind(f)
         values = [value_of(v) for v in given] if kind == "In" else [value_of(given)]
@@ -53,14 +53,14 @@ class Interval:
 
 @dataclass
 class Pushed:
-    """The filters that reading obeys. `times_us` need not hold all that its filters say: Spark applies those again."""
+    """The filters that reading obeys. `times_us` may be wider than its filters: Spark applies these again."""
 
     seqs: Interval = field(default_factory=Interval)
     times_us: Interval = field(default_factory=Interval)
     topics: list[Callable[[str], bool]] = field(default_factory=list)
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Takes what it can; what it yields is Spark's to apply."""
+        """Takes the filters that it can, and yields those that Spark must apply."""
         for f in filters:
             if not self._push(f):
                 yield f
@@ -108,5 +108,5 @@ def _topics(f: Filter) -> Callable[[str], bool] | None:
 
 
 def _kind(f: Filter) -> str:
-    """By name: PySpark 4.0 has no filters, and no names of theirs to import."""
+    """The name of a filter's class: PySpark 4.0 has no filters, and no classes of theirs to import."""
     return type(f).__name__

@@ -1,4 +1,4 @@
-"""What the headers of a message say, as names and values: csrc/pipeline/entries.h without C, to the same entries."""
+"""Reads the headers of a message as names and values: csrc/pipeline/entries.h without C, to the same entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tag(field: int, wire: int) -> int:
 
 
 class Entries:
-    """`whole`: all of it is there."""
+    """Names and values. `whole`: nothing of the headers is left out."""
 
     def __init__(self) -> None:
         self.names: list[bytes] = []
@@ -56,7 +56,7 @@ class Entries:
         return True
 
     def add(self, name: bytes, value: bytes) -> bool:
-        """One whose name has come before is left out, as a map has each name once."""
+        """Adds an entry unless its name has come before, as a map has each name once. False if it cannot."""
         if not _is_text(name) or not _is_text(value):
             return False
         if name in EVERY_MESSAGES or name in self.names:
@@ -133,7 +133,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def protobuf(data: bytes) -> Iterator[Field]:
-    """Raises NotProtobufError, behind what was."""
+    """Yields the fields. Raises NotProtobufError after the last sound one."""
     at = 0
     while at < len(data):
         key, at = varint(data, at)
@@ -155,14 +155,14 @@ def protobuf(data: bytes) -> Iterator[Field]:
 
 
 def as_far_as(data: bytes) -> Iterator[Field]:
-    """The fields before what is none."""
+    """Yields the fields before the first unsound one."""
     try:
         yield from protobuf(data)
     except NotProtobufError:
         return
 
 
-# What is called so of an entry, and of one message of a batch.
+# The tag in an entry's metadata, the tag in that of one message of a batch, and the name.
 _NAMED: Final = (
     (tag(6, BYTES), tag(2, BYTES), b"key"),
     (tag(12, VARINT), tag(5, VARINT), b"event_time_ms"),
@@ -220,14 +220,14 @@ def _add_property(found: Entries, ours: int, pair: bytes) -> bool:
 
 
 class Metadata(NamedTuple):
-    messages: int  # in the batch; 0: it is none
+    messages: int  # in the batch; 0: the entry is no batch
     compression: int
     uncompressed_bytes: int
-    opens: bool  # it is neither encrypted, nor a chunk of more, nor a marker
+    opens: bool  # the entry is neither encrypted, nor a chunk of more, nor a marker
 
 
 def split_entry(data: bytes) -> tuple[bytes, int] | None:
-    """Its metadata, and where its payload begins; None: it is cut."""
+    """Returns an entry's metadata, and where its payload begins; None if the entry is cut short."""
     at = 6 if len(data) >= 6 and data[:2] == b"\x0e\x01" else 0
     if len(data) - at < 4:
         return None
@@ -237,7 +237,7 @@ def split_entry(data: bytes) -> tuple[bytes, int] | None:
 
 
 def scan_metadata(data: bytes) -> Metadata | None:
-    """None: it is none."""
+    """Returns None if the data is no entry's metadata."""
     numbers: dict[int, int] = {}
     try:
         for field in protobuf(data):
@@ -257,7 +257,7 @@ def scan_metadata(data: bytes) -> Metadata | None:
 
 
 def singles(batch: bytes, messages: int) -> list[tuple[bytes, bytes]] | None:
-    """Metadata and payload of each; None: it is not so many messages and nothing else."""
+    """Returns metadata and payload of each message; None unless the batch is exactly so many messages."""
     found: list[tuple[bytes, bytes]] = []
     at = 0
     while len(found) < messages:

@@ -1,7 +1,7 @@
-"""Whether a query can go on from its checkpoint with the brokers that there are now.
+"""Decides whether a query can go on from its checkpoint with the brokers that there are now.
 
-What it cannot go on with is an error that says what to do; with failOnDataLoss=false it is a warning, and the query
-does without. Nothing is read twice or left out in silence because something else answers at an address.
+If it cannot, an error says what to do. With failOnDataLoss=false that is a warning, and the query goes on without what
+is lost. No message is read twice or left out silently because another broker answers at an address.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Lost = Callable[[str], None]  # raises where data loss is an error
 
 
 def with_brokers(offset: Offset, brokers: Mapping[str, Address], lost: Lost) -> Offset:
-    """An offset whose brokers are those of the query, and those that it was to do without. One that is left out keeps
-    its place; if another comes at the same time it may have lost its data directory, and that is asked."""
+    """Returns the offset for the query's present brokers. One that was left out keeps its place in it. If another came
+    at the same time, the first may have lost its data directory: `lost` is called."""
     known = {key.broker for key in offset.seqs} | set(offset.addresses)
     gone = sorted(known - set(brokers) - offset.absent)
     new = sorted(set(brokers) - known)
@@ -55,7 +55,7 @@ def _named(offset: Offset, broker: str) -> str:
 
 
 def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, Address]) -> Offset:
-    """With the logs that its seqs are of, and where its brokers are."""
+    """Returns the offset with the logs that gave out its seqs, and with its brokers' addresses."""
     logs = {
         (key.broker, stream.topic.shard): stream.topic.incarnation
         for key, stream in streams.items()
@@ -66,7 +66,7 @@ def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, 
 
 
 def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set[Key]:
-    """Topics whose shard has another log than the one that the offset is of: seqs were given out again."""
+    """Returns topics whose shard has another log than the offset's: their seqs were given out again."""
     found = set()
     for key in offset.seqs:
         stream = streams.get(key)
@@ -84,7 +84,7 @@ def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set
 
 
 def missing(offset: Offset, broker: str) -> str:
-    """Why a micro-batch that has been begun cannot be done."""
+    """Says why a micro-batch that has been begun cannot be done."""
     return (
         f"brokers: a micro-batch that was begun reads from {_named(offset, broker)}, which is not there. Name it until "
         "the micro-batch is done; failOnDataLoss=false does it without"

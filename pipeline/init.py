@@ -1,4 +1,4 @@
-"""`mq-pipeline init`: writes a declarative project, once. What is in it is its owner's from then on."""
+"""`mq-pipeline init`: writes a declarative project, once. From then on it belongs to its owner."""
 
 from __future__ import annotations
 

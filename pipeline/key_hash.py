@@ -1,4 +1,4 @@
-"""By which a subscription by key chooses a message's consumer: Pulsar's clients' Murmur3, of many keys at once."""
+"""The key hash by which a subscription chooses a consumer: Murmur3, as in Pulsar's clients, of many keys at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-_SLOTS: Final = 65536  # KEY_SLOTS, csrc/ringbuf/message.h: a hash that is a multiple would say that there is no key
+_SLOTS: Final = 65536  # KEY_SLOTS of csrc/ringbuf/message.h: a hash that is a multiple would say that there is no key
 
 Words = npt.NDArray[np.uint32]
 
 
 def key_hashes(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> Words:
-    """Of the keys data[offsets[i] : offsets[i + 1]]."""
+    """Returns the hashes of the keys data[offsets[i] : offsets[i + 1]]."""
     sizes = np.diff(offsets)
     found = np.zeros(len(sizes), np.uint32)
     for size in np.unique(sizes):
@@ -30,7 +30,7 @@ def key_hash(key: str) -> int:
 
 
 def _of_one_size(keys: npt.NDArray[np.uint8], size: int) -> Words:
-    """A row for each."""
+    """Returns the hashes of keys of one size, a row of `keys` each."""
     padded = np.zeros((len(keys), (size + 3) // 4 * 4), np.uint8)
     padded[:, :size] = keys
     words = padded.view("<u4")

@@ -1,7 +1,7 @@
-"""How far a streaming query is behind its brokers, out of the progress that Spark reports.
+"""How far a streaming query is behind its brokers, from the progress that Spark reports.
 
-Spark's Kafka source reports minOffsetsBehindLatest and its like as metrics of a source; a source in Python can report
-none. What they are made of is in every progress: the end of the micro-batch, and the latest offset there was.
+Spark's Kafka source reports minOffsetsBehindLatest and the like as metrics; a source in Python can report none. But
+each progress has what they are computed from: the end of the micro-batch, and the latest offset at that time.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Lag:
 
 
 def behind(progress: Mapping[str, Any]) -> Lag:
-    """`progress`: `query.lastProgress`, or what a listener is given. Sources of other kinds count for nothing."""
+    """`progress`: `query.lastProgress`, or what a listener is given. Sources of other kinds are ignored."""
     found: dict[Key, int] = {}
     for source in progress["sources"]:
         latest, end = _seqs(source["latestOffset"]), _seqs(source["endOffset"])
         for key in latest:
-            # A topic that has just come begins with the next micro-batch.
+            # A topic that is new is read from the next micro-batch on.
             found[key] = max(0, latest[key] - end.get(key, 0))
     return Lag(found)
 
 
 def unread(connection: Mapping[str, str], subscription: str) -> Lag:
-    """What brokers keep for a named reader. Raises BrokerError."""
+    """Returns how many messages brokers keep for a named reader. Raises BrokerError."""
     found: dict[Key, int] = {}
     for address in connection_of(connection):
         with Client(address, PATIENCE_S) as client:
@@ -66,7 +66,7 @@ def unread(connection: Mapping[str, str], subscription: str) -> Lag:
 
 
 def _seqs(offset: Any) -> Mapping[Key, int]:  # noqa: ANN401
-    """Of an offset as Spark reports it: a text, or what the text says."""
+    """Returns the seqs of an offset as Spark reports it, as text or parsed; none of another kind of source."""
     try:
         found = orjson.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

@@ -18,7 +18,7 @@ PRODUCER: Final = "urn:mq-shards:mq-pipeline"
 SCHEMA: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 STATISTICS: Final = "https://openlineage.io/spec/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json"
 NAMESPACE: Final = "mq-shards"
-PATH: Final = "/api/v1/lineage"  # of a server that is named without one
+PATH: Final = "/api/v1/lineage"  # for a server whose URL has no path
 REPLY_S: Final = 5.0
 
 
@@ -30,7 +30,7 @@ class Dataset:
 
 @dataclass
 class Lineage:
-    """Of one run. `to`: a URL, or a file."""
+    """Sends the events of one run. `to`: a URL, or a file."""
 
     to: str
     job: str
@@ -64,7 +64,7 @@ class Lineage:
             with Path(self.to).open("ab") as file:
                 file.write(body + b"\n")
             return
-        # What these say may have a password in it, or a token.
+        # Errors of urllib may quote the URL, and with it a password or a token.
         try:
             parts = urlsplit(self.to)
             server = f"{parts.scheme}://{parts.hostname or ''}"

@@ -3,12 +3,13 @@
     {"version": 2, "owner": "5f...",
      "brokers": {"0c61...": {"at": "a:4180", "logs": {"7": "18a3..."}, "topics": {"orders": 1200, "mails": [3, 90]}}}}
 
-By broker, which its data directory's id names: `at` is where it answered last; `logs`, by shard, tells when the log
-was begun in which these seqs were given out; `topics` has the next seq of each, or [seq, complete] (stream.py).
-`begin`, in the end of the first micro-batch, is where that begins, which Spark does not keep. `absent`: the query went
-on without this broker, whose place is kept. `owner` is the query to brokers' named readers.
+Brokers are named by the ids of their data directories. `at` is where a broker last answered. `logs`, by shard, tells
+when the log was begun that gave out these seqs. `topics` has the next seq of each topic, or [seq, complete]
+(stream.py). `begin`, in the end of the first micro-batch, is where that micro-batch begins, which Spark does not keep.
+`absent`: the query went on without this broker, whose place is kept. `owner` identifies the query to the brokers' named
+readers.
 
-Where names of topics are not ASCII it is of version 3; version 2 has a letter for each of their bytes.
+Offsets with names of topics that are not ASCII are of version 3; version 2 has a letter for each byte of such names.
 Version 1 was {"orders": 1200}, with several brokers {"orders@a:4180": 1200}, and named no broker.
 """
 
@@ -23,15 +24,15 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.topics import Key
 
 VERSION: Final = 2
-GONE: Final = 1 << 62  # of a [seq, complete]: its broker has forgotten the topic
-VERSION_OF_TEXT: Final = 3  # where a topic's name is not ASCII: it is text, and before was a letter for each byte
+GONE: Final = 1 << 62  # as the `complete` of a topic: its broker has forgotten it
+VERSION_OF_TEXT: Final = 3  # if a topic's name is not ASCII: names are text, before a letter for each byte
 Json = dict[str, Any]
 Logs = dict[tuple[str, int], str]  # by broker and shard
 
 
 @dataclass(frozen=True)
 class Offset:
-    """`complete`: up to where gaps are no loss, where that is beyond the seq."""
+    """`complete`: the seq up to which gaps are no loss, for topics where it is beyond their seq."""
 
     seqs: Mapping[Key, int]
     complete: Mapping[Key, int] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class Offset:
     begin: Offset | None = None
 
     def encode(self) -> Json:
-        """The same offset is the same text, since Spark compares texts."""
+        """Equal offsets give equal texts, because Spark compares texts."""
         brokers = sorted({key.broker for key in self.seqs} | set(self.addresses))
         version = VERSION if all(key.topic.isascii() for key in self.seqs) else VERSION_OF_TEXT
         found: Json = {"version": version, "brokers": {broker: self._of(broker) for broker in brokers}}
@@ -67,7 +68,7 @@ class Offset:
 
     @staticmethod
     def decode(found: Json, brokers: Mapping[str, Address]) -> Offset:
-        """`brokers`: those of the query, by id, to whom version 1 must be of. Raises OptionError."""
+        """`brokers`: the query's brokers by id, to which an offset of version 1 must belong. Raises OptionError."""
         if not isinstance(found.get("brokers"), dict):
             return _version_1(found, brokers)
         version = found.get("version")
@@ -106,7 +107,7 @@ class Offset:
 
 
 def _text(topic: str) -> str:
-    """Of a name with a letter for each byte."""
+    """Decodes a name that has a letter for each byte."""
     if topic.isascii():
         return topic
     try:
@@ -124,7 +125,7 @@ def _version_1(found: Json, brokers: Mapping[str, Address]) -> Offset:
 
 
 def _key(name: str, found: Json, brokers: Mapping[str, Address]) -> Key:
-    """Which broker a topic of version 1 is of. With one broker it was not said; with several each name ends in one."""
+    """Returns which broker a topic of version 1 is of: with several brokers each name ends in one, with one in none."""
     of_several = all(_address(name) is not None for name in found)
     if not of_several:
         if len(brokers) == 1:

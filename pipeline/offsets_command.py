@@ -1,7 +1,7 @@
-"""`mq-pipeline offsets`: where a streaming query is, by its checkpoint, and moving it elsewhere.
+"""`mq-pipeline offsets`: shows where a streaming query is, by its checkpoint, and moves it elsewhere.
 
-Moving is of a query that is stopped, and what it has written stays: moved back, it reads messages again; moved on, it
-leaves some out. Its state (windows, what deduplication has seen) is not moved with it.
+Only a query that is stopped can be moved, and what it has written stays. Moved back, it reads messages again; moved
+forward, it leaves some out. Its state (windows, what deduplication has seen) does not move with it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _names(options: argparse.Namespace) -> frozenset[str] | None:
 
 
 def _bound(options: argparse.Namespace) -> Bound | None:
-    """Of one topic or more in JSON, the others stay where they are."""
+    """Returns where to move to, None if nowhere. With JSON by topic the other topics stay where they are."""
     found: Bound | None = None
     if options.move_to_time is not None:
         found = parse_bound("--move-to-time", options.move_to_time, AtTime)
@@ -131,7 +131,7 @@ def _moved(
         topic = meant[key].topic
         if not topic.earliest <= seq <= topic.latest:
             raise OptionError(f"--move-to: {meant[key]} has messages {topic.earliest} to {topic.latest - 1}, not {seq}")
-    # What compaction has taken among what is read again is no loss: whoever moved the query knows.
+    # Messages that compaction has removed from what is read again are no loss: whoever moved the query knows.
     complete = {key: place for key, place in offset.complete.items() if key not in seqs}
     complete |= {key: meant[key].topic.complete for key in seqs if seqs[key] < meant[key].topic.complete}
     complete |= {key: GONE for key in forgotten if _is_from_the_first(bound, key.topic)}
@@ -140,7 +140,7 @@ def _moved(
 
 
 def _is_from_the_first(bound: Bound, topic: str) -> bool:
-    """Of a topic without messages, whichever will be its first."""
+    """Whether the bound is earliest or latest: a topic without messages is then read from its first one on."""
     return isinstance(bound, AtSeq) and (bound.all if bound.by_topic is None else bound.by_topic[topic]) in _ENDS
 
 

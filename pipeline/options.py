@@ -1,4 +1,4 @@
-"""The options of the data source `mqshards`. Where Spark's Kafka source has a thing, its name and meaning are taken."""
+"""The options of the data source `mqshards`. What Spark's Kafka source has too keeps its name and meaning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_PATIENCE_MS: Final = 120_000
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-# The names of a setting, the first of which errors speak of.
+# The names of each setting; error messages use the first.
 _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
 _ASSIGN: Final = "assign"
@@ -39,7 +39,7 @@ _OPTIONS: Final = (
     *TOKEN,
 )  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
-_ASKED_BYTES: Final = 2048  # of names in a request
+_ASKED_BYTES: Final = 2048  # most bytes of names in a request
 
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics: these, or those whose whole name matches. `of`: of these brokers only, by their address or id."""
+    """Which topics are read: `names`, or all whose whole name matches. `of`: their brokers, by address or id."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -65,7 +65,7 @@ class Selection:
 
     @property
     def asked(self) -> tuple[tuple[str, ...], str]:
-        """Names and prefix with which a broker may be asked: for these topics, and perhaps others."""
+        """Names and prefix to ask a broker with; its reply may have other topics too."""
         if self.pattern is not None:
             return (), literal_prefix(self.pattern.pattern)
         short = len(",".join(self.names)) <= _ASKED_BYTES and not any("," in name for name in self.names)
@@ -73,7 +73,7 @@ class Selection:
 
 
 def literal_prefix(pattern: str) -> str:
-    """With which each name begins that a pattern can match, as far as that is plain to see."""
+    """Returns a prefix of all names that a pattern can match, as far as that is plain to see."""
     if "|" in pattern or "(?" in pattern:
         return ""
     prefix = ""
@@ -95,8 +95,8 @@ class AtSeq:
 
 @dataclass(frozen=True)
 class AtTime:
-    """Where the first message at or after a time is, in ms since 1970, for each topic or for all. `or_latest`: behind
-    the last message if there is none, else that is an error."""
+    """The first message at or after a time, in ms since 1970, for each topic or for all. `or_latest`: if there is none,
+    the place after the last message; otherwise that is an error."""
 
     all: int = 0
     by_topic: Mapping[str, int] | None = None
@@ -124,7 +124,7 @@ class ReadOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-        """Names count without case. Raises OptionError."""
+        """Ignores the case of names. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         check_known(options, _OPTIONS)
         if not streaming:
@@ -155,7 +155,7 @@ class ReadOptions:
 
 
 def check_known(given: Iterable[str], known: Sequence[str]) -> None:
-    """An option that is misspelt would do nothing, in silence. Raises OptionError."""
+    """Raises OptionError for an unknown option: one that is misspelt would silently do nothing."""
     names = {name.lower(): name for name in known}
     for name in given:
         if name.lower() not in names:
@@ -171,7 +171,7 @@ def _warn_of_ignored(given: Iterable[str]) -> None:
 
 
 def connection_of(options: Mapping[str, str]) -> tuple[Address, ...]:
-    """The brokers, of options as they were given."""
+    """Returns the brokers, from options with names as they were given."""
     return parse_brokers({name.lower(): value for name, value in options.items()})
 
 
@@ -189,7 +189,7 @@ def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
 
 
 def _token(given: Mapping[str, str]) -> str:
-    """Read where a query is planned; whoever carries it out has it with the address. "": nobody has to be anybody."""
+    """Returns the token, "" if there is none. It is read where a query is planned; tasks get it with the address."""
     if (path := given.get("tokenfile")) is None:
         found = given.get("token", os.environ.get(TOKEN_IN_ENVIRONMENT, ""))
     else:
@@ -251,7 +251,7 @@ def _assigned(value: str) -> Selection:
 
 
 def _plain(broker: str) -> str:
-    """An address as it is printed; an id as it is."""
+    """Returns an address in its printed form, and an id unchanged."""
     try:
         return str(Address.parse(broker)) if ":" in broker else broker
     except ValueError as error:
@@ -269,10 +269,10 @@ def _list(name: str, value: str) -> list[str]:
 
 
 def _bound(given: Mapping[str, str], which: str, default: Bound) -> Bound:
-    """Kafka's order of precedence."""
+    """Follows Kafka's order of precedence."""
     strategy = f"{which}OffsetsByTimestampStrategy"
     by_strategy = {"error": False, "latest": True}
-    # A range that ends at a time which has not come ends where the topic does, in Kafka's source too.
+    # If the end is a time in the future, a range ends where its topic does, as in Kafka's source.
     or_latest = which == "ending" or by_strategy.get(given.get(strategy.lower(), "error"))
     if or_latest is None:
         raise OptionError(f"{strategy}: error or latest is wanted")
@@ -289,7 +289,7 @@ def _bound(given: Mapping[str, str], which: str, default: Bound) -> Bound:
 
 
 def parse_bound(name: str, text: str, kind: type[Bound]) -> Bound:
-    """A number, or a word where it is of seqs, for all topics; or JSON of these by topic. Raises OptionError."""
+    """Parses a number or, for seqs, a word, for all topics; or JSON of these by topic. Raises OptionError."""
     words = _WORDS if kind is AtSeq else {}
     number = words.get(text.strip().lower(), int(text) if text.strip().isdecimal() else None)
     if number is None and not text.lstrip().startswith("{"):

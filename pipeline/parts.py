@@ -1,7 +1,7 @@
-"""Sums of messages that can be summed up again, in any order: what the views of the declarative project are made of.
+"""Sums of messages that can be summed up again, in any order; the views of the declarative project add them up.
 
-At first each message is a row, with the one that it is as `messages`. Two rows of a group, of whatever run, are one row
-with their sums. So what was summed up need not be read again, and may be gone.
+At first each message is a row, with 1 as `messages`. Rows of a group, from whatever runs, become one row with their
+sums. So messages that were summed up need not be read again, and may be deleted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _OF_MINUTES: Final = ("minute", "delay_class", "delay_ms")
 
 
 def grouped(rows: pa.Table) -> pa.Table:
-    """One row for each group: what is in no column of figures is its key. A row that has both a minute and a source
-    becomes two, one with either: there would be as many groups as messages."""
+    """Returns one row for each group; columns that hold no figures are its key. A row that has both a minute and a
+    source becomes two, one with each: else there would be as many groups as messages."""
     if "source" in rows.column_names:
         rows = _apart(rows)
     figures = [(name, "sum") for name in SUMS if name in rows.column_names]

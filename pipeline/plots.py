@@ -21,15 +21,15 @@ from matplotlib.figure import Figure
 
 WIDTH_INCHES: Final = 11.0
 LINES_INCHES: Final = 4.2
-BAR_INCHES: Final = 0.28  # of a bar
+BAR_INCHES: Final = 0.28  # height of a bar
 DPI: Final = 130
 BARS: Final = 25
 LABEL_LETTERS: Final = 36
-ROUNDS: Final = 3  # of labels that are alike: those of other names may be so only then
+ROUNDS: Final = 3  # of telling labels apart: a new label may be that of another name
 BEFORE_LETTERS: Final = 10  # shown before the first letter in which names differ
-LOG_FROM: Final = 20.0  # times the median
+LOG_FROM: Final = 20.0  # the highest value, in medians, from which the scale is logarithmic
 HEADROOM: Final = 1.05
-# Twelve that stay apart, also for eyes that see fewer colours; with a dash for each dozen, and so on.
+# Twelve that can be told apart, also by the colour-blind; each further dozen of lines has another dash.
 COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00",
     "#332288", "#882255", "#44aa99", "#999933", "#aa4499", "#555555",
@@ -59,7 +59,7 @@ class Plot:
 
 
 def with_gaps(points: Points, step: timedelta, between: float) -> Points:
-    """With `between` at the beginning and end of each gap: where the next point is more than a step later."""
+    """Adds `between` at the beginning and end of each gap: where the next point is more than a step later."""
     found = list(points[:1])
     for (before, _), (time, value) in pairwise(points):
         if time - before > step:
@@ -69,7 +69,7 @@ def with_gaps(points: Points, step: timedelta, between: float) -> Points:
 
 
 def shortened(name: str) -> str:
-    """Of long names the middle is left out: they differ at their ends."""
+    """Leaves out the middle of a long name: names differ at their ends."""
     if len(name) <= LABEL_LETTERS:
         return name
     half = (LABEL_LETTERS - 1) // 2
@@ -77,7 +77,7 @@ def shortened(name: str) -> str:
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Short ones, which stay apart where the names differ in what is left out."""
+    """Returns short labels that differ even where names differ only in what is left out."""
     found = [shortened(name) for name in names]
     for _ in range(ROUNDS):
         for places in _alike(names, found):
@@ -88,14 +88,14 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 def _common(names: Sequence[str]) -> int:
-    """So many letters all begin with."""
+    """Returns how many letters all names begin with in common."""
     shortest = min(names, key=len)
     differ = (n for n, letter in enumerate(shortest) if any(name[n] != letter for name in names))
     return next(differ, len(shortest))
 
 
 def _alike(names: Sequence[str], labels: Sequence[str]) -> list[list[int]]:
-    """Places of different names with the same label."""
+    """Returns the places of different names that have the same label, by label."""
     by_label: dict[str, list[int]] = {}
     for place, label in enumerate(labels):
         by_label.setdefault(label, []).append(place)
@@ -103,14 +103,14 @@ def _alike(names: Sequence[str], labels: Sequence[str]) -> list[list[int]]:
 
 
 def _from(name: str, first: int) -> str:
-    """What is there from a little before its letter `first` on."""
+    """Returns the part of a name from a little before its letter `first` on."""
     start = max(0, first - BEFORE_LETTERS)
     end = start + LABEL_LETTERS - 2
     return f"{'…' if start else ''}{name[start:end]}{'…' if name[end:] else ''}"
 
 
 def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
-    """The legend stands beside them, in the order of the lines."""
+    """Draws lines, with a legend beside them in the same order."""
     styles = cycle((colour, dash) for dash in DASHES for colour in COLOURS)
 
     def draw(figure: Figure, axes: Any) -> None:  # noqa: ANN401
@@ -130,10 +130,10 @@ def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
         values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
         if _stray(values):
             axes.set_yscale("log")
-            # Text stays text in a report: the formula that is the default would be shown as it is written.
+            # Text stays text in a report's SVG: the default labels, formulas, would be shown as they are written.
             axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
             axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-        else:  # with room above the highest, however near it the lowest is
+        else:  # leaves room above the highest value, however near the lowest is
             axes.set_ylim(0, HEADROOM * max(values, default=0.0) or 1.0)
         axes.grid(alpha=0.25)
         if axes.lines:
@@ -145,11 +145,11 @@ def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
 
 
 def plot_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Plot:
-    """The longest first, so many at most; as high as they need to be for no label to touch another."""
+    """Draws the BARS longest bars, the longest first, in a plot so high that no label touches another."""
     shown = sorted(bars, key=lambda bar: bar[1])[-BARS:]
 
     def draw(figure: Figure, axes: Any) -> None:  # noqa: ANN401
-        # By place and not by name: two may be shortened to the same.
+        # By place and not by name: two names may be shortened to the same.
         axes.barh(range(len(shown)), [value for _, value in shown], color=COLOURS[0])
         axes.set_yticks(range(len(shown)), labels([name for name, _ in shown]))
         axes.set_xlabel(unit)
@@ -166,7 +166,7 @@ def plot_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Plot:
 
 
 def _stray(values: Sequence[float]) -> bool:
-    """Whether the highest would press all others to the ground."""
+    """Whether the highest value would flatten all others."""
     return bool(values) and min(values) > 0 and max(values) > LOG_FROM * median(values)
 
 
@@ -185,6 +185,6 @@ def _plot(title: str, height_inches: float, draw: Callable[[Figure, Any], None])
         axes.set_title(title, loc="left", fontweight="bold")
         png = io.BytesIO()
         figure.savefig(png, format="png")
-    # Without what stands before a picture in a file of its own.
+    # Leaves out the XML header, which only a file of its own needs.
     text = svg.getvalue()
     return Plot(title, png.getvalue(), text[text.index("<svg") :])

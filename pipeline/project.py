@@ -6,8 +6,8 @@
     DIR/storage/, metastore/        checkpoints; the catalog
     DIR/warehouse/TABLE/            the tables, Parquet
 
-The first three are written once, out of the project that is installed, and are their owner's from then on: a run reads
-them, and what it is told besides holds for that run alone.
+The first three are written once, from the installed package, and belong to their owner from then on. A run reads them;
+settings that a run is given hold for that run alone.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from mq_shards.pipeline.sink_log import local_path
 from mq_shards.shards import durable
 
 STREAMING: Final = ("raw_messages", "messages", "bad_messages", "message_parts", "read_parts")
-# What is made of a table as it comes: emptied with it, or it would have all of it twice.
+# Tables made from the new rows of a table: emptied with it, or they would have all rows twice.
 DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "raw_messages": ("messages", "bad_messages", "message_parts", "read_parts"),
     "messages": ("message_parts",),
 }
-# They read raw_messages once: what --bronze-retention has dropped there they cannot have again.
+# These read raw_messages once: they cannot get again what --bronze-retention has dropped there.
 OF_RAW: Final = ("messages", "bad_messages", "read_parts")
 VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
 WAIT_S: Final = 60.0
 _LAST_PART: Final = re.compile(r"`((?:[^`]|``)*)`\s*$|([^.`]*)$")
-# What the packaged files say, which stand for a directory of their own.
+# Stands for the project's directory in the packaged files.
 _PACKAGED_DIR: Final = "/var/tmp/mq-shards-pipeline"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# With it began the spec of a project that each run wrote anew, whose transformations were those that are installed.
+# Begins the spec of older projects, which each run wrote anew, and which used the installed transformations.
 _REWRITTEN: Final = "# Written by mq-pipeline run."
-# Settings of the application under spark.sql; all others there belong to the session, and so into the spec.
+# Settings under spark.sql that are the application's; all others there are the session's, and go into the spec.
 _STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "spark.sql.extensions", "spark.sql.hive.",
                   "spark.sql.catalog.")  # fmt: skip
 
@@ -84,7 +84,7 @@ class Project:
 
     @property
     def subscription(self) -> str:
-        """Under which the broker keeps what has not been read yet."""
+        """The name under which brokers keep what has not been read yet."""
         return f"pipeline-{hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]}"
 
     def spec(self) -> dict[str, Any]:
@@ -97,11 +97,11 @@ class Project:
         return dict(spec)
 
     def source_options(self) -> dict[str, str]:
-        """What the source is told. Raises ProjectError."""
+        """Returns the options of the source. Raises ProjectError."""
         return source_options_in(self.spec()["configuration"])
 
     def bronze_retention_s(self) -> float | None:
-        """None: for ever. Raises ProjectError."""
+        """Returns how long raw messages are kept; None: for ever. Raises ProjectError."""
         text = self.spec()["configuration"].get(PREFIX + "bronze.retention", "")
         try:
             return duration_s("bronze.retention", text) if text else None
@@ -119,7 +119,7 @@ class Project:
         return found if database == "default" else found / f"{database}.db"
 
     def write_run_spec(self) -> Path:
-        """The spec, with what holds for this run. Raises ProjectError."""
+        """Writes the spec with the settings of this run, and returns its path. Raises ProjectError."""
         path = self.directory / ".run.yml"
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(self.spec(), sort_keys=False, width=1000))
@@ -138,7 +138,7 @@ class Project:
         return found | given
 
     def running_settings(self) -> dict[str, str]:
-        """Those, and what Spark finds in conf/ besides where it is told of that directory. Raises ProjectError."""
+        """Returns these settings, and that of conf/ for logging, of which Spark is not told. Raises ProjectError."""
         found = self.application_settings()
         logging = self.conf_dir / "log4j2.properties"
         if logging.exists():
@@ -147,7 +147,7 @@ class Project:
         return found
 
     def write(self) -> None:
-        """The spec last: then the project is there. Raises ProjectError."""
+        """Writes the project's files, the spec last: then the project exists. Raises ProjectError."""
         if self.exists:
             raise ProjectError(f"{self.spec_path} is there already, and yours: change it, or remove it first")
         if any(character in str(self.directory) for character in " ;?#%"):
@@ -176,7 +176,7 @@ class Project:
             yield
 
     def _wait_for_catalog(self) -> None:
-        """Until the JVM of a run that was killed, which outlives it a little, has let go of the catalog."""
+        """Waits until the JVM of a run that was killed, which outlives the run a little, has released the catalog."""
         give_up = time.monotonic() + WAIT_S
         lock = self.directory / "metastore" / "dbex.lck"
         while lock.exists():
@@ -188,8 +188,8 @@ class Project:
             time.sleep(0.2)
 
     def begin_refresh(self, refresh: Refresh) -> None:
-        """Durably, before checkpoints are begun anew: a run that is killed then leaves tables that are not empty yet.
-        Raises OSError."""
+        """Notes a refresh durably before checkpoints are begun anew: a run that is killed after that leaves tables that
+        are not empty yet. Raises OSError."""
         said = {"all": refresh.everything, "tables": refresh.tables}
         durable.save(self._refresh_path, orjson.dumps(said))
 
@@ -197,7 +197,7 @@ class Project:
         self._refresh_path.unlink(missing_ok=True)
 
     def unfinished_refresh(self) -> Refresh | None:
-        """What a run began anew and did not finish. Raises ProjectError."""
+        """Returns the refresh that a run began and did not finish. Raises ProjectError."""
         try:
             said = orjson.loads(self._refresh_path.read_bytes())
             return Refresh(list(said["tables"]), everything=bool(said["all"]))
@@ -212,19 +212,19 @@ class Project:
         return self.directory / ".full-refresh"
 
     def remove_unborn(self) -> None:
-        """A first run that died before it read anything may have left half a catalog, which Derby cannot open."""
+        """Removes half a catalog, which Derby cannot open: a first run may have died before it read anything."""
         if not (self.directory / "storage").exists():
             for name in ("metastore", "warehouse"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def remove_dropped(self, tables: set[str]) -> None:
-        """Of views that the catalog does not know any more: a run died between dropping one and making it anew."""
+        """Removes views that the catalog does not know any more: a run died between dropping one and making it anew."""
         for view in VIEWS:
             if view not in tables:
                 shutil.rmtree(self.directory / "warehouse" / view, ignore_errors=True)
 
     def _text(self, name: str) -> str:
-        """A file of the project's, or, as long as there is none, of the one that is installed."""
+        """Reads a file of the project, or, as long as there is no project, of the installed package."""
         if not self.exists:
             return self._packaged(name)
         try:
@@ -237,7 +237,7 @@ class Project:
 
 
 def emptied_with(tables: Sequence[str], there: Collection[str]) -> list[str]:
-    """These, and those of ours that are there and are made of them; each once, however it is named."""
+    """Returns these tables, and those of ours that exist and are made from them; each once, however it is named."""
     derived = [name for table in tables for name in DERIVED.get(bare_name(table), ()) if name in there]
     found: dict[str, str] = {}
     for table in (*tables, *derived):
@@ -246,7 +246,7 @@ def emptied_with(tables: Sequence[str], there: Collection[str]) -> list[str]:
 
 
 def bare_name(table: str) -> str:
-    """Without catalog, database and backquotes."""
+    """Returns a table's name without catalog, database and backquotes."""
     found = _LAST_PART.search(table.strip())
     assert found is not None, "its end matches, if need be without a character"
     quoted, plain = found.groups()

@@ -1,4 +1,4 @@
-"""What the driver does once all tasks have staged their rows: has them published, each writer's batch once."""
+"""Publishes the rows that tasks have staged: the driver does so once all have, and each writer's batch once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Final
 from mq_shards.pipeline.client import CONFLICT, FAILED, PUBLISHED, Address, BrokerError, Client, WriterState
 from mq_shards.pipeline.staging import DROP_S, Staged, drop
 
-PAUSE_S: Final = 0.1  # between two questions, at least
+PAUSE_S: Final = 0.1  # least pause between two requests
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`once`: the writer has no other. `must_follow`: it comes behind the writer's last one, or is that itself."""
+    """`once`: the writer has no other batch. `must_follow`: it is the writer's last batch, or comes after it."""
 
     writer: str
     number: int
@@ -28,7 +28,7 @@ class Batch:
 
 
 def publish(batch: Batch, brokers: Sequence[Address], staged: Sequence[Staged], patience_s: float) -> None:
-    """At each broker what is staged there, in this order. Raises BrokerError."""
+    """Publishes at each broker what is staged there, in this order. Raises BrokerError."""
     for broker in brokers:
         here = [part for part in staged if part.broker == broker]
         identities = {part.identity for part in here}
@@ -73,7 +73,7 @@ def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience
 
 
 def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], patience_s: float) -> WriterState:
-    """Until it is published; with patience as long as the broker does not say what is in the way."""
+    """Waits until the batch is published; gives up when the broker has reported an error for `patience_s`."""
     give_up = time.monotonic() + patience_s
     while True:
         state = _asked(client, batch, staged)
@@ -114,6 +114,6 @@ def _failed(client: Client, batch: Batch, state: WriterState) -> BrokerError:
 
 
 def _forget(broker: Address, writer: str) -> None:
-    """Brokers forget it by themselves, but there may be many in an hour."""
+    """Deletes a writer: brokers forget it by themselves, but there may be many in an hour."""
     with contextlib.suppress(BrokerError), Client(broker, DROP_S) as client:
         client.delete_writer(writer)

@@ -1,4 +1,4 @@
-"""How what is to be read is split: into the partitions of a Spark job, and among the micro-batches of a stream."""
+"""Splits the messages to be read into the partitions of a Spark job, and into the micro-batches of a stream."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def split(
     min_partitions: int | None,
     max_records: int | None,
 ) -> list[Range]:
-    """`message_bytes`: the average of each range's topic, by broker and topic.
+    """`message_bytes`: the average size of a message, by broker and topic.
 
-    As Kafka's source does: first nothing longer than `max_records`; then, if that is less than `min_partitions`, ranges
-    are split in proportion to their length."""
+    As Kafka's source does, first cuts ranges that are longer than `max_records`. Then, if there are fewer than
+    `min_partitions`, splits ranges in proportion to their length."""
     ranges = [r for r in ranges if r.start < r.end]
     if max_records is not None:
         ranges = [part for r in ranges for part in _parts(r, math.ceil((r.end - r.start) / max_records))]
@@ -50,9 +50,9 @@ def _parts(of: Range, count: int) -> list[Range]:
 def ends(
     start: Mapping[Key, int], latest: Mapping[Key, int], sizes: Mapping[Key, float], limit: int
 ) -> dict[Key, int]:
-    """How far a micro-batch may go, by stream. `limit` is in the unit of `sizes`, which has a message's, on average.
+    """Returns how far a micro-batch may go, by stream. `sizes`: of a message on average; `limit`: in the same unit.
 
-    Each stream gives in proportion to what it has, and at least one message, so that none waits for ever."""
+    Each stream gets a share in proportion to what it has, and at least one message, so that none waits for ever."""
     available = {key: (latest[key] - seq) * sizes[key] for key, seq in start.items() if latest[key] > seq}
     total = sum(available.values())
     if total <= limit:

@@ -8,21 +8,21 @@ from mq_shards.pipeline.events import delay_ms
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-# Of the quantiles of a group: exact for up to so many messages with different delays.
+# Accuracy of quantiles: they are exact for groups with up to so many different delays.
 ACCURACY: Final = 10_000
-CLASSES: Final = 50  # of delays, from one to e times that: half of 2 % is what they are wrong by at most
+CLASSES: Final = 50  # classes of delays for each factor of e: a class is wrong by half of 2 % at most
 FIGURES: Final = ("messages", "bytes", "mean_bytes", "max_bytes", "mean_delay_ms", "p50_delay_ms", "p99_delay_ms")
 
 
 def by_minute(messages: DataFrame) -> DataFrame:
     """topic, minute (of publication), messages, bytes, mean_bytes, max_bytes, mean_delay_ms, p50_delay_ms,
-    p99_delay_ms; the delays are null where no event says its time. For projects of before there were parts."""
+    p99_delay_ms; the delays are null where no event says its time. For projects from before there were parts."""
     found = _measured(messages).groupBy("topic", "minute").agg(*_figures())
     return found.select("topic", "minute", *FIGURES)
 
 
 def by_minute_and_topic(messages: DataFrame) -> DataFrame:
-    """The same; and for each topic as a whole, where minute is null. Also `first` and `last`, times of publication."""
+    """As by_minute, and for each topic as a whole, with a null minute. Also `first` and `last`: publication times."""
     found = _measured(messages).groupingSets([["topic", "minute"], ["topic"]], "topic", "minute")
     measured = found.agg(*_figures(), sf.min("timestamp").alias("first"), sf.max("timestamp").alias("last"))
     return measured.select("topic", "minute", *FIGURES, "first", "last")
@@ -49,7 +49,7 @@ def _figures() -> list[Column]:
 
 
 def top_talkers(messages: DataFrame, most: int) -> DataFrame:
-    """topic, rank, source, messages, bytes: for each topic those who published most messages, `most` of them."""
+    """topic, rank, source, messages, bytes: for each topic the `most` sources that published most messages."""
     totals = (
         messages.where("source is not null")
         .groupBy("topic", "source")
@@ -65,8 +65,8 @@ def _ranked(totals: DataFrame, most: int) -> DataFrame:
 
 
 def to_sum(messages: DataFrame) -> DataFrame:
-    """A row of `parts` for each message. A delay's class is a delay too, within 1 % of it, so that few of them say what
-    quantiles many messages have."""
+    """Returns a row of `parts` for each message. The class of a delay is a delay too, within 1 % of it, so that few
+    classes tell the quantiles of many messages."""
     delay = delay_ms()
     size = sf.abs(delay)
     of_class = sf.signum(delay) * sf.exp(sf.round(sf.log(size) * CLASSES) / CLASSES)
@@ -80,7 +80,7 @@ def to_sum(messages: DataFrame) -> DataFrame:
 
 
 def by_minute_of_parts(summed: DataFrame) -> DataFrame:
-    """As by_minute."""
+    """As by_minute, from parts."""
     messages, size = sf.sum("messages"), sf.sum("bytes")
     timed = sf.sum(sf.when(sf.col("delay_class").isNotNull(), sf.col("messages")))
 
@@ -96,6 +96,6 @@ def by_minute_of_parts(summed: DataFrame) -> DataFrame:
 
 
 def top_talkers_of_parts(summed: DataFrame, most: int) -> DataFrame:
-    """As top_talkers."""
+    """As top_talkers, from parts."""
     of_sources = summed.where("source is not null").groupBy("topic", "source")
     return _ranked(of_sources.agg(sf.sum("messages").alias("messages"), sf.sum("bytes").alias("bytes")), most)

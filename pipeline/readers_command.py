@@ -1,7 +1,7 @@
-"""`mq-pipeline readers`: the named subscriptions of queries, what each has not read yet, and dropping one.
+"""`mq-pipeline readers`: shows the named subscriptions of queries and what each has not read yet, and drops one.
 
-As long as a subscription is there the brokers keep for it what it has not read: one whose query will not come back
-is to be dropped.
+As long as a subscription exists, brokers keep what it has not read: one whose query will not come back is to be
+dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    """Needs no Spark. The exit status is 1 when there was none to drop, or a broker does not answer."""
+    """Needs no Spark. The exit status is 1 if there was none to drop, or a broker does not answer."""
     del master
     try:
         clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]

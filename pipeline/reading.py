@@ -1,7 +1,7 @@
 """Reads one range of a topic from its broker, batch by batch: what a Spark task does.
 
-Goes on behind what it has when the broker breaks off. What is not there, or not whole, is an error that names it, or,
-without `fail_on_data_loss`, a warning.
+When the broker breaks off, reading goes on after the messages that have come. Missing or corrupt messages are an error
+that names them, or, without `fail_on_data_loss`, a warning.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mq_shards.pipeline.decoding import Bytes, DecodeError, Progress
 from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
 
-REPLY_BYTES: Final = 64 << 20  # asked for at once
+REPLY_BYTES: Final = 64 << 20  # most bytes asked for at once
 PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
-SMALL_RECORD_BYTES: Final = 16 << 10  # the buffer of a range of a few messages: it grows when one needs more
+SMALL_RECORD_BYTES: Final = 16 << 10  # buffer for each message of a small range: it grows when one needs more
 MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
 CORRUPT_TRIES: Final = 3
 NOT_FOUND: Final = 404
@@ -64,7 +64,7 @@ class Range(InputPartition):
 
 
 class RangeReader:
-    """Its messages go into the batches of a decoder that others may use before and after it, not meanwhile."""
+    """Reads a range into the batches of a decoder, which others may use before and after it, not meanwhile."""
 
     def __init__(self, of: Range, decoder: Decoder, *, fail_on_data_loss: bool, patience_s: float) -> None:
         self._range = of
@@ -78,8 +78,8 @@ class RangeReader:
         decoder.turn_to(of.topic, of.shard, of.start, of.end, of.gaps_from)
 
     def part(self, records: Part | None) -> Iterator[pa.RecordBatch]:
-        """What a call for many ranges has brought of this one; None: the topic is gone. How far that went `next_seq`
-        says. Raises DataLossError, BrokenOffError, DecodeError."""
+        """Reads what a call for many ranges has brought of this one; None: the topic is gone. `next_seq` says how far
+        that went. Raises DataLossError, BrokenOffError, DecodeError."""
         if records is not None:
             yield from self._reply(records)
         else:
@@ -90,8 +90,8 @@ class RangeReader:
         return self._decoder.next_seq
 
     def batches(self, client: Client) -> Iterator[pa.RecordBatch]:
-        """Asks for it until it is there, but for what the decoder has not given up yet. `client`: of the range's
-        broker. Raises DataLossError, BrokerError."""
+        """Asks for the range until all of it has come; the decoder may still hold its last messages. `client`: of the
+        range's broker. Raises DataLossError, BrokerError."""
         give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
         while (start := self._decoder.next_seq) < self._range.end:
             broken: Exception | None = None
@@ -121,7 +121,7 @@ class RangeReader:
                 time.sleep(PAUSE_S)
 
     def _gone(self) -> None:
-        """All of the topic went since the range was planned."""
+        """Gives up the rest of the range: all of the topic has gone since the range was planned."""
         start = self._decoder.next_seq
         self._decoder.skip_to(self._range.end)
         self._lost(start, self._range.end)
@@ -129,7 +129,7 @@ class RangeReader:
     def _reply(self, records: Records | Part) -> Iterator[pa.RecordBatch]:
         if records.incarnation != self._range.incarnation:
             raise DataLossError(f"{self._range}: its log was begun anew while it was read")
-        # Where gaps are no matter, what retention has taken since the query began is.
+        # Below gaps_from gaps are no loss, but what retention has taken since the query began is one.
         self._lost(self._decoder.next_seq, min(records.earliest, self._range.end, self._range.gaps_from))
         self._damage = records.damage
         self._decoder.begin()
@@ -158,12 +158,12 @@ class RangeReader:
             if self._decoder.needs > MAX_RECORD_BYTES:
                 raise DecodeError(f"behind seq {self._decoder.next_seq - 1}: the record is corrupt")
             self._buffer = np.empty(self._decoder.needs, np.uint8)
-        # It may overlap with where it goes: numpy takes care of that.
+        # The rest may overlap with its new place: numpy takes care of that.
         self._buffer[: rest.size] = rest
         self._filled = rest.size
 
     def _pass_over(self, end: int) -> None:
-        """What lies before `end` has come or is not there."""
+        """Skips to `end`: what lies before it has come, or is missing."""
         start = self._decoder.next_seq
         if end > start:
             self._decoder.skip_to(end)
@@ -182,7 +182,7 @@ class RangeReader:
         self._decoder.skip_to(seq + 1)
 
     def _lost(self, start: int, end: int, of: int = 0) -> None:
-        """`of`: so many with those of other gaps, where there are any."""
+        """`of`: how many messages are missing in all gaps, if there are others."""
         if start >= end:
             return
         text = f"{self._range}: messages {start} to {end - 1} are gone"

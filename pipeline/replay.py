@@ -1,9 +1,9 @@
-"""`mq-pipeline replay`: an archive, filtered by topic and time, back into topics, each message once.
+"""`mq-pipeline replay`: publishes an archive, filtered by topic and time, into topics again, each message once.
 
-What is to be replayed is cut by time into chunks, in a plan that is kept in a file; a chunk is a batch of one writer,
-and the broker publishes no batch twice. So a run that is killed is gone on with, and a further run replays what has
-been archived behind the last chunk since. Order: by time, and what is of one time in a topic by seq and place in its
-batch.
+A plan, which is kept in a file, cuts the messages by time into chunks. A chunk is a batch of one writer, and the broker
+publishes no batch twice. So the next run goes on where a killed one ended, and a further run replays what has been
+archived after the last chunk since. Messages are in the order of time; those of one time in a topic in the order of seq
+and of place in their batch.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mq_shards.shards import durable
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-CHUNK_S: Final = 2.0  # of messages, at the rate that is asked for
-CHUNK_MESSAGES: Final = 200_000  # at most, or without a rate
-CUTS: Final = 5000  # chunks that a run plans at most
+CHUNK_S: Final = 2.0  # length of a chunk at the rate that is asked for
+CHUNK_MESSAGES: Final = 200_000  # most messages of a chunk, and its size without a rate
+CUTS: Final = 5000  # most chunks that a run plans
 PATIENCE_S: Final = 120.0
 _VERSION: Final = 1
 _US: Final = "ts_us"
@@ -57,7 +57,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Plan:
-    """Chunk n has what was published from cuts[n] to before cuts[n + 1], in us since 1970."""
+    """Chunk n has the messages published from cuts[n] to before cuts[n + 1], in us since 1970."""
 
     writer: str
     cuts: list[int] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Plan:
             raise OptionError(f"the plan {path} is damaged ({error}): --again makes a new one") from None
 
     def save(self, path: Path) -> None:
-        """Durable when it returns: a chunk of a plan that is forgotten could be published again by another."""
+        """Durable when it returns: if a plan were lost, another one could publish its chunks again."""
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.save(path, orjson.dumps({"version": _VERSION, **asdict(self)}))
 
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             done = _published(connection, plan.writer)
             if extend(plan, messages, options.rate):
                 plan.save(path)
-            options.again = False  # if Spark fails this is gone on with
+            options.again = False  # if Spark fails, the next try goes on with this plan
             tally = Tally()
             if done:
                 print(f"{done} of {plan.chunks} chunks were replayed before", flush=True)
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def plan_path(options: argparse.Namespace) -> Path:
-    """One for each archive, selection and target. Raises OptionError."""
+    """Returns the file of the plan, one for each archive, selection and target. Raises OptionError."""
     archive = options.archive
     if options.state is None and "://" in archive:
         raise OptionError("--state: a directory on this machine is wanted, as the archive is not on it")
@@ -152,10 +152,10 @@ def _time_us(name: str, text: str | None) -> int | None:
 
 
 def _messages(spark: SparkSession, options: argparse.Namespace, since: int | None, until: int | None) -> DataFrame:
-    # A topic is a name, though it may look like a number.
+    # A topic's name stays text, though it may look like a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     found = spark.read.parquet(options.archive)
-    if "batch_index" not in found.columns:  # of an archive that is older than batches, the newer files may have it
+    if "batch_index" not in found.columns:  # in an archive from before batches, newer files may have it
         found = spark.read.option("mergeSchema", True).parquet(options.archive)
     if options.topics:
         found = where_topic(found, sf.col("topic").isin([*names_of("--topics", options.topics)]))
@@ -187,7 +187,7 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
 
 
 def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
-    """Plans what lies behind the last chunk."""
+    """Plans chunks for messages after the last chunk; False if there are none."""
     if plan.cuts:
         messages = messages.where(sf.col("timestamp") >= sf.timestamp_micros(sf.lit(plan.cuts[-1])))
     times = messages.select(sf.unix_micros("timestamp").alias(_US))
@@ -205,7 +205,7 @@ def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
 
 
 def _published(connection: Mapping[str, str], writer: str) -> int:
-    """How many chunks each broker that has any has."""
+    """Returns how many chunks all brokers have published."""
     batches = []
     for broker in WriteOptions.parse(connection, streaming=False).brokers:
         with Client(broker, PATIENCE_S) as client:

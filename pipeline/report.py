@@ -1,7 +1,7 @@
-"""`mq-pipeline report`: rates, sizes, delay and backlog of topics, out of what the brokers still have.
+"""`mq-pipeline report`: rates, sizes, delay and backlog of topics, from what the brokers still have.
 
-Spark reads and aggregates; what comes to Python is a row for each topic and minute. Everything is computed anew and
-each file replaced whole, so a report may be stopped at any time and made again.
+Spark reads and aggregates; only a row for each topic and minute reaches Python. Everything is computed anew and each
+file replaced whole, so a report may be stopped at any time and made again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS_SHOWN: Final = 40
 TOPICS_PLOTTED: Final = 12
 PROGRESS_S: Final = 2.0
 MINUTE: Final = timedelta(minutes=1)
-# Which tables are on the page, and what they are called there.
+# The tables on the page, and their headings there.
 HEADINGS: Final = {"topics": "Topics", "talkers": "Top talkers", "backlog": "Backlog"}
 _AGO: Final = re.compile(r"(\d+)\s*([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -158,8 +158,8 @@ def _messages(
     spark: SparkSession, topics: list[Topic], connection: Mapping[str, str], options: argparse.Namespace
 ) -> DataFrame:
     source = {**connection, "failOnDataLoss": "false"}
-    # Those that are there now: one that appears meanwhile would be in one table and not in another.
-    # As JSON: a name may have a comma in it.
+    # Only topics that are there now: one that appears meanwhile would be in one table and not in another. As JSON,
+    # since a name may have a comma in it.
     source["topics"] = orjson.dumps(sorted({topic.topic for topic in topics})).decode()
     if options.since is not None:
         source["startingTimestamp"] = str(int(options.since.timestamp() * 1000))
@@ -176,7 +176,7 @@ def _messages(
 
 
 def _with_rates(totals: pa.Table) -> pa.Table:
-    """With the column `messages_per_s`, from the first message to the last."""
+    """Adds the column `messages_per_s`, the rate from the first message to the last."""
     rate = []
     for count, first, last in zip(*(totals[name].to_pylist() for name in ("messages", "first", "last")), strict=True):
         seconds = (last - first).total_seconds()
@@ -185,7 +185,7 @@ def _with_rates(totals: pa.Table) -> pa.Table:
 
 
 def write(directory: Path, tables: dict[str, pa.Table], until: datetime) -> None:
-    """Tables, plots, and the page that has it all. `until`: up to where messages are known."""
+    """Writes tables, plots, and the page that has them all. `until`: the time up to which messages are known."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         for suffix, write in ((".parquet", pq.write_table), (".csv", pa_csv.write_csv)):
@@ -251,7 +251,7 @@ def _show(tables: dict[str, pa.Table]) -> None:
 
 
 class _Progress:
-    """Says how many tasks are done, from time to time, while something is computed."""
+    """Prints how many tasks are done, from time to time, while something is computed."""
 
     def __init__(self, spark: SparkSession, what: str) -> None:
         self._tracker = spark.sparkContext.statusTracker()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from mq_shards.pipeline.anomalies import Anomaly
 from mq_shards.pipeline.plots import Plot
 
-ROWS: Final = 100  # of a table; the files beside the page have all
+ROWS: Final = 100  # most rows of a table; the files beside the page have all
 Row = Mapping[str, Any]
 _NUMBERS: Final = (int, float)
 _STYLE: Final = (Path(__file__).with_name("report.css")).read_text
@@ -25,7 +25,7 @@ def page(
     plots: Iterable[Plot],
     tables: Mapping[str, Sequence[Row]],
 ) -> str:
-    """`totals`: what is said first, a figure and what it is. `tables`: rows by the table's heading."""
+    """`totals`: the figures at the top, each after what it is. `tables`: rows by the table's heading."""
     parts = [
         f"<header><h1>{escape(title)}</h1><p>made {made:%Y-%m-%d %H:%M:%S} UTC</p></header>",
         "<section class='totals'>",

@@ -1,4 +1,4 @@
-"""`mq-pipeline run`: the declarative project, in a directory of its own, as `spark-pipelines run` would run it.
+"""`mq-pipeline run`: runs the declarative project, in a directory of its own, as `spark-pipelines run` would.
 
 Spark Connect's server, which pipelines need, runs in this application's JVM, on a free port of 127.0.0.1 with a token.
 """
@@ -82,7 +82,7 @@ def _seconds(text: str) -> float:
 
 
 def add_project_arguments(command: argparse.ArgumentParser) -> None:
-    """What is written into a project, or holds for one run."""
+    """Adds the options that are written into a new project, or hold for one run."""
     topics = command.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="T,...", help="these topics")
     topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def _check_refresh(project: Project, tables: Iterable[str]) -> None:
-    """Raises ProjectError if they would be made of raw messages that are gone, or may be."""
+    """Raises ProjectError if these tables would be made of raw messages that are gone, or may be."""
     named = {bare_name(table) for table in tables}
     lost = named.intersection(OF_RAW)
     if not lost or "raw_messages" in named:
@@ -144,7 +144,7 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
     project.remove_dropped(there)
     refresh = options.refresh
     emptied = emptied_with(options.full_refresh, there)
-    # Nothing can be both: what is emptied with others is brought up to date then, too.
+    # No table can be both: one that is emptied with others is thereby brought up to date, too.
     derived = {bare_name(table) for table in emptied} - {bare_name(table) for table in options.full_refresh}
     options.refresh = [table for table in refresh if bare_name(table) not in derived]
     options.full_refresh = emptied
@@ -165,7 +165,7 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
         _summary(spark.session, began, show=options.show)
         _tell_lag(telemetry.of(options), project)
         _look_after(project, options)
-        # What was to be begun anew has been.
+        # The refresh is done: the following runs are usual ones.
         options.full_refresh_all, options.full_refresh, options.refresh = False, [], refresh
         while arrivals is not None:
             arrivals.wait()
@@ -180,7 +180,7 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
 
 
 def _finish_refresh(spark: Application, project: Project, options: argparse.Namespace, began: float) -> None:
-    """That of a run that was killed: its checkpoints may be new while tables have their rows yet, or none."""
+    """Finishes the refresh of a killed run: checkpoints may be new while tables still have their rows, or none."""
     found = project.unfinished_refresh()
     if found is None or options.full_refresh_all:
         return
@@ -200,7 +200,7 @@ def _finish_refresh(spark: Application, project: Project, options: argparse.Name
 
 
 def _begin_refresh(project: Project, options: argparse.Namespace, there: Collection[str]) -> None:
-    """What is not there has nothing to lose."""
+    """Notes what is refreshed, should this run be killed; a table that does not exist has nothing to lose."""
     tables = [table for table in options.full_refresh if bare_name(table) in there]
     if options.full_refresh_all or tables:
         project.begin_refresh(Refresh(tables, everything=options.full_refresh_all))
@@ -210,7 +210,7 @@ def _look_after(project: Project, options: argparse.Namespace) -> None:
     """Raises ProjectError."""
     retention_s, warehouse = project.bronze_retention_s(), project.warehouse()
     if options.refresh or options.full_refresh:
-        return  # there may be a table that has not read what is to go
+        return  # some table may not have read yet what would go
     try:
         if warehouse is None and retention_s is not None:
             raise SinkLogError("--bronze-retention: the tables are not on a file system of this machine")
@@ -221,7 +221,7 @@ def _look_after(project: Project, options: argparse.Namespace) -> None:
 
 
 def _use_catalog(spark: SparkSession, project: Project) -> None:
-    """That of the project's tables."""
+    """Makes the catalog and the database of the project's tables the current ones."""
     spec = project.spec()
     if catalog := spec.get("catalog"):
         spark.catalog.setCurrentCatalog(catalog)
@@ -230,7 +230,7 @@ def _use_catalog(spark: SparkSession, project: Project) -> None:
 
 
 def _tell_lag(told: telemetry.Telemetry, project: Project) -> None:
-    """At the brokers that the project knows, which may have changed in this run."""
+    """Tells how far the project is behind the brokers that it knows, which may have changed in this run."""
     known = project.spec()["configuration"]
     connection = {name: known[PREFIX + name] for name in ("brokers", *TLS, "tokenFile") if PREFIX + name in known}
     try:
@@ -242,10 +242,10 @@ def _tell_lag(told: telemetry.Telemetry, project: Project) -> None:
 
 
 def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Project:
-    """With what it is told now. Raises ProjectError."""
+    """Returns the project with the settings that it is given now. Raises ProjectError."""
     directory = options.dir.resolve()
     found = Project(directory)
-    # Of a project that is there only what is said counts; a new one is told all of it.
+    # To a project that exists only options that are given apply; to a new one defaults, too.
     is_new = not found.exists
     if is_new and not (options.topics or options.topic_pattern):
         raise ProjectError(f"there is no project in {directory}: --topics or --topic-pattern is wanted to make one")
@@ -304,7 +304,7 @@ def _round(application: Application, project: Project, options: argparse.Namespa
 
 
 def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
-    """A line for each flow that begins or ends, and whatever else is said of importance."""
+    """Yields a line for each flow that begins or ends, and all other lines of importance."""
     for line in without_query(lines):
         seconds = time.monotonic() - began
         if (flow := _FLOW.match(line)) is not None:
@@ -317,7 +317,7 @@ def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
 def _summary(spark: SparkSession, began: float, *, show: bool) -> None:
     there = {table.name for table in spark.catalog.listTables() if not table.isTemporary}
     for name in there:
-        spark.catalog.refreshTable(name)  # what it had when it was looked at last is remembered
+        spark.catalog.refreshTable(name)  # Spark remembers what it had when it was last read
     ours = [name for name in (*STREAMING, *VIEWS) if name in there]
     rows = [(name, spark.table(name).count()) for name in (*ours, *sorted(there.difference(ours)))]
     for name in there.intersection(VIEWS if show else ("topic_quality",)):

@@ -23,14 +23,14 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def _begun(builder: SparkSession.Builder) -> SparkSession:
-    """PySpark takes SIGINT for itself, of which who began this knows more."""
+    """Begins a session, and takes SIGINT back from PySpark: whoever handled it before knows what to do."""
     heard_by = signal.getsignal(signal.SIGINT)
     with _Beginning() as beginning:
         _begins.append(beginning)
         try:
             found = builder.getOrCreate()
         except Exception:
-            raise  # another try is made with the same JVM
+            raise  # another try will use the same JVM
         except BaseException:
             beginning.end()
             raise
@@ -42,7 +42,7 @@ def _begun(builder: SparkSession.Builder) -> SparkSession:
 
 
 class _Beginning:
-    """Which process becomes the JVM, as it says itself: PySpark does not."""
+    """Learns from the forked process itself which one becomes the JVM: PySpark does not tell."""
 
     def __enter__(self) -> _Beginning:
         self._said, self._to = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -56,7 +56,7 @@ class _Beginning:
         os.write(self._to, b"%d " % os.getpid())
 
     def end(self) -> None:
-        """A JVM that is stopped as it begins would complain with a stack, later, that nobody waits for it any more."""
+        """Kills the JVM: left to begin, it would print a stack later, because nobody waits for it any more."""
         with contextlib.suppress(BlockingIOError):
             for pid in os.read(self._said, 4096).split():
                 with contextlib.suppress(ProcessLookupError):
@@ -64,8 +64,8 @@ class _Beginning:
 
 
 def _in_the_jvm() -> None:
-    """In what is forked: a scheduler's SIGTERM comes to all processes of a job, and a JVM that went at once could not
-    be asked how far it is. It ends when we do, whose end its input is. PySpark has it ignore SIGINT so."""
+    """Runs in a forked process: a JVM ignores SIGTERM, which schedulers send to all processes of a job, so that it can
+    still be asked how far it is. It ends when we do, which closes its input. PySpark makes it ignore SIGINT."""
     for beginning in _begins:
         beginning.say()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -78,8 +78,8 @@ os.register_at_fork(after_in_child=_in_the_jvm)
 def open_session(
     master: str, name: str, settings: Mapping[str, str] | None = None, nice: int = NICENESS
 ) -> SparkSession:
-    """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there.
-    `nice`: by so much they stand back on this machine."""
+    """Executors on this machine use this interpreter and its paths; those of a cluster use what is installed there.
+    `nice`: the niceness of Spark on this machine."""
     local = master.startswith("local")
     builder = (
         SparkSession.builder.master(master)
@@ -90,7 +90,7 @@ def open_session(
         .config(*CAUSES)
     )
     if local:
-        be_nice(nice)  # where the broker runs too, its clients come first
+        be_nice(nice)  # if the broker runs here too, its clients come first
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = python_path(*sys.path)
         builder = (
@@ -100,12 +100,12 @@ def open_session(
         )
     quiet = Path(__file__).with_name("declarative") / "conf" / "log4j2.properties"
     given = dict(settings or {})
-    # Before what is given, which may name another: the last one counts.
+    # Ours comes before the given options, which may name another file: the last one counts.
     given[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile=file:{quiet} {given.get(JAVA_OPTIONS, '')}".rstrip()
     for key, value in given.items():
         builder = builder.config(key, value)
     spark = _begun(builder)
     spark.sparkContext.setLogLevel("ERROR")
-    # Each job loads for one filter.
+    # Each job uses one filter for a load.
     pipeline.register(spark, push_filters=True)
     return spark

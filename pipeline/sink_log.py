@@ -1,11 +1,11 @@
-"""Which files of a directory that Spark's streams write count: Spark's own log of them, `_spark_metadata`.
+"""The files that count in a directory that Spark's streams write, by Spark's own log of them, `_spark_metadata`.
 
-A micro-batch N writes a file N there, a line of JSON for each of its files; every tenth writes N.compact instead, which
-has all up to N. So files take the place of others, or go, by the replacement of the last N.compact, at one blow: who
-lists the directory finds what was or what is. Files that do not count any more stay for a while (`GRACE_S`), for those
-who have listed them before.
+Micro-batch N writes a file N there, with a line of JSON for each of its files; every tenth writes N.compact instead,
+which has all files up to N. So the replacement of the last N.compact replaces or removes files at one blow: a reader
+that lists the directory finds either the old files or the new ones. Files that do not count any more stay for a while
+(`GRACE_S`), for readers that have listed them before.
 
-Nobody may write into the directory meanwhile: a query that goes on takes from N.compact what counts.
+No query may write into the directory meanwhile: one that goes on takes from N.compact which files count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mq_shards.shards import durable
 
 GRACE_S: Final = 86400.0
 _VERSION: Final = b"v1"
-_LEFT: Final = "_left.json"  # files that do not count (any more), by their names in the directory: since when, in s
+_LEFT: Final = "_left.json"  # by file name: since when (in s) the file does not count, or is expected
 
 
 class SinkLogError(Exception):
@@ -56,7 +56,7 @@ class SinkLog:
         """All that count."""
 
     def replace(self, gone: Collection[Path], come: Iterable[Path]) -> None:
-        """Settled files by others, which are there and durable; or by none. Raises OSError."""
+        """Replaces settled files by others, which must be there and durable, or by none. Raises OSError."""
         left, settled = self._left(), len(self.settled)
         left |= {file.name: time.time() for file in self.settled if file.path in gone}
         durable.save(self.directory / _LEFT, orjson.dumps(left))
@@ -64,17 +64,17 @@ class SinkLog:
         later = [file for file in self.files[settled:] if file.path not in gone]
         self.files = [*self.settled, *later]
         path = self._log / f"{self._compacted}.compact"
-        # Hadoop's checksum of what is there now. A file that has none is not checked.
+        # Hadoop's checksum is that of the old content. A file that has none is not checked.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         durable.save(path, b"\n".join([_VERSION, *(file.line for file in self.settled)]))
 
     def expect(self, path: Path) -> None:
-        """A file that is to come: should it never count, it goes after a while. Raises OSError."""
+        """Announces a file: if it never comes to count, it is removed after a while. Raises OSError."""
         durable.save(self.directory / _LEFT, orjson.dumps(self._left() | {self._name(path): time.time()}))
 
     def remove_left(self, grace_s: float = GRACE_S, listed: Collection[str] = ()) -> int:
-        """How many files went that do not count, and have not for so long; and what is half written. `listed`: names
-        that somebody is told of still, for whom the time begins again. Raises OSError."""
+        """Removes half-written files, and files that have not counted for `grace_s`; returns the number of these. For
+        names in `listed`, of which readers are still told, the time begins again. Raises OSError."""
         for folder in {file.path.parent for file in self.files}:
             for half in folder.glob(".part-*.new"):
                 half.unlink()
@@ -82,7 +82,7 @@ class SinkLog:
         counting = {file.name for file in self.files}
         before = time.time() - grace_s
         gone = [name for name, since in left.items() if since <= before]
-        for name in counting.intersection(gone):  # its replacement did not come to pass, or it is one that did
+        for name in counting.intersection(gone):  # it was not replaced after all, or is a replacement itself
             gone.remove(name)
             del left[name]
         told_of = set(listed).intersection(gone)
@@ -99,7 +99,7 @@ class SinkLog:
 
     @property
     def has_replaced(self) -> bool:
-        """Ever since the table was last emptied."""
+        """Whether files were replaced since the table was last emptied."""
         return (self.directory / _LEFT).exists()
 
     def _left(self) -> dict[str, float]:
@@ -128,7 +128,7 @@ class SinkLog:
         return SinkFile(self._name(path), path, said["size"], said["modificationTime"] / 1000, line)
 
     def _name(self, path: Path) -> str:
-        """Spark names files as it was told of the directory, which may have been by way of a link."""
+        """Spark names files by the directory's path as it was given, which may lead through a link."""
         if not path.is_relative_to(self.directory):
             path = path.resolve().relative_to(self.directory.resolve())
             return str(path)
@@ -145,7 +145,7 @@ class SinkLog:
 
 
 def local_path(text: str) -> Path:
-    """Of a path, or a file: URL as Spark writes it. Raises ValueError for what is elsewhere."""
+    """Returns the path of a path or of a file: URL, as Spark writes it. Raises ValueError for other places."""
     if "://" not in text and not text.startswith("file:"):
         return Path(text)
     if not text.startswith("file:"):

@@ -1,4 +1,4 @@
-"""The Spark data source `mqshards`: what it is called, its columns, and who reads and writes it."""
+"""The Spark data source `mqshards`: its name, its columns, its readers and its writers."""
 
 from __future__ import annotations
 

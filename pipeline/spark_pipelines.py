@@ -1,7 +1,7 @@
-"""Spark's command `spark-pipelines`, as a program beside an application whose JVM serves Spark Connect to it.
+"""Runs Spark's command `spark-pipelines` as a program beside an application whose JVM serves Spark Connect to it.
 
-The application outlives the command: afterwards its tables can be asked what became of them, and a further run needs
-no further JVM. Nothing of PySpark is used here but what it documents: settings, that program, and a classic session.
+The application outlives the command: its tables can be read afterwards, and a further run needs no further JVM. Only
+what PySpark documents is used here: settings, that program, and a classic session.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from mq_shards.pipeline.failure import told
 from mq_shards.pipeline.session import open_session
 from pyspark.sql import SparkSession
 
-TRIES: Final = 3  # of a port that was free a moment ago
+TRIES: Final = 3  # with other ports, if one was taken that was free a moment ago
 END_S: Final = 20.0
 ERROR_BYTES: Final = 64 << 10
 LINES: Final = 200
 _TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-# What spark-pipelines runs, which ends when we are killed (PR_SET_PDEATHSIG): it would ask for our JVM for minutes.
+# Runs spark-pipelines so that it ends when we are killed (PR_SET_PDEATHSIG): it would ask for our JVM for minutes.
 _BEGIN: Final = """import ctypes, os, runpy, sys
 getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)(1, 9)
 if os.getppid() != int(sys.argv.pop(1)):
     sys.exit("its parent is gone")
 runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
 """
-# As spark-pipelines begins its own lines; others are of transformations that print.
+# How spark-pipelines begins its own lines; others are printed by transformations.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
-# Not what the JVM raised, whose stack is behind it.
+# An exception of Python; not one of the JVM, which has its stack after it.
 _RAISED: Final = re.compile(r"(?<!JVM stacktrace:\n)^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
 
 
@@ -54,7 +54,8 @@ class Application:
         self._port = port
 
     def run(self, words: Sequence[str]) -> Generator[str, None, None]:
-        """What it says of a run, line by line. Raises PipelineError at the end of one that failed."""
+        """Yields what spark-pipelines prints in a run, line by line. Raises PipelineError at the end of a failed
+        one."""
         command = [sys.executable, "-P", "-W", "ignore", "-c", _BEGIN, str(os.getpid()), *words]
         environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
         with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
@@ -70,7 +71,7 @@ class Application:
 
 @contextlib.contextmanager
 def application(master: str, name: str, settings: Mapping[str, str], nice: int) -> Iterator[Application]:
-    """On a port of 127.0.0.1, with a token that only we and what we start know."""
+    """Serves Spark Connect on a port of 127.0.0.1, with a token that only we and the programs we start know."""
     os.environ[_TOKEN] = str(uuid.uuid4())
     try:
         session, port = _serving(master, name, settings, nice)
@@ -109,7 +110,7 @@ def _free_port() -> int:
 def _program(
     command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
 ) -> Iterator[subprocess.Popen[str]]:
-    """In a group of its own: ^C is for us, who end it."""
+    """Runs the program in a session of its own: ^C reaches only us, and we end the program."""
     program = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
         errors="replace", start_new_session=True,
@@ -129,7 +130,7 @@ def _program(
 
 
 def _reason(errors: IO[bytes]) -> str:
-    """What was raised last."""
+    """Returns the exception that was printed last."""
     size = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, size - ERROR_BYTES))
     said = errors.read().decode(errors="replace").strip()

@@ -1,6 +1,6 @@
-"""`mq-pipeline staged`: what tasks have staged that no batch has published, and removing it.
+"""`mq-pipeline staged`: shows what tasks have staged and no batch has published, and removes it.
 
-A job that is killed leaves what its tasks had staged. Brokers remove what nobody has touched for a day by themselves;
+A job that is killed leaves what its tasks had staged. Brokers remove what has not been touched for a day by themselves;
 until then it counts in `http.staged-bytes`.
 """
 

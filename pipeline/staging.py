@@ -1,5 +1,5 @@
-"""What a task stages at one broker: sections, sent piece by piece under a name of its own, which nobody sees until the
-driver has it published."""
+"""Stages the sections of a task at one broker: sends them piece by piece under a name of their own. No consumer sees
+them until the driver has them published."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mq_shards.pipeline.encode import Section
 
 PIECE_BYTES: Final = 8 << 20
 PIECE_SECTIONS: Final = 32768
-DROP_S: Final = 5.0  # for what the broker drops by itself after a day
-_PREFIX: Final = 150  # characters of a name that say whose it is
+DROP_S: Final = 5.0  # patience for a drop, which the broker does by itself after a day
+_PREFIX: Final = 150  # most characters of the owner's name in that of a stage
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Staged:
 
 
 class Stage:
-    """A name is never used twice: an attempt of a task that is thought dead may still be writing under its own."""
+    """No name is used twice: an attempt of a task that is thought dead may still be writing under its name."""
 
     def __init__(self, client: Client, owner: str) -> None:
         self._client = client
@@ -64,12 +64,12 @@ class Stage:
 
 
 def drop(broker: Address, names: list[str]) -> None:
-    """Tries to."""
+    """Drops what it can."""
     with Client(broker, DROP_S) as client:
         for name in names:
             try:
                 client.drop_staged(name)
             except BrokerError as error:
-                # Refused: nothing was staged, or it is being published. Otherwise the next would take as long.
+                # A refusal is fine: nothing is staged, or it is being published. Else the next call would take as long.
                 if error.status is None:
                     return

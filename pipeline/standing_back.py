@@ -1,8 +1,8 @@
-"""Spark on the machine that the broker runs on: its JVM, and what that starts, come behind other programs.
+"""Makes Spark yield to other programs on the broker's machine: its JVM, and the processes that the JVM starts.
 
-nice(1) alone does not see to it. Where the kernel groups processes by session (sched(7), autogroup), as it does by
-default, it ranks a process only among those of its own session; sessions share the processors evenly, however nice
-their processes are. So the JVM begins a session, and that is as nice.
+nice(1) alone does not do this. By default the kernel groups processes by session (sched(7), autogroup), and ranks a
+process only among those of its own session; sessions share the processors evenly, however nice their processes are. So
+the JVM begins a session of its own, which is made as nice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
 def be_nice(niceness: int) -> None:
-    """This process, and what it begins. One that is asked again is no nicer."""
+    """Makes this process, and those that it starts, so nice; calling it again makes it no nicer."""
     os.nice(max(0, niceness - os.nice(0)))
 
 
 def begin_nice_session() -> None:
-    """In a process that was forked a moment ago, which has its niceness from who did so."""
+    """Called in a process that was forked a moment ago, and has its parent's niceness."""
     if (niceness := os.nice(0)) > 0:
         os.setsid()
         # Without autogroups there is no such file; the kernel also refuses where others have just changed theirs.

@@ -18,9 +18,9 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """The first signal raises Stopped. While that is handled, further ones are ignored. Whatever is raised instead,
-    once a signal has been heard, is Stopped too: a scheduler's signal comes to all processes of a job, so its JVM may
-    be gone when it is to be ended well."""
+    """The first signal raises Stopped; further ones are ignored while it is handled. After a signal any other error
+    becomes Stopped, too: a scheduler's signal reaches all processes of a job, so the JVM may be gone before it is
+    ended."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -43,7 +43,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
-    """Signals wait until the end. A process that is started meanwhile has to call what this gives, to hear any."""
+    """Holds signals back until the end. A process that is started meanwhile must call what this yields, to get any."""
     held = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
 

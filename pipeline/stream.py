@@ -1,13 +1,13 @@
-"""Reads topics as a stream. An offset (offsets.py) says, for each topic of each broker, the seq of the next message to
-read; Spark's checkpoint keeps them. Where retention had taken messages in the midst of others before the query came to
-a topic, it also says up to where that is no loss: [seq, complete], until seq has got there.
+"""Reads topics as a stream. An offset (offsets.py) has, for each topic of each broker, the seq of the next message to
+read; Spark's checkpoint keeps the offsets. If retention had removed messages among others before the query came to a
+topic, the offset also has the seq up to which that is no loss: [seq, complete], until seq has reached it.
 
-A topic that appears later enters the offsets at its first message, and is read from the next micro-batch on: so every
-micro-batch is told by its two offsets alone, and reads the same when it is run again. So does a topic of a broker that
-was added, and one whose log was lost and begun anew, if the query is to go on without what was in it.
+A topic that appears later enters the offsets at its first message, and is read from the next micro-batch on. So the two
+offsets of a micro-batch alone say what it reads, and it reads the same when it is run again. A topic of an added broker
+enters in the same way, and one whose log was lost and begun anew, if the query is to go on without what was in it.
 
-A broker forgets a topic whose messages have all gone, and counts on from a higher seq when there are new ones. If all
-of it had been read its offset becomes [seq, GONE], and it comes back as a topic that appears later does.
+A broker forgets a topic whose messages have all gone, and counts on from a higher seq when new ones come. The topic's
+offset then becomes [seq, GONE], and the topic comes back as one that appears later does.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 Seqs = dict[Key, int]
-# Where no micro-batch has been begun, so that a query may be moved.
+# The remedy where no micro-batch has been begun, so that the query may be moved.
 _MOVE: Final = "; mq-pipeline offsets --checkpoint DIR --move-to earliest --topics {} goes on with what is there now"
 
 log = logging.getLogger(__name__)
 
 
 class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """At the driver it lives as long as the query. What reads in the tasks is pickled, and must hold no connection."""
+    """At the driver it lives as long as the query. A pickled copy reads in the tasks: it must hold no connection."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._brokers: Brokers | None = None
-        self._target: Seqs | None = None  # of Trigger.AvailableNow
-        self._streams: dict[Key, Stream] = {}  # all that have been seen, as they were last
-        self._first: list[Json] = []  # offsets that Spark may take for the first
+        self._target: Seqs | None = None  # where Trigger.AvailableNow ends
+        self._streams: dict[Key, Stream] = {}  # all streams seen so far, as they were last
+        self._first: list[Json] = []  # offsets that Spark may use as the first one
         self._committed: Json | None = None
-        # Of this checkpoint, once it is kept there: who has another is another query. Spark may ask for the first
-        # offset more than once.
+        # The owner that this checkpoint will have: a query with another owner is another query. Made once, because
+        # Spark may ask for the first offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
         self._triggered_s = -math.inf  # when the last micro-batch with something in it was begun
         self._held_as = ""  # the owner under which this process has committed last
@@ -106,7 +106,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         found = self._look()
         offset = identity.with_brokers(self._decode(start), self._connected().by_id, self._lost)
         anew = identity.begun_anew(offset, found, self._lost)
-        # Spark asks for what comes next when it is done with all before `start`. It says so itself only once it has
+        # When Spark asks for what comes next it is done with all before `start`. It says so itself only once it has
         # found something, which after the end of Trigger.AvailableNow may be a day later.
         owner = offset.owner or self._new_owner
         self._commit(replace(offset, owner=owner), begin=not offset.owner)
@@ -119,7 +119,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return replace(end, begin=offset if start in self._first else None).encode()
 
     def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limit: ReadLimit) -> tuple[Seqs, Seqs]:
-        """Seqs, and up to where gaps are no loss."""
+        """Returns the next seqs, and the seqs up to which gaps are no loss."""
         seqs, complete = dict(offset.seqs), dict(offset.complete)
         for key, seq in seqs.items():
             if complete.get(key) == GONE or key in anew:
@@ -131,7 +131,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
                     self._lost(f"{gone} is gone with messages {seq} to {gone.topic.latest - 1}")
                 complete[key] = GONE
         there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE and key not in anew}
-        # Where the broker has lost its last messages this goes back: their seqs are given to others.
+        # If the broker has lost its last messages this goes back: their seqs are given to others.
         latest = {key: self._latest(key, found, seq) for key, seq in there.items()}
         end = seqs | self._limited(there, latest, limit)
         for key, stream in found.items():
@@ -144,7 +144,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         until = self._decode(end)
-        # Where a first micro-batch that is done again began: what Spark asks for again may lie elsewhere by now.
+        # Where the first micro-batch began, if it is repeated: the first offset that Spark has now may be another.
         begin = until.begin or self._decode(start)
         if any(key not in self._streams for key in until.seqs):
             self._look()  # a micro-batch that is run again after a restart
@@ -168,7 +168,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Range.of(stream, start, end, min(end, max(start, begin.complete.get(key, start))))
 
     def commit(self, end: Json) -> None:
-        """What lies before `end` need not be kept for this query any more."""
+        """Lets brokers know that this query needs nothing before `end` any more."""
         if self._options.subscription is not None and end != self._committed:
             self._commit(self._decode(end))
 
@@ -185,11 +185,11 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- the named reader -------------------------------------------------------------------------------------------
 
     def _commit(self, offset: Offset, *, begin: bool = False) -> None:
-        """`begin`: whoever used the name before does so no more, or is told when it commits."""
+        """`begin`: takes over the reader's name; another query that still uses it is told when it commits."""
         name, said = self._options.subscription, offset.encode()
         if name is None or said == self._committed:
             return
-        # Spark asks for the first offset again as long as its first micro-batch is not done, whose end has an owner.
+        # Spark asks for the first offset again until its first micro-batch is done, whose end has an owner already.
         begin = begin or self._held_as not in ("", offset.owner)
         brokers = self._connected()
         for broker in brokers.by_id:
@@ -217,7 +217,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return latest if self._target is None else min(latest, self._target.get(key, start))
 
     def _limited(self, start: Seqs, latest: Seqs, limit: ReadLimit) -> Seqs:
-        """Both limits hold if both are given; Spark knows of one."""
+        """Applies both limits if both are given; Spark knows only one."""
         if isinstance(limit, ReadAllAvailable | ReadMinRows):
             return latest
         if (messages := self._options.max_offsets_per_trigger) is not None:

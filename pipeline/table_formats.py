@@ -1,4 +1,4 @@
-"""Formats of the declarative project's tables, beside Parquet: what Spark has to be told, and have, for them."""
+"""Formats of the declarative project's tables besides Parquet: the settings and packages that Spark needs for them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ FORMATS: Final[Mapping[str, TableFormat]] = {
 
 
 def settings_of(name: str, given: Mapping[str, str], version: str = spark_version) -> dict[str, str]:
-    """Of a project whose tables have that format. `given`: settings that are known besides. Raises TableFormatError if
-    what it needs is not among them: built for another Spark it would fail in the midst of a run."""
+    """Returns the settings of a project whose tables have this format. `given`: its other settings. Raises
+    TableFormatError if these name no package for this Spark: one built for another would fail in the midst of a run."""
     if name == PARQUET:
         return {}
     wanted = FORMATS[name]

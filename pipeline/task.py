@@ -20,7 +20,7 @@ from mq_shards.pipeline.reading import Range, RangeReader
 from mq_shards.pipeline.topics import Key
 from pyspark.sql.datasource import InputPartition
 
-# What is smaller shares a task, which has no more than this, in bytes and in topics.
+# Ranges up to SMALL_BYTES share a task, which has at most TASK_BYTES and TASK_RANGES.
 SMALL_BYTES: Final = 1 << 20
 TASK_BYTES: Final = 16 << 20
 TASK_RANGES: Final = 1024
@@ -41,8 +41,8 @@ def tasks(
     min_partitions: int | None,
     max_records: int | None,
 ) -> list[Task]:
-    """`message_bytes`: the average of each range's topic. No fewer than `min_partitions`, if there are so many
-    messages, and none of more than `max_records`."""
+    """Makes at least `min_partitions` tasks, if there are so many messages, and none of more than `max_records`.
+    `message_bytes`: the average size of a message, by broker and topic."""
     parts = split(ranges, message_bytes, min_partitions, max_records)
     most = TASK_RANGES if min_partitions is None else max(1, min(TASK_RANGES, len(parts) // min_partitions))
     found: list[Task] = []
@@ -86,10 +86,10 @@ def read(task: Task, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.Rec
 
 
 class TaskReader:
-    """All small ranges are asked for at once, and again as long as that goes on; what is left over, one by one."""
+    """Asks for all ranges at once, and again as long as that makes progress; what is left over, one by one."""
 
     def __init__(self, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions) -> None:
-        # Those of one shard lie in the same files.
+        # Ranges of one shard lie in the same files.
         self._left = sorted(ranges, key=lambda of: (of.shard, of.topic, of.start))
         self._options = options
         self._decoder = Decoder(ranges[0].broker, schema, sum(of.end - of.start for of in ranges))
@@ -102,11 +102,11 @@ class TaskReader:
                 try:
                     yield from self._many(client)
                 except (BrokenOffError, DecodeError):
-                    pass  # the first of those that are left is read alone, with patience
+                    pass  # the first range that is left is read alone, with patience
                 except BrokerError as error:
                     if error.status != NOT_ALLOWED:
                         raise
-                    many = False  # a broker from before it knew that call
+                    many = False  # an older broker, which does not know that call
             if self._left and len(self._left) == before:
                 yield from self._reader(self._left[0]).batches(client)
                 self._left.pop(0)
@@ -121,7 +121,7 @@ class TaskReader:
                 try:
                     yield from reader.part(part)
                 finally:
-                    # As far as it has come it is in a batch, whatever becomes of the rest.
+                    # What has come is in a batch, whatever becomes of the rest.
                     self._left[0] = replace(of, start=reader.next_seq)
                 if reader.next_seq < of.end:
                     return

@@ -1,6 +1,6 @@
-"""What a job tells others of itself: Prometheus how far it is, OpenLineage what it made of what.
+"""What a job reports of itself: its progress to Prometheus, its inputs and outputs to OpenLineage.
 
-Both are wanted by option, and neither may end a job: what cannot be told is a warning, once.
+Both are optional, and neither may end a job: a report that cannot be made is a warning, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mq_shards.pipeline.options import OptionError, names_of
 from mq_shards.pipeline.project import Project, ProjectError
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
-MAX_TOPICS: Final = 1000  # whose lag is told one by one; those furthest behind
+MAX_TOPICS: Final = 1000  # most topics that have a lag of their own: those furthest behind
 _DATASETS: Final = ("brokers", "topics", "topicPattern")
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def of(options: argparse.Namespace) -> Telemetry:
-    """Of a job that runs."""
+    """Returns the telemetry of a running job."""
     found: Telemetry = getattr(options, "telemetry", None) or Telemetry()
     return found
 
@@ -145,12 +145,12 @@ def telling(options: argparse.Namespace, connection: Mapping[str, str]) -> Itera
 
 
 def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tuple[list[Dataset], list[Dataset]]:
-    """What a job reads and what it makes, as far as it has been told."""
+    """Returns what a job reads and what it writes, as far as its options say."""
     said = vars(options)
     known = _known(said, connection)
     names: Sequence[str] = [known.get("topicPattern") or "*"]
     if known.get("topics"):
-        with contextlib.suppress(OptionError):  # which the job says
+        with contextlib.suppress(OptionError):  # the job itself reports it
             names = names_of("topics", known["topics"])
     if said.get("to_topic"):
         names = [said["to_topic"]]
@@ -162,14 +162,14 @@ def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tupl
 
 
 def _known(said: Mapping[str, Any], connection: Mapping[str, str]) -> dict[str, str]:
-    """Brokers and topics, by their names as options of the source: what is said now, `--conf` last, and for the rest
-    what a project that is there knows."""
+    """Returns brokers and topics, by their names as options of the source: what is given now, `--conf` last, and for
+    the rest what an existing project says."""
     known = dict.fromkeys(_DATASETS, "")
     if said.get("job") == "run":
         try:
             project = Project(Path(said["dir"]).resolve())
             known |= project.source_options() if project.exists else {}
-        except (ProjectError, OSError, ValueError):  # which the job says
+        except (ProjectError, OSError, ValueError):  # the job itself reports it
             pass
     if said.get("brokers") or not known["brokers"]:
         known["brokers"] = connection["brokers"]

@@ -1,6 +1,6 @@
 """The topics that a query reads, of all its brokers, and where in them it begins and ends.
 
-A broker is known by what it stores, its data directory's id, and not by the address at which it answers.
+A broker is known by the id of its data directory, and not by the address at which it answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MS_NS: Final = 1_000_000
 
 
 class Key(NamedTuple):
-    """Names a stream among a query's, in Spark's checkpoint too."""
+    """Names one of a query's streams, in Spark's checkpoint too."""
 
     broker: str  # its id
     topic: str
@@ -48,7 +48,7 @@ class _Known:
 
 
 class Brokers:
-    """Connections to all brokers of a query, for what its driver asks."""
+    """Connections of a query's driver to all brokers."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._clients = {address: Client(address, options.patience_s) for address in options.brokers}
@@ -62,17 +62,17 @@ class Brokers:
 
     @property
     def by_id(self) -> Mapping[str, Address]:
-        """Which brokers there are, as of the last look at their topics. Raises BrokerError, OptionError."""
+        """The brokers by id, as of the last look at their topics. Raises BrokerError, OptionError."""
         if not self._by_id:
             self._by_id = by_id([(client.identify(), address) for address, client in self._clients.items()])
         return self._by_id
 
     def client(self, broker: str) -> Client:
-        """Of a broker's id."""
+        """Returns the client of the broker with this id."""
         return self._clients[self.by_id[broker]]
 
     def streams(self) -> dict[Key, Stream]:
-        """Those of the query's selection, in the order of keys. Raises BrokerError, OptionError."""
+        """Returns the streams that the query selects, in the order of keys. Raises BrokerError, OptionError."""
         self._known = {address: self._look(address, client) for address, client in self._clients.items()}
         self._by_id = by_id([(known.broker, address) for address, known in self._known.items()])
         found = {
@@ -84,7 +84,7 @@ class Brokers:
         return dict(sorted(found.items()))
 
     def _look(self, address: Address, client: Client) -> _Known:
-        """A broker of many topics is asked for what has changed."""
+        """Asks a broker, which may have many topics, only for what has changed."""
         before = self._known.get(address)
         names, prefix = self._selection.asked
         found = client.listing(before.changes if before else "", names, prefix)
@@ -96,7 +96,7 @@ class Brokers:
 
 
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:
-    """Raises OptionError: what two of them have would be read twice."""
+    """Raises OptionError if two have one id: their messages would be read twice."""
     result: dict[str, Address] = {}
     for broker, address in found:
         if (other := result.setdefault(broker, address)) != address:
@@ -108,7 +108,7 @@ def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:
 
 
 def places(name: str, bound: Bound, streams: Mapping[Key, Stream], brokers: Brokers) -> dict[Key, int]:
-    """Where a bound, that of the option `name`, lies in each stream. Raises OptionError."""
+    """Returns the seq of a bound, that of the option `name`, in each stream. Raises OptionError."""
     if bound.by_topic is not None:
         missing = {key.topic for key in streams} - set(bound.by_topic)
         if missing:

@@ -1,7 +1,8 @@
-"""What is done to a project's tables between its runs, as long as they are Parquet that Spark's streams have written.
+"""Upkeep of a project's tables between its runs, if they are Parquet that Spark's streams have written.
 
-Sums become fewer rows, so that views which add them up do not grow with the number of runs; raw messages go when they
-have been there for as long as they are to be kept. Both by whole files, and both for who reads later: see `sink_log`.
+Sums are merged into fewer rows, so that views which add them up do not grow with the number of runs. Raw messages are
+dropped when they have been kept for long enough. Both replace whole files, and only later readers notice: see
+`sink_log`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
-    """How many files of raw messages went. `bronze_retention_s`: from when they were read; None: for ever. Raises
-    SinkLogError."""
+    """Returns how many files of raw messages were dropped. `bronze_retention_s`: how long they are kept after they were
+    read; None: for ever. Raises SinkLogError."""
     try:
         for name in SUMMED:
             if (log := _log(warehouse / name)) is not None:
                 log.remove_left()
-                # Whatever has come is to be summed up; two sums are one.
+                # All that has come is summed up, even if it is only two files.
                 compact(log, parts.grouped, small_bytes=WHOLE_BYTES, at_least=2)
         log = _log(warehouse / RAW)
         if log is None and bronze_retention_s is not None:
@@ -50,14 +51,14 @@ def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
 
 
 def has_dropped(warehouse: Path) -> bool:
-    """Raw messages, since their table was last emptied. Raises SinkLogError."""
+    """Whether raw messages were dropped since their table was last emptied. Raises SinkLogError."""
     log = _log(warehouse / RAW)
     return log is not None and log.has_replaced
 
 
 @functools.cache
 def _tell_needed(warehouse: Path) -> None:
-    """Once of each."""
+    """Warns once of each warehouse."""
     logger.warning(
         "--bronze-retention: nothing was dropped, as %s is not there: without it the views count raw_messages "
         "themselves. Take over transformations/gold.py of this release first (mq-pipeline init writes it)",

@@ -1,7 +1,7 @@
 """Writes rows into topics, once: a task stages its rows, the driver has them published.
 
-Whatever becomes of a task, what counts is what the driver names; whatever becomes of the driver, the broker publishes
-no batch of a writer twice (docs/pipeline-http.md).
+Whatever becomes of a task, only staged rows that the driver names count; whatever becomes of the driver, the broker
+publishes no batch of a writer twice (docs/pipeline-http.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, MapType, StringType, StructType
 
 _QUERY: Final = "sql.streaming.queryId"
-_ROWS: Final = 10_000  # of PySpark 4.0, which gives a stream's writer rows, and not Arrow's batches
+_ROWS: Final = 10_000  # rows of a batch from PySpark 4.0, whose stream writers get rows and not Arrow batches
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamWriter
@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(Arrives, DataSourceArrowWriter):
-    """Spark pickles it and sends it to the tasks, and has the same one commit: it holds no connection."""
+    """Holds no connection: Spark pickles it and sends it to the tasks, and has the same object commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -64,7 +64,7 @@ class BatchWriter(Arrives, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = _in_order(messages)
-        # That a batch was published is remembered everywhere, if somebody may ask.
+        # If somebody may ask for the batch later, all brokers must remember that it was published.
         brokers = _brokers_of(staged) if self._batch.once else self._options.brokers
         publish(self._batch, brokers, staged, self._options.patience_s)
 
@@ -73,7 +73,7 @@ class BatchWriter(Arrives, DataSourceArrowWriter):
 
 
 class StreamWriter(Arrives, _StreamWriter):
-    """One writes in the tasks, one made anew for each micro-batch commits at the driver."""
+    """One object writes in the tasks; another, made anew for each micro-batch, commits at the driver."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -95,7 +95,7 @@ class StreamWriter(Arrives, _StreamWriter):
 
 
 def _writer_of_query() -> str:
-    """It is the same when the query is started again on its checkpoint."""
+    """Returns a name that stays the same when the query is started again on its checkpoint."""
     context = TaskContext.get()
     query = context.getLocalProperty(_QUERY) if context is not None else None
     if not query:
@@ -116,13 +116,13 @@ def _brokers_of(staged: Iterable[Staged]) -> list[Address]:
 
 
 def broker_of(brokers: Iterable[str], topic: str) -> str:
-    """Which of them has a topic, by their ids: each draws a number for it, and the highest counts. So it is no matter
-    where brokers answer, and one that comes takes from each of the others its share, and nothing else changes."""
+    """Chooses a topic's broker by its id: each draws a number for the topic, and the highest counts. So addresses do
+    not matter, and a broker that is added takes its share from each of the others, and nothing else changes."""
     return max(brokers, key=lambda broker: hashlib.blake2b(f"{broker} {topic}".encode(), digest_size=8).digest())
 
 
 def _identified(brokers: Sequence[Address], patience_s: float) -> dict[str, Address]:
-    """By their ids. One alone has all topics, whichever it is. Raises BrokerError, OptionError."""
+    """Returns the brokers by id. A single one has all topics, whatever its id. Raises BrokerError, OptionError."""
     if len(brokers) == 1:
         return {"": brokers[0]}
     found = []
@@ -133,7 +133,7 @@ def _identified(brokers: Sequence[Address], patience_s: float) -> dict[str, Addr
 
 
 def _batches(given: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Of batches, or of rows."""
+    """Yields record batches, from batches or from rows."""
     for first in given:
         if isinstance(first, pa.RecordBatch):
             yield first
@@ -152,7 +152,7 @@ _ARROW: Final = (
 
 
 def _column(values: list[Any], kind: DataType) -> pa.Array:
-    """Of its type even where all are null. What is of none that is ever written is null."""
+    """Makes a column of its type even if all values are null. One of a type that is never written is all null."""
     if isinstance(kind, MapType) and is_headers(kind):  # dicts here, which Arrow would take for structs
         return pa.array([None if value is None else list(value.items()) for value in values], MAP)
     if is_headers(kind):  # Kafka's headers
@@ -169,11 +169,11 @@ def _bytes(value: str | bytes | bytearray | None) -> bytes | None:
 
 
 def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOptions, writer: str) -> Written:
-    """Raises EncodeError, BrokerError; then nothing stays staged."""
+    """Stages the rows of a task. After EncodeError or BrokerError nothing stays staged."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     stages: dict[str, Stage] = {}
-    homes: dict[str, str] = {}  # of the topics that there were
+    homes: dict[str, str] = {}  # broker of each topic so far
     with ExitStack() as clients:
         try:
             brokers = _identified(options.brokers, options.patience_s)

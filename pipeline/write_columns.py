@@ -1,6 +1,7 @@
-"""The columns that Spark writes into topics: what they are called, of which types they may be, and what is in them.
+"""The columns that Spark writes into topics: their names, their types and their contents.
 
-As Kafka's sink: `value` may be the body, `key` and `headers` have its types too; other columns are no matter.
+As in Kafka's sink, `value` may be the body, and `key` and `headers` may have the sink's types; other columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 TOPIC: Final = "topic"
-BODIES: Final = ("body", "value")  # the second is what it is called in Kafka's sink
+BODIES: Final = ("body", "value")  # the second is its name in Kafka's sink
 ATTRIBUTES: Final = ("attributes", "headers")
 KEY: Final = "key"
 DELAY: Final = "delay_ms"
@@ -39,7 +40,7 @@ _MS_NS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a row they are; None: not at all. Without `topic` all rows go to the one that an option names."""
+    """The index of each column in a row; None: it is not there. `topic`: else an option names the topic of all rows."""
 
     body: int
     body_name: str
@@ -134,7 +135,7 @@ def _as_map(column: pa.Array) -> pa.Array:
         return column
     entries = column.values
     offsets = column.offsets
-    if column.null_count:  # their places hold nothing
+    if column.null_count:  # null rows become rows without entries
         column = column.fill_null([])
         entries, offsets = column.values, column.offsets
     return pa.MapArray.from_arrays(

@@ -23,14 +23,14 @@ _WRITER: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 
 
 _OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs", *TLS, *TOKEN)
-# Spark hands on what is its own of what a streaming query is told.
+# Options of a streaming query that are Spark's own, and that it passes on.
 _OF_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstrackingenabled",
                     "asyncprogresstrackingcheckpointintervalms", "outputmode")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    brokers: tuple[Address, ...]  # sorted: which of them has a topic does not depend on how they were given
+    brokers: tuple[Address, ...]  # sorted: a topic's broker does not depend on the order in which they are given
     topic: str | None
     writer: str | None
     batch: int | None
@@ -38,7 +38,7 @@ class WriteOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-        """Names count without case. Raises OptionError."""
+        """Ignores the case of names. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         check_known([name for name in options if name.lower() not in _OF_SPARK], _OPTIONS)
         writer = given.get("writer") or None

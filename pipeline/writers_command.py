@@ -1,7 +1,8 @@
-"""`mq-pipeline writers`: whose batches brokers remember as published, and forgetting one.
+"""`mq-pipeline writers`: shows the writers whose batches brokers remember as published, and forgets one.
 
-A stream that writes is a writer for good, and a broker has room for so many. One whose query will not come back can be
-forgotten; a query that goes on under a forgotten name may publish its last micro-batch twice.
+A stream that writes is remembered as a writer for good, and a broker has room for a limited number of writers. One
+whose query will not come back can be forgotten; a query that goes on under a forgotten name may publish its last
+micro-batch twice.
 """
 
 from __future__ import annotations
