@@ -24,7 +24,7 @@ from mq_shards.gateway.workers import WorkersError
 
 SAMPLE_S: Final = 2.0
 COST: Final = 20  # after a sample that took a second, the pause in seconds
-LOOKED_S: Final = 15.0  # so long after the last request sampling ends,
+LOOKED_S: Final = 15.0  # sampling ends so long after the last request,
 CHEAP_S: Final = 0.005  # unless a sample takes less than this: then a new client sees the last minutes
 HISTORIES: Final = 1000  # topics whose last minutes are remembered: the most active ones
 AT_ONCE: Final = 5000  # topics that are sorted in the event loop

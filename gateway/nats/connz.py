@@ -131,7 +131,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 async def _complete(rows: list[Row], acceptors: Acceptors, options: ConnzOptions) -> None:
-    """Adds what Python knows of connections beside their figures, unless they have been closed."""
+    """Adds what Python knows of connections besides their figures, unless they have been closed."""
     incomplete = [row for row in rows if "row" not in row]
     with_subs = options.subs or options.subs_detail or bool(options.filter_subject)
     by_cid = {row["cid"]: row for row in incomplete}

@@ -24,7 +24,7 @@ AT_FIRST: Final = 0.5  # the share of time in which the gate is closed, until it
 MOST_CLOSED: Final = 0.8
 QUIET: Final = 500.0  # records a second of all workers; below that there is no client to give way to
 KEPT: Final = 0.7  # the weight of earlier measurements when a new one is added
-REMEMBERED_S: Final = 60.0  # a pause without readers that measurements survive: a job reads again and again
+REMEMBERED_S: Final = 60.0  # measurements are kept over such a pause of readers: a job reads again and again
 RELEASE: Final = 0.15  # the most by which the share falls in a cycle: measurements of so short a time vary
 
 

@@ -41,7 +41,7 @@ class Admission:
     def __init__(self, core: Core, clients: Clients) -> None:
         self._core = core
         self._clients = clients
-        self._let_in: Final[dict[tuple[str, str], float]] = {}  # when each was admitted that is being made
+        self._let_in: Final[dict[tuple[str, str], float]] = {}  # subscriptions being made: when they were admitted
         self._looking: Final[list[tuple[str, set[str]]]] = []  # lookups under way: topic, and what was admitted since
         self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy for their producers; set by upkeep.py
 

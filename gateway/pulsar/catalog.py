@@ -365,7 +365,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(payload: bytes) -> Record:
-    """Raises CatalogError."""
+    """Decodes a record of the log. Raises CatalogError."""
     try:
         record = orjson.loads(payload)
     except orjson.JSONDecodeError as error:

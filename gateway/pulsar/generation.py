@@ -26,7 +26,7 @@ def generation_of(records: Iterable[tuple[int, bytes, int]]) -> int | None:
     named: Counter[int] = Counter()
     for place, payload, crc in records:
         if len(payload) <= MAX_ASKED_BYTES:
-            # A CRC that begins with the generation's lower half is one that begins with 0 and its first state XORed.
+            # To feed the generation's lower half to a CRC is to XOR it into the first state (all ones) and feed 0.
             named[_before(crc, struct.pack("<QQ", 0, place) + payload)] += 1
         if named.total() == MAX_ASKED:
             break

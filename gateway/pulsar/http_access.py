@@ -179,7 +179,7 @@ class Access:
         return Who(found.role, "" if original == found.role else original)
 
     def check(self, asked: Asked) -> None:
-        """Raises RefusedError."""
+        """Checks that a request is permitted. Raises RefusedError."""
         if not self._roles.enabled or asked.route in OPEN_TO_ALL or self._roles.is_super(asked.who):
             return
         kind, _, operation = _done(asked).partition(":")

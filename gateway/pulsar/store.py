@@ -49,7 +49,7 @@ class Store:
         self._fresh_bytes = 0  # what a rewrite would have left when the log was last read or rewritten
 
     async def open(self) -> None:
-        """Reads the catalog. If that fails, logs why, and every later call raises StoreError with the reason."""
+        """Reads the catalog. If that fails, logs why; from then on check() raises StoreError with the reason."""
         loop = asyncio.get_running_loop()
         try:
             self.catalog = await loop.run_in_executor(self._threads, self._read)

@@ -25,7 +25,7 @@ WORD: Final = (1 << 64) - 1
 _SCANNED: Final = struct.Struct("=QIIII")
 _HEADERS: Final = struct.Struct("=IHHII")
 _SUPERSEDED: Final = struct.Struct("=QII")
-_KEY_BYTES: Final = 120  # of memory, beside the key itself
+_KEY_BYTES: Final = 120  # of memory, besides the key itself
 
 
 class TooManyKeysError(Exception):
