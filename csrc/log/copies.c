@@ -11,10 +11,10 @@
 
 enum { STAGED_MOST = 256 << 10, FILE_MOST = 1 << 30 };
 
-/* Before each record. */
+/* Precedes each record in the file. */
 struct entry {
     uint32_t offset;
-    uint32_t check; /* CRC-32C of the offset, from the record's */
+    uint32_t check; /* CRC-32C of the offset, continued from the record's CRC */
 };
 _Static_assert(sizeof(struct entry) == 8, "on-disk layout");
 

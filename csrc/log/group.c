@@ -1,16 +1,16 @@
 #define _GNU_SOURCE
-/* Records that count together, and are too many for one turn: they are written where a large record's body is (large.c), each with its
- * head, while others are appended to the active segment.
+/* Records that count together, and are too many to be written in one turn. They are written to the segment that waits,
+ * as a large record's body is (large.c), each with its head, while other records are appended to the active segment.
  *
- * The segment's header goes out behind all else. A process that is killed before that leaves a segment without a header,
- * which is none; after that all of them are there. So there is no moment at which some count.
+ * The header of their segment is written last. A process that is killed before that leaves a file without a header,
+ * which does not count as a segment; after it all the records are there. So at no moment do only some of them count.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "log/log_state.h"
 
-/* Of one log at a time: what is gathered is written before the turn ends. */
+/* Holds records of one log at a time: they are written before the turn ends. */
 static _Thread_local uint8_t gathered[LOG_GROUP_PIECE];
 
 static uint64_t written_to(const struct large *l) {
@@ -32,7 +32,7 @@ bool log_group_write(struct log *log) {
     return bytes == 0 || log_large_write(log, gathered, bytes);
 }
 
-/* The record's head and its attributes, as far as the CRC of what follows is not needed. */
+/* Puts the record's head and attributes at `p`, with the seed of the CRC in place of the CRC. Returns their length. */
 static size_t put_head(const struct log *log, uint8_t *p, const struct record *head, const void *attributes,
                        size_t body_bytes) {
     const size_t bytes = sizeof *head + head->attribute_bytes;
@@ -56,7 +56,7 @@ bool log_group_append(struct log *log, const struct record *head, const void *at
     assert(stride <= LOG_GROUP_PIECE && l->written + l->gathered + stride <= l->bytes);
     if (stride > LOG_GROUP_PIECE - l->gathered && !log_group_write(log)) return false;
     uint8_t *p = gathered + l->gathered;
-    memset(p + stride - 8, 0, 8); /* the padding; what is not padding is written over */
+    memset(p + stride - 8, 0, 8); /* zeros for the padding; the rest is overwritten */
     size_t before = put_head(log, p, head, attributes, body_bytes);
     if (body_bytes > 0) memcpy(p + before, body, body_bytes);
     put_crc(p, crc32c_extend(0, p, bytes));
@@ -80,7 +80,7 @@ bool log_group_close(struct log *log, const struct record *head, const void *att
     const size_t bytes = put_head(log, p, head, attributes, body_bytes);
     assert(l->is_group && l->at + l->written == l->record_at + bytes + body_bytes);
     put_crc(p, crc_joined(crc32c_extend(0, p, bytes), l->crc, body_bytes));
-    l->written = (l->written + 7) & ~(uint64_t)7; /* the file has zeros there */
+    l->written = (l->written + 7) & ~(uint64_t)7; /* the padding: the file has zeros there */
     return log_write_at(log, segment_of(log), p, bytes, l->record_at);
 }
 
@@ -88,8 +88,7 @@ bool log_group_end(struct log *log, uint64_t records) {
     struct segment *s = log->current;
     uint8_t header[LOG_HEADER_BYTES];
     assert(log->large.switched && log->large.is_group && log_large_room(log) == 0);
-    const bool is_unwritten =
-        log->base == 0 && log->from == 0; /* names may have been more than is gathered in memory */
+    const bool is_unwritten = log->base == 0 && log->from == 0; /* else names filled the staging buffer */
     if (is_unwritten) {
         memcpy(header, log->staging, sizeof header);
         log->from = sizeof header;

@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
-/* A record that is written in pieces, while others are appended to the segment that is active: it goes to the one that waits.
+/* A record whose body is written in pieces, to the segment that waits, while other records are appended to the active
+ * segment.
  *
- * Its body comes first, at a place that leaves room for what a segment begins with; nobody sees it there, as a segment
- * without a header is none. When the body is whole the log goes on in that segment: header, what comes before the record, and
- * the record's head are appended as anything else is, up to where the body begins; and behind it the log has its tail.
+ * The body is written first, at an offset that leaves room for what a segment begins with. Nobody sees it there, as a
+ * file without a header does not count as a segment. When the body is whole the log switches to that segment: its
+ * header, the records that come before, and the record's head are appended as usual, up to where the body begins. The
+ * log's tail is then behind the body.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,14 +17,14 @@
 #include "log/log_state.h"
 #include "log/reads.h"
 
-/* What is taken away of a body that is not wanted any more, at once. */
+/* How much of a dropped body is cut off at a time. */
 #define CLEARED_BYTES ((uint64_t)16 << 20)
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + 7) & ~(uint64_t)7;
 }
 
-/* What is written last of all. */
+/* The bytes of the record's head, which is written last of all. */
 static uint64_t head_bytes(const struct large *l) {
     return l->is_group ? 0 : sizeof(struct record) + l->attribute_bytes;
 }
@@ -37,7 +39,7 @@ static enum log_result begin(struct log *log, struct large l, uint64_t before, u
     if (l.end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
     struct segment *next = log_waiting_for(log, l.end);
     if (next == NULL) return LOG_NO_SPACE;
-    /* Memory is cleared when it is allocated, which for so much takes long: it comes as it is written to. */
+    /* Memory (tmpfs) is cleared as it is allocated, which takes long: it is allocated as the body is written. */
     enum log_result result = log_allocate(log, next, next->copied ? l.at : l.end);
     if (result == LOG_OK) log->large = l;
     return result;
@@ -97,11 +99,11 @@ enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns) {
     assert(l.at != 0 && l.written == l.bytes && !l.switched && !l.dropped);
     enum log_result result = log_allocate(log, &log->segments[log->active + 1], l.end);
     if (result != LOG_OK) return result;
-    log->large.at = 0; /* for this segment waits again */
+    log->large.at = 0; /* so that this segment counts as waiting again */
     result = log_switch_segment(log, true, now_wall_ns);
     log->large = l;
     log->large.switched = result == LOG_OK;
-    /* Zeros that are written ahead of the log's end would be written to the body. */
+    /* Else pages_prepare would write its zeros over the body. */
     if (result == LOG_OK) log->current->prepared = l.at + l.bytes;
     return result;
 }
@@ -168,7 +170,7 @@ bool log_large_clear(struct log *log) {
     if (!l->dropped) return false;
     struct segment *s = &log->segments[log->active + 1];
     uint64_t end = l->at + l->written, left = end > CLEARED_BYTES ? end - CLEARED_BYTES : 0;
-    if (!log_cut(s->fd, left)) return true; /* what is there must not be taken for records: it is tried again */
+    if (!log_cut(s->fd, left)) return true; /* tried again: what is left must not be taken for records */
     l->written = left > l->at ? left - l->at : 0;
     if (left >= l->at && left > 0) return true;
     if (left > 0 && !log_cut(s->fd, 0)) return true;

@@ -39,7 +39,7 @@ struct log *log_new(uint32_t shard, uint32_t shards) {
     log->shards = shards;
     log->prefixes = calloc(1, sizeof *log->prefixes);
     log->lent = calloc(1, sizeof *log->lent);
-    /* Address space only: pages come as they are used. */
+    /* Address space only: memory is taken as pages are used. */
     log->staging_bytes = LOG_STAGING_BYTES;
     void *staging =
         mmap(NULL, log->staging_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -105,8 +105,8 @@ static struct segment_header make_header(const struct log *log, uint32_t segment
     return h;
 }
 
-/* All that a header says is known without it, but for where the segment before ends; and each record vouches for itself. So
- * a damaged one is written anew, and log_scan tells of it. */
+/* Writes a damaged header anew, and log_scan reports it. All that a header says is known without it, except where the
+ * previous segment ends; and each record has a CRC of its own. */
 static bool mend_header(const struct log *log, struct segment *s) {
     struct segment_header h = make_header(log, s->number, 0, 0);
     ssize_t n;
@@ -116,7 +116,8 @@ static bool mend_header(const struct log *log, struct segment *s) {
     return n == (ssize_t)sizeof h;
 }
 
-/* Whether the file is memory (tmpfs or a memfd): what has been allocated there is there, and may be written by copying. */
+/* Whether the file is in memory (tmpfs or a memfd): what is allocated of it can then be written by copying to the
+ * mapping. */
 static bool is_memory(int fd) {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
@@ -144,23 +145,23 @@ bool log_cut(int fd, uint64_t offset) {
     return rc == 0;
 }
 
-/* Zeros from an offset on. False with errno. */
+/* Overwrites a file with zeros from an offset on. False with errno. */
 static bool erase(int fd, uint64_t offset) {
     static const uint8_t zeros[1 << 16];
     struct stat status;
     if (fstat(fd, &status) < 0) return false;
     for (uint64_t size = (uint64_t)status.st_size; offset < size;) {
-        /* The rest of a page first: whole ones are written without being read. */
+        /* To the end of a page first: whole pages are written without being read before. */
         uint64_t most = sizeof zeros - offset % READS_PAGE, left = size - offset;
         ssize_t written = pwrite(fd, zeros, left < most ? left : most, (off_t)offset);
         if (written < 0 && errno != EINTR) return false;
         if (written > 0) offset += (uint64_t)written;
     }
-    /* Its log goes on elsewhere, and nobody syncs this one again. */
+    /* The log continues in another segment, and this one is not synced again. */
     return fdatasync(fd) == 0;
 }
 
-/* The header of a segment that has just become active goes out with its first records. */
+/* Stages the header of a segment that has just become active: it is written with the first records. */
 static void stage_header(struct log *log, uint32_t previous_end, uint64_t now_wall_ns) {
     assert(log->to == 0 && log->base == 0);
     struct segment_header h = make_header(log, log->current->number, previous_end, now_wall_ns);
@@ -187,12 +188,12 @@ static bool table_has_room(struct log *log) {
     return true;
 }
 
-/* What recovery hands over: `size` is the file's. */
+/* Opens a segment that recovery hands over; `size` is the length of its file. */
 static bool open_recovered(struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
     enum header header = size < LOG_HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
     if (header == HEADER_UNKNOWN) errno = EPROTO;
     if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
-    /* A medium that cannot be read is not written to either: it is served as it is. */
+    /* If the medium fails to write the header, the segment is used as it is. */
     if (header == HEADER_DAMAGED && !mend_header(log, s) && errno != EIO) return false;
     s->is_old = header == HEADER_OLD;
     s->end_known = end_offset != UINT64_MAX;
@@ -205,9 +206,9 @@ static bool open_recovered(struct log *log, struct segment *s, uint64_t size, ui
 
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
                      uint64_t now_wall_ns) {
-    errno = EINVAL; /* unless there is more to say */
+    errno = EINVAL; /* unless a system call says more */
     if (segment == 0 || (log->count > 0 && segment != log->first + log->count)) return false;
-    /* One that waits must become active before another comes, and what is staged belongs to the current one. */
+    /* A waiting segment must become active before another is added; staged records belong to the current segment. */
     if (waiting(log) != NULL || log->large.at != 0 || (!is_new && log->from < log->to)) return false;
     struct stat status;
     if (fstat(fd, &status) != 0) return false;
@@ -224,7 +225,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
         errno = why;
         return false;
     }
-    /* Whether the process that wrote this has also synced it, nobody knows any more: it counts as just written. */
+    /* Whether the process that wrote this also synced it is not known: it counts as just written. */
     log->flushed += s.end;
     s.mark = s.end > 0 ? log->flushed : 0;
     uint32_t index = log->count++;
@@ -272,7 +273,7 @@ void log_drop_first(struct log *log) {
     assert(log->active > 0);
     if (log->active == 0) return;
     if (log->prefixes->segment == log->first) prefixes_forget(log->prefixes);
-    /* What had not been synced before the end of the oldest was in it: nothing is left of that to sync. */
+    /* All that was not synced up to the end of this segment was in it, so nothing of that is left to sync. */
     if (log->segments[0].mark > log->synced) log->synced = log->segments[0].mark;
     close_segment(&log->segments[0]);
     log->count--;
@@ -297,19 +298,18 @@ static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t 
     int rc;
     do rc = fallocate(s->fd, 0, (off_t)s->allocated, (off_t)(target - s->allocated));
     while (rc < 0 && errno == EINTR);
-    /* A file system that cannot allocate ahead: the room is taken on trust, and log_flush tells. */
+    /* If the file system cannot allocate ahead, we assume that there is room; log_flush fails if not. */
     if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) {
         s->allocated = target;
         return LOG_OK;
     }
     log->error = errno;
     if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return LOG_FAILING;
-    /* Some file systems keep what they had found before they ran out: give it back. */
+    /* Some file systems keep what they allocated before they ran out of space: give it back. */
     (void)log_cut(s->fd, s->allocated);
     return LOG_NO_SPACE;
 }
 
-/* Allocates ahead at least up to `upto`: in growing chunks while there is room, else just what is needed. */
 enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto) {
     assert(upto <= s->capacity);
     if (upto <= s->allocated) return LOG_OK;
@@ -360,10 +360,10 @@ enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now
     enum log_result result = log_flush(log);
     if (result != LOG_OK) return result;
     struct segment *sealed = log->current;
-    /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
+    /* Gives the space allocated ahead back; if that fails, zeros remain, which mark the end all the same. */
     bool left = may_leave && log->leaves_uncut;
     if (left || log_cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
-    /* It is synced with the segment, and closed then; where nothing is synced, when the next is sealed. */
+    /* The copies are closed when synced with their segment; without syncing, when the next one is sealed. */
     if (sealed->copies.mark <= log->synced) copies_close(&sealed->copies);
     if (log->active > 0) copies_close(&log->segments[log->active - 1].copies);
     activate(log, log->active + 1);
@@ -397,7 +397,7 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
         result = allocate_waiting(log, LOG_HEADER_BYTES + keep);
         if (result == LOG_OK) result = log_allocate(log, log->current, tail + need);
     }
-    /* The disk has no more for this segment, but the next took its room ahead: nothing that is there stays unused. */
+    /* The disk is full, but the waiting segment has space allocated ahead: use that. */
     uint64_t whole = LOG_HEADER_BYTES + need + keep;
     if (fits && result == LOG_NO_SPACE && waiting(log) != NULL && whole <= waiting(log)->allocated)
         result = log_switch_segment(log, true, now_wall_ns);
@@ -413,7 +413,7 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
     if (need > LOG_RESERVE_BYTES) return LOG_NO_SPACE;
     if (keep_bytes > 0) log->keep = keep_bytes;
 
-    /* (A recovered segment whose end is not known, or of an old version, has nothing allocated beyond it: not ready.) */
+    /* (Recovered segments of unknown end or old version have nothing allocated beyond it: not ready.) */
     bool ready = log->current != NULL && log->to + need <= log->staging_bytes &&
                  tail_of(log) + need + keep_bytes <= log->current->allocated;
     if (!ready) {
@@ -468,7 +468,7 @@ bool log_readable(const struct log *log, const struct record *r) {
     const uint8_t *failed;
     if (is_staged(log, r)) return true;
     if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed);
-    /* A file that was cut short beneath us and written to again has zeros. */
+    /* Zeros: somebody else cut the file short and wrote to it again. */
     if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return false;
     return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed);
 }
@@ -484,12 +484,13 @@ const struct record *log_read_head(const struct log *log, log_position position)
     return reads_touch(r, bytes, &failed) || cannot_read(log, failed) ? r : NULL;
 }
 
-/* --- at recovery ---------------------------------------------------------------------------------------------------- */
+/* --- at recovery
+ * ---------------------------------------------------------------------------------------------------- */
 
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     struct segment *s = segment_find(log, segment);
     assert(s != NULL && offset >= LOG_HEADER_BYTES && offset % 8 == 0);
-    if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* it was larger than usual, and is not any more */
+    if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* a larger segment whose file was cut short */
     assert(s != log->current || log->to == 0);
     if (!log_cut(s->fd, offset)) {
         s->uncut = errno;

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* Walking a segment, at recovery or to empty it: which of its bytes are whole records, and where it goes on behind damage. */
+/* Walks a segment, at recovery or to empty it: finds its whole records, and where it continues behind damage. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,9 +42,9 @@ static uint32_t prefix(const struct prefixes *p, const struct segment *s, uint64
     return ~crc32c_extend(~p->state[step], s->map + begin, (size_t)(offset - begin));
 }
 
-/* The CRC of a record of `bytes` at `offset`. While looking for where a damaged segment goes on, any eight bytes may
- * claim to be the beginning of a record of any length; so that this stays linear, long ones are computed from prefixes.
- */
+/* The CRC of a record of `bytes` bytes at `offset`. While we search for where a damaged segment continues, any eight
+ * bytes may look like the beginning of a record of any length. To stay linear, CRCs of long ones are computed from
+ * prefixes. */
 static uint32_t record_crc(const struct segment *s, uint64_t offset, uint32_t bytes, struct prefixes *prefixes) {
     const uint32_t start[2] = {bytes, s->number};
     uint32_t crc = crc32c_extend(0, start, sizeof start);
@@ -64,7 +64,8 @@ static bool whole(const struct segment *s, uint64_t offset, struct prefixes *pre
     return record_crc(s, offset, r.bytes, prefixes) == r.crc;
 }
 
-/* The next whole record from `offset` on, or 0. *dirty: there was something else than zeros. */
+/* Returns where the next whole record from `offset` on begins, or 0. Sets *dirty if something other than zeros was
+ * found. */
 static uint64_t find_whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes, bool *dirty) {
     for (; offset + 8 <= s->end; offset += 8) {
         uint64_t start;
@@ -83,13 +84,13 @@ static uint64_t expected_end(const struct log *log, uint32_t segment) {
     if (next == NULL || next->end < LOG_HEADER_BYTES || next->header_damaged) return 0;
     struct segment_header h;
     memcpy(&h, next->map, sizeof h);
-    /* One that was larger than usual, and has been cut short, is mapped as it is. */
+    /* A segment that was larger than usual and has been cut short is mapped only as long as its file. */
     uint64_t most = segment_find(log, segment)->capacity & ~(uint64_t)7;
     return h.previous_end < most ? h.previous_end & ~7u : most;
 }
 
-/* Saves a fault for every few pages of the next window, and has the disk work on what comes after it. These are hints:
- * what they fail to do, reading does. */
+/* Maps the next window at once, which saves a fault for every few pages, and lets the disk read what comes after. These
+ * are hints: if they fail, the pages are read when they are touched. */
 static void read_ahead(const struct segment *s, uint64_t window) {
     if (window >= s->end) return;
     uint64_t left = s->end - window;
@@ -97,7 +98,8 @@ static void read_ahead(const struct segment *s, uint64_t window) {
     (void)madvise(s->map + window, (size_t)(left < SCAN_WINDOW ? left : SCAN_WINDOW), MADV_POPULATE_READ);
 }
 
-/* What cannot be read becomes zeros, which are no record. Nobody knows of anything there: a log that is in use is left as it is. */
+/* Replaces unreadable pages with zeros, which are no record. Only at recovery, when no position in them is known yet; a
+ * log in use is left as it is. */
 static void look(struct segment *s, uint64_t from, uint64_t until) {
     const uint8_t *failed;
     while (from < until && !reads_touch(s->map + from, (size_t)(until - from), &failed)) {
@@ -105,7 +107,7 @@ static void look(struct segment *s, uint64_t from, uint64_t until) {
         const uint8_t *page = reads_page(failed, &bytes);
         from = (uint64_t)(page - s->map) + bytes;
         s->unreadable_until = from < s->end ? from : s->end;
-        /* To this one nothing is written any more. */
+        /* So that nothing is appended to this segment any more. */
         s->is_old = true;
     }
 }
@@ -122,7 +124,7 @@ static void look_upto(struct segment *s, uint64_t offset) {
     }
 }
 
-/* Its length is in the first window, and says how many more it takes. */
+/* Checks a record's pages: those of its head first, which says how long it is. */
 static void look_at_record(struct segment *s, uint64_t at) {
     if (s->end_known) return;
     look_upto(s, at + sizeof(struct record));
@@ -157,7 +159,7 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     uint64_t next = find_whole(s, at, log->prefixes, &dirty);
     uint64_t expected = expected_end(log, segment);
     if (next == 0 && expected > at) next = expected;
-    /* What was there nobody knows: it is not cut off. */
+    /* Nobody knows what unreadable pages contain, so they are not cut off. */
     uint64_t behind = s->unreadable_until & ~(uint64_t)7;
     if (next == 0 && behind > at) next = behind;
     if (next != 0) {
@@ -173,8 +175,8 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
 
 /* --- in use ------------------------------------------------------------------------------------------------------- */
 
-/* The end of the last page that cannot be read; 0: all can. Those pages are zeros until they are mapped again, the first from
- * *first on. */
+/* Returns the end of the last page that cannot be read; 0: all can. Such pages, of which the first begins at *first,
+ * are zeros until they are mapped again. */
 static uint64_t touch_all(const struct segment *s, uint64_t from, uint64_t until, uint64_t *first) {
     const uint8_t *failed;
     uint64_t last = 0;
@@ -187,7 +189,8 @@ static uint64_t touch_all(const struct segment *s, uint64_t from, uint64_t until
     return last;
 }
 
-/* The next whole record from `from` on, or 0: first not far behind it, as a medium that fails takes its time. */
+/* Returns where the next whole record from `from` on begins, or 0. Searches growing windows, as a failing medium is
+ * slow. */
 static uint64_t find_behind(const struct segment *s, uint64_t from) {
     from = (from + 7) & ~(uint64_t)7;
     for (uint64_t window = SCAN_WINDOW; from < s->end; window *= 8) {
@@ -201,7 +204,7 @@ static uint64_t find_behind(const struct segment *s, uint64_t from) {
     return 0;
 }
 
-/* Where the page ends that this lies on; it is the file's again. */
+/* Maps the page that contains `failed` from the file again, and returns where it ends. */
 static uint64_t end_of_page(const struct segment *s, const uint8_t *failed) {
     size_t bytes;
     uint64_t page = (uint64_t)(reads_page(failed, &bytes) - s->map);

@@ -1,21 +1,22 @@
-/* Pages for what a log is about to write.
+/* Prepares pages of the page cache for what a log is about to write.
  *
- * The kernel takes a page from its pool for each 4 KiB of a file that are written for the first time, and when it is given a
- * few KiB at a time it takes them one by one: that costs more than the copy. Given much at once it takes large ones. So a piece of a
- * segment ahead of its end is written as zeros, which is what is there anyway, and then written over: half of the cost of a
- * pwrite of 1 to 16 KiB, and less of one that is larger (docs/costs.md).
+ * The kernel takes a page from its pool for each 4 KiB of a file that are written for the first time. When it is given
+ * a few KiB at a time it takes the pages one by one, which costs more than the copy; given much at once it takes large
+ * ones. So a piece of the segment ahead of its end is written with zeros, which it contains anyway, and is overwritten
+ * later. That saves half of the cost of a pwrite of 1 to 16 KiB, and less for larger ones (docs/costs.md).
  *
- * It changes nothing that can be read. What it cannot do it leaves: the write that follows says what is wrong.
+ * Changes nothing that can be read. A failure here is ignored: the write that follows reports it.
  */
 #ifndef MQ_PAGES_H
 #define MQ_PAGES_H
 
 #include "log/log_state.h"
 
-/* So much at once, at a multiple of that. A log that is shorter has none, nor what is as long. */
+/* Prepared at a time, up to a multiple of it. Nothing is prepared in a shorter segment, nor for a write as long as
+ * this. */
 enum { PAGES_BYTES = 64 << 10 };
 
-/* Before `bytes` are written to a segment at its end. */
+/* To be called before `bytes` are written at the end of a segment. */
 void pages_prepare(struct segment *s, size_t bytes);
 
 #endif

@@ -16,8 +16,9 @@ const uint8_t *reads_page(const void *at, size_t *bytes) {
     return (const uint8_t *)((uintptr_t)at & ~(page_bytes - 1));
 }
 
-/* What is touched is read again when this returns: so there has to be something to read. mmap is no function that POSIX allows
- * here, but a system call on Linux, and this handler runs where a load faulted, in nobody's midst. */
+/* The load that faulted is repeated when this returns, so a page of zeros is mapped there. POSIX does not allow mmap in
+ * a signal handler, but on Linux it is a plain system call, and this handler interrupts a single load, never a library
+ * function. */
 static void on_bus(int number, siginfo_t *info, void *context) {
     (void)number;
     (void)context;
@@ -28,7 +29,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         reads_failed = true;
         return;
     }
-    (void)sigaction(SIGBUS, &before, NULL); /* it faults again, and what is to come comes */
+    (void)sigaction(SIGBUS, &before, NULL); /* the load faults again, into the handler before */
 }
 
 bool reads_guard(void) {

@@ -1,10 +1,10 @@
-/* Reading a mapped file whose medium may fail: the kernel answers a page that it cannot read, or that is not there any
- * more, with SIGBUS, which ends a process. Who asks here first is told instead.
+/* Reading a mapped file whose medium may fail. When a page cannot be read, or is beyond the end of the file by now, the
+ * kernel sends SIGBUS, which ends the process. A caller that asks reads_touch first gets an answer instead.
  *
- * Owns: the process's handler of SIGBUS. Must never: take for a failing medium what faults elsewhere: that goes to whoever
- * had the handler before, and ends the process as ever.
+ * Owns: the process's handler of SIGBUS. Must never: take a fault elsewhere for a failing medium. Such a fault goes to
+ * the handler that was installed before, and ends the process as usual.
  *
- * For one thread of a process, that reads logs.
+ * To be used by one thread of a process, the one that reads logs.
  */
 #ifndef MQ_READS_H
 #define MQ_READS_H
@@ -13,17 +13,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Once for all; false with errno. */
+/* Installs the handler, the first time it is called; false with errno. */
 bool reads_guard(void);
 
-extern const volatile uint8_t *volatile reads_at; /* what is being touched */
+extern const volatile uint8_t *volatile reads_at; /* the byte that reads_touch is loading; NULL: none */
 extern volatile bool reads_failed;
 
-/* From where on pages end; a page of the system has so many bytes or more. */
+/* The step from one touched byte to the next; the system's pages are this large or larger. */
 #define READS_PAGE ((uintptr_t)4096)
 
-/* Whether all of these bytes (there is one) can be read. If not, *failed is in the page that cannot: it is zeros in memory now,
- * until it is mapped anew. Some ten instructions for what lies in one page. */
+/* Whether all of `bytes` bytes (at least one) can be read. If not, *failed lies in the page that cannot: that page is
+ * replaced with zeros in memory, until the file is mapped there again. Takes some ten instructions for bytes within one
+ * page. */
 static inline bool reads_touch(const void *from, size_t bytes, const uint8_t **failed) {
     const volatile uint8_t *p = from, *last = p + bytes - 1;
     for (;;) {
@@ -43,7 +44,7 @@ static inline bool reads_touch(const void *from, size_t bytes, const uint8_t **f
     return false;
 }
 
-/* The page of the system that this lies in, and how long it is. */
+/* Where the page begins that contains `at`, and in *bytes how long the pages of the system are. */
 const uint8_t *reads_page(const void *at, size_t *bytes);
 
 #endif

@@ -8,12 +8,12 @@
 struct short_attributes {
     uint32_t pri;
     uint32_t ttr_ms;
-    uint32_t delay_ms; /* left out if 0 */
+    uint32_t delay_ms; /* omitted if 0 */
 };
 
 enum { MS_NS = 1000000, WITHOUT_DELAY = offsetof(struct short_attributes, delay_ms) };
 
-/* False: they are more, or no whole ones. */
+/* False: too many for 32 bits, or not whole milliseconds. */
 static inline bool to_ms(uint64_t ns, uint32_t *ms) {
     const uint64_t whole = ns / MS_NS;
     *ms = (uint32_t)whole;

@@ -45,7 +45,7 @@ static bool wanted(uint64_t kinds, uint8_t kind) {
 
 void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool check, uint64_t kinds,
                   const struct scan_columns *out, size_t room, struct scan_result *result) {
-    const struct scan_columns columns = *out; /* else each store could change where the next one goes */
+    const struct scan_columns columns = *out; /* a copy, as the compiler must assume that stores change *out */
     size_t offset = 0, records = 0;
     uint32_t stop;
     *result = (struct scan_result){0};
@@ -84,8 +84,8 @@ void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool chec
     result->stop = stop;
 }
 
-/* What a worker of this version can have written. Among random bytes hardly anything looks like that, so that the CRCs
- * of what does are few. */
+/* Whether a worker of this version can have written such a record. Few random bytes look like one, so few CRCs are
+ * computed in vain. */
 static bool plausible(const struct record *r, size_t left) {
     return sound(r) && stride(r) <= left && r->kind < RECORD_KINDS && r->flags < 2 * TOPIC_RELEASES &&
            r->attribute_bytes <= sizeof(struct moved_attributes);
@@ -121,10 +121,10 @@ static bool read_all(int fd, uint8_t *out, size_t bytes, uint64_t offset) {
     return true;
 }
 
-/* To read what lies between two pieces costs less than another system call. */
+/* Reading a gap of this size between two pieces costs less than another system call. */
 enum { GAP_BYTES = 16 << 10 };
 
-/* How many pieces from the first on are read together. */
+/* How many pieces, from the first on, are read with one call. */
 static size_t together(const uint64_t *offset, const uint32_t *length, size_t count, size_t scratch_bytes) {
     size_t n = 1;
     while (n < count && offset[n] >= offset[n - 1] + length[n - 1] &&

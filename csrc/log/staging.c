@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
-/* What has been appended and is not written yet: records one behind the other in the staging buffer, as they will lie in the
- * segment. A large body that stays where it is until they are written leaves a gap there, and is written from where it is.
+/* The staging buffer: records that have been appended and not written yet, one behind the other as in the segment. A
+ * large body that its owner keeps in place until then is not copied: the buffer has a gap for it, and it is written
+ * from its place.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,12 +14,12 @@
 #include "log/log_state.h"
 #include "log/pages.h"
 
-#define STAGING_CALM ((size_t)256 << 10) /* what a log that has become quiet keeps of its staging buffer */
+#define STAGING_CALM ((size_t)256 << 10) /* what a log that has become quiet keeps of it */
 #define CALM_FLUSHES 4096u
 
 /* --- bodies that lie elsewhere ------------------------------------------------------------------------------------ */
 
-/* Into its gap, and it is one like others. */
+/* Copies a lent body into its gap: from then on it is a body like any other. */
 static void fill_gap(const struct log *log, uint32_t i) {
     struct lent_bodies *lent = log->lent;
     const struct lent_body body = lent->items[i];
@@ -49,7 +50,7 @@ const void *log_body(const struct log *log, const struct record *r) {
 
 /* --- writing out -------------------------------------------------------------------------------------------------- */
 
-/* Gives memory back when a burst is over, and the excess of a large reservation at once. */
+/* Gives memory back when a burst is over, and what a large reservation took beyond the usual size at once. */
 static void trim_staging(struct log *log, size_t flushed) {
     if (log->staging_bytes > LOG_STAGING_BYTES && log->reserved <= LOG_STAGING_BYTES) {
         /* Shrinking in place does not fail; if it did, the buffer would only stay large. */
@@ -71,12 +72,12 @@ ssize_t log_write_out(const struct segment *s, const uint8_t *data, size_t bytes
     return (ssize_t)bytes;
 }
 
-/* All that is not written, in the order of the segment. */
+/* Lists all parts that are not written yet, in the order of the segment. */
 static size_t gather(const struct log *log, struct iovec parts[static LOG_LENT_PARTS]) {
     size_t from = log->from, count = 0;
     for (uint32_t i = 0; i < log->lent->count; i++) {
         const struct lent_body *body = &log->lent->items[i];
-        assert(body->at > from); /* its record's head is before it */
+        assert(body->at > from); /* at least its record's head lies between */
         parts[count++] = (struct iovec){log->staging + from, body->at - from};
         parts[count++] = (struct iovec){(uint8_t *)(uintptr_t)body->bytes, body->count};
         from = body->at + body->count;
@@ -108,7 +109,7 @@ static bool write_staged(struct log *log) {
         ssize_t n = write_rest(log);
         if (n < 0 && errno == EINTR) continue;
         log->from += n > 0 ? (size_t)n : 0;
-        /* Who lent them need not keep what could not be written. */
+        /* Lenders may reuse their memory now, so what is not written is copied. */
         while (log->from < log->to && log->lent->count > 0) fill_gap(log, log->lent->count - 1);
         if (n <= 0) {
             log->error = n < 0 ? errno : ENOSPC;
@@ -157,8 +158,8 @@ enum log_result log_stage_room(struct log *log, uint64_t need) {
     return LOG_OK;
 }
 
-/* In words of eight bytes, put together in registers: a processor waits for what was stored in parts and is then read as a whole, as
- * the checksum reads it. */
+/* Stores words of eight bytes, composed in registers: the checksum reads such words, and a load stalls on what was just
+ * stored in smaller parts. */
 static inline void put_head(uint8_t *p, const struct record *head, size_t bytes, uint32_t crc) {
     const uint64_t what = head->kind | (uint64_t)head->attribute_bytes << 8 | (uint64_t)head->flags << 16;
     const uint64_t words[] = {(uint64_t)crc << 32 | (uint32_t)bytes, (uint64_t)head->topic << 32 | what, head->seq,
@@ -167,7 +168,7 @@ static inline void put_head(uint8_t *p, const struct record *head, size_t bytes,
     memcpy(p, words, sizeof words);
 }
 
-/* `lends`: known when it is compiled, for both callers. */
+/* `lends` is a constant in both callers, for which this is compiled twice. */
 static inline log_position append(struct log *log, const struct record *head, const void *attributes, const void *body,
                                   size_t body_bytes, const bool lends) {
     size_t bytes = sizeof *head + head->attribute_bytes + body_bytes;
@@ -177,9 +178,9 @@ static inline log_position append(struct log *log, const struct record *head, co
     assert(log->to + stride <= log->staging_bytes && tail_of(log) + stride <= log->current->allocated);
 
     uint8_t *p = log->staging + log->to;
-    memset(p + stride - 8, 0, 8); /* the padding; what is not padding is written over */
+    memset(p + stride - 8, 0, 8); /* zeros for the padding; the rest is overwritten */
     put_head(p, head, bytes, log->current->number);
-    if (head->attribute_bytes == sizeof(uint64_t)) /* of a publish, as a rule: one store */
+    if (head->attribute_bytes == sizeof(uint64_t)) /* most publishes: one store */
         memcpy(p + sizeof *head, attributes, sizeof(uint64_t));
     else if (head->attribute_bytes > 0)
         memcpy(p + sizeof *head, attributes, head->attribute_bytes);

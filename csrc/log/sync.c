@@ -15,14 +15,14 @@ struct syncer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t requested;
-    bool asked;    /* under the lock: a round waits for the thread */
+    bool asked;    /* under the lock: the thread is to run a round */
     bool stopping; /* under the lock */
     int wake_fd;
     int (*sync_fd)(int fd);
-    struct time_histogram *took; /* NULL: nobody wants to know */
+    struct time_histogram *took; /* NULL: not measured */
 
-    /* The round. The worker writes it when no round is under way, the thread reads it while one is. The round is over
-     * with the store to `done` or `error`: whoever sees that may start the next one. */
+    /* The round. The worker writes these fields when no round is under way, the thread reads them while one is. The
+     * store to `done` or `error` ends the round: when the worker sees it, it may start the next one. */
     uint64_t ticket;
     size_t count;
     bool wake;
@@ -42,7 +42,7 @@ static int sync_retrying(const struct syncer *s, int fd) {
 static void wake_worker(const struct syncer *s) {
     if (s->wake_fd < 0) return;
     uint64_t one = 1;
-    /* EAGAIN means that the eventfd's count is at its end: then the worker is being woken as it is. */
+    /* EAGAIN: the eventfd's count is at its maximum, so the worker is woken anyway. */
     while (write(s->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
@@ -56,8 +56,8 @@ static uint64_t now_ns(void) {
 static void run_round(struct syncer *s) {
     int error = 0;
     const uint64_t began_ns = now_ns();
-    /* Writing starts on all files first, so that the device works on them together while they are waited for in turn.
-     */
+    /* Writing is started on all files first, so that the device works on them together while we wait for one after the
+     * other. */
     if (s->count > 1) {
         for (size_t i = 0; i < s->count; i++) (void)sync_file_range(s->fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
     }
@@ -67,8 +67,8 @@ static void run_round(struct syncer *s) {
     }
     if (s->took) time_histogram_add(s->took, now_ns() - began_ns, 1);
     bool wake = s->wake || error != 0;
-    /* Release: whoever reads the ticket or the error (acquire) comes after the syncs, and after our last look at the
-     * round's fields, which it may write to from here on. */
+    /* Release: the worker that reads the ticket or the error (acquire) does so after the syncs, and after our last look
+     * at the round's fields, which it may write from here on. */
     if (error == 0) {
         atomic_store_explicit(&s->done, s->ticket, memory_order_release);
     } else {
@@ -96,8 +96,8 @@ static void *syncer_main(void *argument) {
     return NULL;
 }
 
-/* Signals are the main thread's: this one blocks them all, and a new thread inherits the mask of the one that makes it.
- */
+/* Signals are for the main thread. The new thread blocks all of them: it inherits the mask that is set while it is
+ * made. */
 static int start_thread(struct syncer *s) {
     sigset_t all;
     sigset_t before;
