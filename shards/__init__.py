@@ -1,1 +1,1 @@
-"""Shards, the processes that own them, and what is on disk."""
+"""Shards, the worker processes that own them, and their files on disk."""

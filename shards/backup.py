@@ -1,16 +1,16 @@
-"""A copy of a data directory, of a broker that runs or of one that does not; the next one copies only what is new.
+"""A copy of a data directory, whose broker may be running. A repeated backup copies only what is new.
 
-    TO/backup.json                       what belongs to the backup, and how many bytes of it; replaced at the end
-    TO/log/shard-0007/0000000003-0.log   a segment; one that the broker still wrote to is longer with each backup
-    TO/rest-2/...                        all other files, copied anew each time
+    TO/backup.json                       which files belong to the backup, and how long each is; replaced at the end
+    TO/log/shard-0007/0000000003-0.log   a segment; the one that the broker writes to grows with each backup
+    TO/rest-2/...                        all other files, copied again each time
 
-What is copied of a shard is a beginning of its log: all segments that its manifest lists are open at one moment, then
-it is seen how far each goes, the last first, since they are written one after the other. So it is what a broker would
-find that had been killed there. When all shards are copied, what has come meanwhile is cut off at one moment for all
-of them (backup_cut.py), and copied too. All that is beside the logs (readers, writers, Pulsar's catalog) is copied
-before them: what it says of messages holds for the logs.
+Of a shard, a prefix of its log is copied, which is what a broker that was killed at that point would find: all segments
+that the manifest lists are opened at one moment, then the end of each is found, the last one's first, since segments
+are written one after the other. When all shards are copied, what was written meanwhile is cut off at one moment for all
+of them (backup_cut.py), and copied too. Files beside the logs (readers, writers, Pulsar's catalog) are copied before
+the logs, so that all messages they mention are in the logs.
 
-A backup that is cut short leaves the one before as it was: files only grow, and what is not needed any more goes last.
+An interrupted backup leaves the previous one intact: files only grow, and files no longer needed are removed last.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _COPIES: Final = re.compile(r"\d{10}\.names")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """`at`: in the backup. `begun_ns`: of a segment, the wall clock in its header. `changed_ns`: of others, by which a
-    file is told from a later one of its name."""
+    """`at`: path in the backup. `begun_ns`: the wall clock in a segment's header; 0: not a segment. `changed_ns`: the
+    time at which any other file was changed, which tells it from a later file of the same name."""
 
     at: str
     bytes: int
@@ -79,7 +79,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """`files`: by their paths in the data directory."""
+    """The content of backup.json. `files` is keyed by paths in the data directory."""
 
     id: str
     shards: int
@@ -92,7 +92,7 @@ class Backup:
 
     @staticmethod
     def load(path: Path) -> Backup | None:
-        """None if there is no backup. Raises StoreError."""
+        """Reads backup.json; None: there is none. Raises StoreError."""
         try:
             found = json.loads((path / CONTENTS).read_bytes())
             if found.pop("version") != VERSION:
@@ -107,7 +107,7 @@ class Backup:
 
 @dataclass(slots=True)
 class Made:
-    """What a backup did."""
+    """The result of making a backup."""
 
     backup: Backup
     copied_bytes: int = 0
@@ -115,7 +115,7 @@ class Made:
 
 
 def make(source: Path, to: Path) -> Made:
-    """Raises StoreError."""
+    """Backs up the data directory `source` to `to`. Raises StoreError."""
     meta = read_meta(source)
     with explained(f"{source} cannot be copied to {to}"):
         if to.resolve().is_relative_to(source.resolve()):
@@ -199,8 +199,8 @@ class _Making:
         raise StoreError(f"{self._source / WRITERS} changes faster than it can be copied")
 
     def _rest(self) -> Iterator[Path]:
-        """Copies of names belong to it: they are written behind what they are copies of, and so copied before. What is
-        staged comes last: a decision about it stands until it is published."""
+        """All files but segments, in the order of copying. Copies of names are among them: they are written after the
+        names themselves, so copied before. Staged files come last: a decision about them stands until they are out."""
         for path in sorted(self._source.iterdir()):
             if SHARD_NAME.fullmatch(path.name):
                 yield from sorted(one for one in path.iterdir() if _COPIES.fullmatch(one.name))
@@ -214,7 +214,7 @@ class _Making:
 
     @staticmethod
     def _staged_are_there(folder: Path, found: dict[str, File]) -> bool:
-        """What a writer has decided to publish, and had not yet when its decision was copied."""
+        """Whether all staged files were copied that, by the copied decisions, writers had still to publish."""
         for name in found:
             if not name.startswith(f"{WRITERS}/"):
                 continue
@@ -242,7 +242,7 @@ class _Making:
                 os.close(fd)
 
     def _copy_tails(self) -> int:
-        """What has come since, up to one moment of all shards. Returns that."""
+        """Copies what was written since, up to one moment for all shards. Returns that moment."""
         tails = [self._tail(shard) for shard in range(self._meta.shards)]
         try:
             found = cut(self._source, tails, self._columns)
@@ -263,7 +263,7 @@ class _Making:
         return Tail(path, lambda: self._listed(path, shard), set(segments), ends)
 
     def _segments_of(self, shard: int) -> dict[int, str]:
-        """By number: what is copied of a shard, by its path in the data directory."""
+        """By number, the copied segments of a shard, as paths in the data directory."""
         paths = {name: Path(name) for name in self._files if name.startswith(f"{shard_path(Path(), shard).name}/")}
         return {int(path.stem): name for name, path in paths.items() if SEGMENT_NAME.fullmatch(path.name)}
 
@@ -293,7 +293,7 @@ class _Making:
         durable.sync_directory(folder)
 
     def _open_all(self, shard: int) -> dict[int, int]:
-        """All segments that are listed, at one moment."""
+        """Opens all segments that are listed at one moment."""
         path = shard_path(self._source, shard)
         for _ in range(TRIES):
             opened: dict[int, int] = {}
@@ -321,8 +321,8 @@ class _Making:
         return {int(found[1]) for one in path.iterdir() if (found := SEGMENT_NAME.fullmatch(one.name))}
 
     def _sizes(self, shard: int, opened: dict[int, int]) -> dict[int, int]:
-        """How far each goes that has been begun. What one has is behind all that those before it have: so the last is
-        looked at first, and says where the one before it ends."""
+        """The end of each segment that was begun. The last is examined first, since its records are later than those of
+        the segments before it; its header says where the segment before it ends."""
         sizes: dict[int, int] = {}
         end = 0
         for segment in sorted(opened, reverse=True):
@@ -365,8 +365,8 @@ class _Making:
         self._files[name] = File(str(path.relative_to(self._to)), size, crc, begun_ns)
 
     def _whole_bytes(self, fd: int, segment: int, name: str, end: int) -> int:
-        """Up to where there are whole records; of a segment that is damaged before its `end` (0: it is not known, as
-        there is none behind it) all of it."""
+        """Where the last whole record ends; the file's size if the segment is damaged before its `end` (0: `end` is not
+        known, since no segment follows)."""
         size = os.fstat(fd).st_size
         scan = FileScan(fd, segment, SEGMENT_HEADER.size, size, self._columns)
         while scan.next() is not None:
@@ -379,8 +379,8 @@ class _Making:
         return scan.offset
 
     def _is_damage(self, fd: int, segment: int, bad: int, size: int) -> bool:
-        """Whether there is a whole record behind what is none, as in recovery. What is being written may look so while
-        it is read, and is whole a moment later."""
+        """Whether a whole record follows a place without one, as recovery judges. A record that is being written may
+        look damaged, so it is read again a moment later."""
         for _ in range(WRITE_TRIES):
             window = medium.read(fd, min(PIECE_BYTES, size - bad), bad)
             if self._is_whole(window, 0, segment):
@@ -396,8 +396,8 @@ class _Making:
         return records > 0
 
     def _goes_on(self, before: File, header: Header, fd: int, size: int) -> bool:
-        """Whether what was copied then is still how it begins: a power failure may have taken its end. What the medium
-        does not give any more, and a header that is damaged or was mended, say nothing: the copy has them."""
+        """Whether the segment still begins with what was copied: a power failure may have cut it. Blocks that cannot be
+        read any more, and a header that is damaged or was rewritten, do not count: the copy has them."""
         if before.bytes > size or not (self._to / before.at).exists():
             return False
         if before.bytes == size:
@@ -447,12 +447,12 @@ class _Making:
 
 
 def _is_of(before: File, header: Header) -> bool:
-    """Whether it may be a copy of the segment with this header, of the same number."""
+    """Whether `before` may be a copy of the segment with this header; both have the same number."""
     return header.time_ns in (0, before.begun_ns)
 
 
 def _is_alike(copied: bytes, fd: int, at: int, header: Header) -> bool:
-    """Block by block, without those that the medium does not give, and the one of a header that says nothing."""
+    """Compares blocks, except those that cannot be read, and the first one if its header is damaged or rewritten."""
     for begin in range(0, len(copied), medium.BLOCK):
         block = copied[begin : begin + medium.BLOCK]
         if at + begin == 0 and not header.time_ns:

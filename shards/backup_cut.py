@@ -1,8 +1,8 @@
-"""The moment that all shards of a backup have in common: how far the log of each goes by then.
+"""The one moment of all shards in a backup: where the log of each shard ended at that moment.
 
-To copy takes long, so it is done before, and what has come since is looked at until little is left. Then the broker is
-asked for a moment at which none of its workers writes (shards/hold.py). If there is no broker to ask, all shards are
-looked at twice: where nothing has come in between, it was of one moment too.
+Copying takes long, so it is done before. Then what was appended since is scanned, again and again, until little is
+left, and the broker is asked for a moment at which none of its workers writes (shards/hold.py). Without a broker, all
+shards are scanned twice: if nothing was appended in between, the ends are of one moment too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WINDOW_BYTES: Final = 1 << 16
 
 
 class End(NamedTuple):
-    """Of a shard at that moment: its segments are `first` to `last`, which ends at `bytes`. `last` 0: it has none."""
+    """Where a shard's log ended: its segments were `first` to `last`, which ended at `bytes`. `last` 0: none."""
 
     first: int
     last: int
@@ -38,14 +38,14 @@ class End(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """`at_ns`: by the wall clock. `ends`: by shard."""
+    """A moment at which all workers held still: `at_ns` is the wall clock; `ends` has an End for each shard."""
 
     at_ns: int
     ends: list[End]
 
 
 class Cut(NamedTuple):
-    """`problem`: why it is of nearly one moment only."""
+    """The moment of the backup. `problem`: why the shards are of nearly one moment only; "": of one."""
 
     at_ns: int
     problem: str = ""
@@ -53,8 +53,8 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class Tail:
-    """Of a shard, what has grown since it was copied, or come. `copied`: segments that were, the last of which others
-    follow; `ends`: how far each goes."""
+    """What a shard's log got after it was copied: the end of the last copied segment, and segments that follow.
+    `copied`: the copied segments; `ends`: where each segment from the last copied one on ends."""
 
     path: Path
     listed: Callable[[], set[int]]
@@ -64,7 +64,7 @@ class Tail:
     there: set[int] = field(default_factory=set)  # all segments that the shard has
 
     def look(self, columns: Columns) -> bool:
-        """The last segment first: what it has is behind all that those before it have. Whether something had come."""
+        """Scans what was appended, the last segment first, as it has the latest. Returns whether there was anything."""
         before = dict(self.ends)
         self.there = self._open_new()
         for segment in sorted(self.open, reverse=True):
@@ -73,7 +73,7 @@ class Tail:
         return self.ends != before
 
     def end(self, at: End, columns: Columns) -> bool:
-        """Up to there. False: what was there then is not any more."""
+        """Sets the tail's end to `at`. False: segments of that moment have been removed since."""
         self._open_new()
         if not set(range(max(at.first, max(self.copied, default=1)), at.last + 1)) <= self.open.keys():
             return False
@@ -92,7 +92,7 @@ class Tail:
         self.ends[segment] = scan.offset
 
     def _open_new(self) -> set[int]:
-        """All that are listed now."""
+        """Opens segments that are not open yet; returns all that are listed now."""
         first = max(self.copied, default=0)
         for _ in range(TRIES):
             listed = self.listed()
@@ -112,7 +112,7 @@ class Tail:
 
 
 def cut(data_dir: Path, tails: list[Tail], columns: Columns) -> Cut:
-    """Their ends are of one moment."""
+    """Sets the ends of all tails to those of one moment, or nearly so."""
     problem, until = "", time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         _approach(tails, columns)
@@ -135,7 +135,7 @@ def cut(data_dir: Path, tails: list[Tail], columns: Columns) -> Cut:
 
 
 def _approach(tails: list[Tail], columns: Columns) -> None:
-    """Each round has less to look at."""
+    """Scans in rounds, each of which has less to do, until one is short enough."""
     for _ in range(ROUNDS):
         begun = time.monotonic()
         for tail in tails:
@@ -145,7 +145,7 @@ def _approach(tails: list[Tail], columns: Columns) -> None:
 
 
 def moment(data_dir: Path) -> Moment | str | None:
-    """Asks the broker that has this data directory. A text: why it cannot be had now. None: there is nobody to ask."""
+    """Asks the directory's broker for a moment. A text: why it has none now; None: there is no broker to ask."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(ANSWER_S)
         try:

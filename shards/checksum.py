@@ -1,4 +1,4 @@
-"""CRC-32C, the core's: of records and headers; and of a topic's name, whose shard it tells."""
+"""The core's CRC-32C: of records and headers, and of a topic's name, from which its shard follows."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from mq_shards.csrc._core import ffi, lib
 
 
 def crc32c(data: bytes | memoryview, start: int = 0) -> int:
-    """Goes on from `start`, the CRC of what is before."""
+    """The CRC of `data`, continued from `start`, the CRC of the bytes before it."""
     return int(lib.crc32c_extend(start, ffi.from_buffer(data), len(data)))

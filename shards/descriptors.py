@@ -1,5 +1,5 @@
-"""Whether a worker may have as many file descriptors as its shards need: one without would serve some of them only, and
-end as soon as it wants another."""
+"""Whether a worker may have as many file descriptors as its shards need: with fewer it would serve only some of its
+shards, and die as soon as it needs one more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPARE: Final = 16  # for files that are opened for a while
 
 
 def check_descriptors(shards: int, missing_segments: int) -> None:
-    """Behind recovery, before `missing_segments` are made that a log cannot begin without. Raises StoreError."""
+    """To be called after recovery, before `missing_segments` shards get their first segments. Raises StoreError."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = len(list(Path("/proc/self/fd").iterdir())) + OF_A_SEGMENT * missing_segments + SPARE
     if most != resource.RLIM_INFINITY and needed > most:

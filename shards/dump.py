@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a segment, [offset, until), that are no whole record. At a log's end: a write that a crash cut short."""
+    """Bytes [offset, until) of a segment that are no whole record. At a log's end: a write that a crash cut short."""
 
     offset: int
     until: int
@@ -69,7 +69,7 @@ def _whole_record(content: bytes, offset: int, segment: int) -> tuple[Record, in
 
 
 def decode(content: bytes) -> Iterator[Record | Damage]:
-    """The records of a segment in order, and the places that are damaged. Raises StoreError if the header is wrong."""
+    """The records of a segment in order, and the damaged places. Raises StoreError if the header is wrong."""
     segment = decode_header(content).segment
     offset = SEGMENT_HEADER.size
     while offset < len(content):
@@ -93,7 +93,7 @@ def decode(content: bytes) -> Iterator[Record | Damage]:
 
 
 def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
-    """`decode` of a file, or of its bytes."""
+    """Decodes a segment, given as a file or as its bytes."""
     if isinstance(source, bytes):
         yield from decode(source)
         return
@@ -126,7 +126,7 @@ def _waits(path: Path, is_last: bool) -> bool:
 
 
 def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
-    """Lines about the records in a data directory, and whether each tells of damage. A broker may be using it."""
+    """Lines about the records in a data directory, each with whether it reports damage. A broker may be running."""
     shards = sorted(path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name))
     if not shards:
         raise StoreError(f"{directory} is not a data directory: it has no shards")

@@ -1,6 +1,6 @@
-"""Small files that are replaced whole and survive a power failure: the one place that knows how.
+"""Replaces small files as a whole, so that they survive a power failure. Only this module knows how.
 
-Knows nothing of what is in them.
+It knows nothing of their content.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ SYNCING_THREADS: Final = 4
 
 
 def save(path: Path, content: bytes) -> None:
-    """Durable when it returns. Before that, and if it raises (OSError), `path` is what it was.
+    """Replaces the file, durably when it returns. Until then, and if it raises OSError, `path` is unchanged.
 
-    The folder must exist. One writer at a time: what it writes first is called as the file, with .new behind.
+    The folder must exist. One writer at a time: the content is first written to a file with the suffix .new.
     """
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
@@ -30,7 +30,7 @@ def save(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """The names in it are durable then: those that came and those that went. OSError."""
+    """Makes the names in a folder durable, those added and those removed. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -39,7 +39,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_all(paths: Sequence[Path]) -> None:
-    """Files, and folders with the names in them. OSError."""
+    """Makes files durable, and folders with the names in them. Raises OSError."""
     failed: list[OSError] = []
 
     def sync(some: Sequence[Path]) -> None:

@@ -1,13 +1,13 @@
-"""Topics whose history was erased: up to which seq nothing of them is shown any more, whoever reads the log.
+"""Topics whose history was erased: the seq before which nothing of them is shown to any reader of the log.
 
     DIR/erased.json     {"version": 1, "topics": {"orders": {"until": 1200, "log_began_ns": N, "erased_ns": N,
                          "by": "boss"}}}
 
-    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}}: in the segments of shard 7 up to 12 its bytes are
+    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}}: segments of shard 7 up to 12 may hold erased bytes
 
-Seqs count on when a topic is made again, so what comes later is read; those of a log that was lost and begun anew are
-others, and the erasure is of the log that it names. Owned by the gateway; a worker looks which
-segments it is to be rid of.
+Seqs go on when a topic is created again, so its later messages are shown. When a log is lost and begun anew, seqs begin
+anew too, so an erasure counts only for the log whose `log_began_ns` it names. The gateway writes both files; a worker
+only reads which segments it has to get rid of.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class ErasedError(Exception):
-    """One line: why what was erased cannot be told, or no more be erased."""
+    """One line: why it is unknown what was erased, or why nothing more can be erased."""
 
 
 class Erasure(NamedTuple):
@@ -41,7 +41,7 @@ class Erasure(NamedTuple):
 
 
 def load(data_dir: Path) -> dict[str, Erasure]:
-    """Raises ErasedError: who does not know what was erased must not show anything."""
+    """The erasures, by topic. Raises ErasedError if they are unknown: then nothing at all may be shown."""
     path = data_dir / NAME
     try:
         found = json.loads(path.read_bytes())
@@ -60,7 +60,7 @@ def _items(found: Mapping[str, Any], of: str) -> list[tuple[str, Any]]:
 
 
 def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
-    """Durable when it returns. Raises ErasedError, OSError."""
+    """Saves the erasures, which are durable when it returns. Raises ErasedError, OSError."""
     if len(erased) > MAX_TOPICS:
         raise ErasedError(f"{MAX_TOPICS} topics are erased and still in the log, which is as many as there may be")
     topics = {topic: erasure._asdict() for topic, erasure in erased.items()}
@@ -68,7 +68,7 @@ def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
 
 
 def load_segments(data_dir: Path) -> dict[int, int]:
-    """By shard, the last segment with bytes of what was erased. Raises ErasedError."""
+    """By shard, the last segment that may hold erased bytes. Raises ErasedError."""
     path = data_dir / SEGMENTS
     try:
         found = json.loads(path.read_bytes())
@@ -82,7 +82,7 @@ def load_segments(data_dir: Path) -> dict[int, int]:
 
 
 def mark_segments(data_dir: Path, shard: int, last: int) -> None:
-    """Durable when it returns. One that is damaged is begun anew. Raises OSError."""
+    """Marks segments up to `last`, durably; a damaged file is replaced. Raises OSError."""
     try:
         marks = load_segments(data_dir)
     except ErasedError:
@@ -93,7 +93,7 @@ def mark_segments(data_dir: Path, shard: int, last: int) -> None:
 
 @dataclass(slots=True)
 class ErasedSegments:
-    """What a worker is to be rid of. Looks at the file when it is another."""
+    """The segments that a worker has to get rid of. Reads the file again whenever it was replaced."""
 
     data_dir: Path
     last: dict[int, int] = field(default_factory=dict)  # by shard

@@ -1,8 +1,8 @@
-"""Errands: what waits for the disk is done on a thread of its own, one after the other, while the worker serves.
+"""Errands: work that waits for the disk, done one by one on a thread of its own while the worker serves.
 
-The worker's thread asks: `run`, or `run_first` for what somebody waits for, which comes before all that has not begun.
-When the descriptor is readable it calls `settle`, and what there is to do with the result is done there. An errand must
-touch nothing that the worker's thread touches meanwhile.
+The worker's thread calls `run` or, for errands that something waits for, `run_first`: these come before all that have
+not begun. When the descriptor is readable it calls `settle`, which deals with the results. An errand must not touch
+anything that the worker's thread uses meanwhile.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Errands:
         return self._bell
 
     def run(self, errand: Callable[[], T], then: Callable[[T | OSError], None], *errors: type[Exception]) -> None:
-        """`then` gets what the errand returns, or the OSError (or one of `errors`) that it raises. Any other ends the
-        worker."""
+        """Runs an errand. `then` gets its result, or the OSError (or one of `errors`) that it raises; any other
+        exception ends the worker."""
         self._ask(self._others, errand, then, errors)
 
     def run_first(
@@ -61,7 +61,7 @@ class Errands:
         self._asked.put(True)
 
     def settle(self) -> None:
-        """What has been done since."""
+        """Calls `then` for the errands that are done."""
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
@@ -70,7 +70,7 @@ class Errands:
             self._done.popleft()()
 
     def close(self) -> None:
-        """When all that was asked for has been done."""
+        """Waits until all errands are done, settles them, and ends the thread."""
         self._asked.put(False)
         self._thread.join()
         self.settle()

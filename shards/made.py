@@ -1,4 +1,4 @@
-"""The files of a segment that a log is about to be given."""
+"""The files of a segment that a log is about to get."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def with_copies(store: SegmentStore, number: int, fd: int) -> Made:
 
 
 def allocated(made: Made, size: int) -> Made:
-    """With room on disk that its log does not have to wait for. If there is none, it sees to it as it goes."""
+    """Allocates disk space ahead, so that the log need not wait for it. If that fails, the log does it as it grows."""
     lib.log_allocate_ahead(made.fd, size)
     return made

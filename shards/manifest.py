@@ -1,15 +1,15 @@
-"""Which segments a shard has: so that one that is missing, or is not what it was, is noticed.
+"""Which segments a shard has, so that a missing or exchanged one is noticed.
 
     DIR/shard-0007/manifest.json   {"version": 1, "directory": "...", "shard": 7, "segments": {"3": 1700}, "going": [2]}
 
-By the number of each segment: the wall clock in its header, which nobody else's has; 0 as long as it is not known to
-have one.
-`going` are segments that are being removed, so their files may or may not be there. `ended`, where there is one, is a
-segment and how many bytes of it were written when the broker was stopped: fewer are not all.
+`segments` maps the number of each segment to the wall clock in its header, which no other segment has; 0: it is not
+known to have a header yet.
+`going` are segments that are being removed, so their files may or may not exist. `ended`, which may be absent, is a
+segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost.
 
-The order of things, so that being killed between any two of them is no alarm: a segment's file is made, then it is
-listed, then it is written to; it is listed as going, then its file is removed. Each listing is durable before what
-comes next.
+The order of steps, so that a kill between any two of them raises no alarm: a segment's file is created, then listed,
+then written to; at its end it is listed as going, then its file is removed. Each listing is durable before the next
+step.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NAME: Final = "manifest.json"
 
 
 def _fits(path: Path, content: bytes) -> bool:
-    """Whether the disk need give nothing more for it."""
+    """Whether the content fits into the disk space that the file has already."""
     return path.exists() and len(content) <= path.stat().st_blocks * 512
 
 
 def _overwrite(path: Path, content: bytes) -> None:
-    """A full disk has no room for a new file, and a start must not fail for that. Cut short by a power failure it is
-    damaged, which is noticed: then what is there counts."""
+    """Writes into the existing file: a full disk has no room for a new one, and a start must not fail for that. A power
+    failure in between leaves a damaged manifest, which is noticed: then the segments found count."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
@@ -44,7 +44,7 @@ def _overwrite(path: Path, content: bytes) -> None:
 
 
 class ManifestError(Exception):
-    """One line: why it cannot be believed."""
+    """One line: why the manifest cannot be trusted."""
 
 
 class Manifest(NamedTuple):
@@ -55,7 +55,7 @@ class Manifest(NamedTuple):
     ended: tuple[int, int] = (0, 0)
 
     def save(self, path: Path) -> None:
-        """Durable when it returns, with the names of all files that are in the shard's folder by then. OSError."""
+        """Saves the manifest durably, with the names of all files in the shard's folder by then. Raises OSError."""
         content = self._encode()
         try:
             durable.save(path / NAME, content)
@@ -66,7 +66,7 @@ class Manifest(NamedTuple):
             _overwrite(path / NAME, content)
 
     def write(self, path: Path) -> None:
-        """Durable when it is synced. OSError."""
+        """Writes the manifest, durable only when the caller has synced it. Raises OSError."""
         (path / NAME).write_bytes(self._encode())
 
     def _encode(self) -> bytes:
@@ -82,7 +82,7 @@ class Manifest(NamedTuple):
 
     @staticmethod
     def load(path: Path, directory: str, shard: int) -> Manifest | None:
-        """None: there is none. Raises ManifestError, OSError."""
+        """Reads the manifest; None: there is none. Raises ManifestError, OSError."""
         try:
             text = (path / NAME).read_bytes()
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Reading a segment's file whose medium may fail in places: what it does not give is zeros, which are no record.
+"""Reads segment files on a medium that may fail in places: blocks that cannot be read are zeros, which are no record.
 
-So one bad block costs the records on it, in a copy, a dump or a reader as at a start, and not all that comes behind it.
+So for a copy, a dump or a reader, as for a start, a bad block costs the records on it, but not all that follow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BLOCK: Final = 4096
 
 
 def read_into(fd: int, into: memoryview, at: int) -> int:
-    """Up to the end of the file: how much there is. Raises OSError for what is no medium error."""
+    """Reads until `into` is full or the file ends; returns how much. Raises OSError unless it is a medium error."""
     got = 0
     while got < len(into):
         count = _read_some(fd, into[got:], at + got)
@@ -29,7 +29,7 @@ def read(fd: int, count: int, at: int) -> bytes:
 
 
 def is_failing(fd: int, count: int, at: int) -> bool:
-    """Whether some of it cannot be read."""
+    """Whether some of these bytes cannot be read."""
     try:
         while count > 0 and (got := len(os.pread(fd, count, at))):
             at, count = at + got, count - got

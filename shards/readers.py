@@ -2,8 +2,9 @@
 
     DIR/readers/NAME.json     {"version": 1, "topics": {"orders": 1200}}: it has read the seqs below 1200
 
-With `"owner"`, if somebody has said who reads under this name: two would lose each other's place; with `"user"`, if
-it is one's. The gateway writes them, atomically; workers look at them before they drop a segment.
+`"owner"` is present if the reading process has named itself: two under one name would lose each other's place. `"user"`
+is present if the reader belongs to a user. The gateway writes the files, atomically; workers read them before they drop
+a segment.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
 
 
 class ReadersError(Exception):
-    """One line: what is wrong with a name, or with what a reader says."""
+    """One line: what is wrong with a reader's name, topics or file."""
 
 
 class Reader(NamedTuple):
@@ -62,7 +63,7 @@ def check_owner(owner: str) -> None:
 
 
 def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "", user: str = "") -> None:
-    """Durable when it returns. Raises ReadersError, OSError."""
+    """Saves a reader, which is durable when it returns. Raises ReadersError, OSError."""
     check_name(name)
     directory = data_dir / DIRECTORY
     directory.mkdir(mode=0o750, exist_ok=True)
@@ -76,7 +77,7 @@ def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "", 
 
 
 def delete(data_dir: Path, name: str) -> bool:
-    """False: there is none. Raises ReadersError, OSError."""
+    """Deletes a reader; False: there is none of that name. Raises ReadersError, OSError."""
     check_name(name)
     try:
         (data_dir / DIRECTORY / f"{name}.json").unlink()
@@ -87,7 +88,7 @@ def delete(data_dir: Path, name: str) -> bool:
 
 
 def load(data_dir: Path, name: str) -> Reader | None:
-    """Raises ReadersError when what its file says is no reader's. OSError."""
+    """Reads a reader's file; None: there is none. Raises ReadersError if the file is damaged, OSError."""
     check_name(name)
     path = data_dir / DIRECTORY / f"{name}.json"
     try:
@@ -122,8 +123,8 @@ def _names(data_dir: Path) -> list[str]:
 
 @dataclass(slots=True)
 class Unread:
-    """By topic, the first seq that some reader has not read: what a worker must keep. Looks at the files when the
-    directory has changed."""
+    """By topic, the first seq that some reader has not read: a worker must keep it and all later ones. Reads the files
+    again when the directory has changed."""
 
     data_dir: Path
     topics: dict[str, int] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class Unread:
     _seen_ns: int | None = None
 
     def refresh(self) -> None:
-        """Called before anything is dropped: what is renamed into the directory before counts."""
+        """To be called before a segment is dropped: files that were renamed into the directory before that count."""
         try:
             changed_ns = (self.data_dir / DIRECTORY).stat().st_mtime_ns
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A data directory out of a backup (shards/backup.py): all of it, as it was copied, or nothing."""
+"""Makes a data directory from a backup (shards/backup.py): all of it, as it was copied, or nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MAKING: Final = ".restoring"
 
 
 def restore(backup_dir: Path, to: Path, *, as_new: bool = False) -> Backup:
-    """`to` must not be there, or be empty. `as_new`: with an id of its own, for a broker beside the one that was
-    copied. Raises StoreError."""
+    """Restores to `to`, which must be empty or not exist. `as_new`: with a new id, for a broker that runs beside the
+    one that was copied. Raises StoreError."""
     backup = Backup.load(backup_dir)
     if backup is None:
         raise StoreError(f"{backup_dir} is no backup: it has no backup.json")
@@ -58,7 +58,7 @@ def _fill(backup: Backup, backup_dir: Path, making: Path, identity: str) -> None
 
 
 def _copy(source: Path, target: Path, file: File) -> None:
-    """So many bytes of it, which must be what was copied. Raises StoreError."""
+    """Copies the first `file.bytes` bytes. Raises StoreError if they are not what was backed up."""
     target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     left, crc = file.bytes, 0
     with source.open("rb") as reading, target.open("wb") as writing:

@@ -1,9 +1,9 @@
-"""Which segments of a shard's log may go, and which are worth emptying so that they may.
+"""Which segments of a shard's log may be dropped, and which are worth emptying so that they may be.
 
-Only the oldest can go: a delete is recorded in a later segment than the message it deletes, so a log without its head
-is whole and one with a gap is not. A segment is dead when no message in it is alive. Dead ones are kept for readers of
-the log (Spark) as long as the retention says, those that a named reader has not read yet (shards/readers.py) for
-longer, and none when the disk is full.
+Only the oldest can be dropped: a delete is recorded in a later segment than the message it deletes, so a log without
+its oldest segments is consistent, and one with a gap is not. A segment is dead when no message in it is alive. Dead
+segments are kept for readers of the log (Spark) as long as the retention says, and longer if a named reader has not
+read them yet (shards/readers.py); but none is kept when the disk is full.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Retention(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A sealed segment: `live` of the `total` messages that were written to it are still needed; and `names` bytes of
-    names stand in it and in no later one. `erased`: messages of topics that were erased lie in it, or may."""
+    """A sealed segment. `live` of the `total` messages that were written to it are still needed; `names` bytes of
+    names are in it and in no later segment. `erased`: it holds, or may hold, messages of erased topics."""
 
     number: int
     bytes: int
@@ -55,8 +55,8 @@ def decide(
     disk_full: bool,
     unread: Callable[[int], bool] = _all_read,
 ) -> Decision:
-    """`sealed` from the oldest on; `unread`: whether a reader has not read all of a segment. Pure: the clock and the
-    log are the caller's."""
+    """Decides for a shard. `sealed` begins with the oldest; `unread(segment)`: whether a reader has not read all of it.
+    Pure: the caller passes in the clock and the state of the log."""
     held = active_bytes + sum(s.bytes for s in sealed)
     past = []
     for segment in sealed:
@@ -74,7 +74,7 @@ def decide(
 
 
 def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
-    """How many of the dead ones: names in them are written anew, so as many other bytes must have come since."""
+    """How many of the dead segments to drop: not so many that writing their names again would cost too much."""
     size = sum(s.bytes for s in past)
     while dead and sum(s.names for s in past[:dead]) > (
         sum(s.bytes for s in past[:dead]) if disk_full else WORTH_NAMING * size

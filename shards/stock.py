@@ -1,7 +1,7 @@
-"""What is found in a shard's folder, compared with what should be there. Pure: each case can be looked at alone.
+"""Compares the files found in a shard's folder with those that should be there. Pure, so each case can be tested alone.
 
-A segment belongs where its header says: one that lies under another's name goes back to its own. What belongs nowhere
-is put aside, not destroyed. What is listed and cannot be had is missing: the log goes on without it.
+A segment belongs where its header says: one under another's name gets its own name back. Files that belong nowhere
+are put aside, not destroyed. A segment that is listed but not found is missing: the log goes on without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mq_shards.shards.manifest import Manifest
 
 
 class Found(NamedTuple):
-    """A file that has the name of a segment. `begun_ns` None: no header says when; 0: there is none."""
+    """A file that has the name of a segment. `begun_ns` None: the header does not tell; 0: there is no header yet."""
 
     begun_ns: int | None
     number: int = 0  # which segment it is by its header (0: unreadable),
@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Stock:
-    """What is to be done, in this order."""
+    """What has to be done, in this order."""
 
     remove: list[int] = field(default_factory=list)  # files without any content, or that were being removed
     aside: list[int] = field(default_factory=list)  # no segments of this shard, by the number in their names
@@ -42,7 +42,7 @@ def _name(number: int) -> str:
 
 
 def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Stock:
-    """`found`: by the numbers in the names of files. `why`: there should be a manifest, and why there is none."""
+    """Takes stock. `found`: by the numbers in the file names. `why`: why an expected manifest is missing, or ""."""
     stock = Stock()
     if why:
         stock.problems.append(f"{why}: whether all of its segments are there is not known")
@@ -67,7 +67,7 @@ def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
 
 
 def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, is_unlisted: bool) -> dict[int, int]:
-    """What is a segment of this shard, by its number, and when it was begun. `is_unlisted`: there is no manifest."""
+    """The segments of this shard: when each was begun, by its number. `is_unlisted`: there is no manifest."""
     right: dict[int, int] = {}
     wrong: list[int] = []
     newest = max(listed, default=0)
@@ -129,7 +129,7 @@ def _what_it_is(file: Found, number: int, listed: Mapping[int, int]) -> str:
 
 
 def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], stock: Stock) -> None:
-    """Nothing was written to a segment of which only the name is known, as a rule; but that nobody knows."""
+    """Reports the messages of missing segments as lost, even of one listed without a header, probably empty."""
     waiting = [n for n in stock.remove if n in listed]
     wanted = sorted(n for n in listed if n not in waiting)
     stock.segments = dict(right)

@@ -5,8 +5,8 @@
     DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log/log.h
     DIR/shard-0007/0000000001.names     copies of the names in it; csrc/log/copies.h
 
-This module makes, opens and removes files; what is in them is the C core's, but for a segment's
-header. Every error is a StoreError of one line. As a command it shows records (shards/dump.py).
+This module creates, opens and removes files. Their content belongs to the C core, except for a segment's header. Every
+error is a StoreError of one line. As a command, the module shows records (shards/dump.py).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; noth
 
 
 class StoreError(Exception):
-    """One line for the operator. `errno` is the operating system's reason, 0 if it is not one of its errors."""
+    """One line for the operator. `errno` is the operating system's error; 0: it is not one of those."""
 
     def __init__(self, text: str, number: int = 0) -> None:
         super().__init__(text)
@@ -68,7 +68,7 @@ class StoreError(Exception):
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """OSError becomes a StoreError that begins with what was to be done."""
+    """Turns an OSError into a StoreError that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -91,7 +91,7 @@ def copies_name(segment: int) -> str:
 
 
 class Meta(NamedTuple):
-    """What was decided when the directory was made, for as long as it exists."""
+    """What was fixed when the directory was made."""
 
     shards: int
     id: str
@@ -116,13 +116,13 @@ class Meta(NamedTuple):
 
 
 def read_meta(path: Path) -> Meta:
-    """Of a data directory that somebody has opened. Raises StoreError."""
+    """Reads meta.json of an existing data directory, without its lock. Raises StoreError."""
     with explained(f"{path / META} cannot be read"):
         return Meta.decode(path / META, (path / META).read_bytes())
 
 
 class DataDirectory:
-    """A data directory that this process has locked. `shards` and `id` are those it was made with."""
+    """A data directory that this process has locked. `shards` and `id` are fixed since it was made."""
 
     def __init__(self, path: Path, meta: Meta, lock: int) -> None:
         self.path = path
@@ -134,11 +134,11 @@ class DataDirectory:
     def open_or_create(
         cls, path: Path, shards: int | None, default_shards: int = 64, *, begun: bool = False
     ) -> DataDirectory:
-        """Opens the directory, or makes it with so many shards (None: those it has, or the default); `begun`: each with
-        the file of its first segment, so that workers need not sync one after the other.
+        """Opens the directory, or makes it with `shards` shards (None: as many as it has, or the default). `begun`:
+        makes each shard with the file of its first segment, so that workers need not sync one after the other.
 
-        Raises StoreError: another broker has it, it has another number of shards, it holds something else, the
-        disk refuses.
+        Raises StoreError: another broker uses it, it has another number of shards, it holds other files, or the disk
+        refuses.
         """
         with explained(f"the data directory {path} cannot be made"):
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class DataDirectory:
         return cls(path, meta, lock)
 
     def close(self) -> None:
-        """Lets another broker have it."""
+        """Unlocks the directory for another broker."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -189,7 +189,7 @@ class DataDirectory:
 
     @staticmethod
     def _with_manifests(path: Path, meta: Meta) -> Meta:
-        """A directory of a version without manifests is taken over: what is there now is what should be."""
+        """Takes over a directory of a version without manifests: lists the segments that are there now."""
         if meta.manifests:
             return meta
         for shard in range(meta.shards):
@@ -241,7 +241,7 @@ def _is_new(file: Path) -> bool:
 
 
 class Recovered(NamedTuple):
-    """The segments of a shard, in order and without a gap; and what was not as it should be, a line each."""
+    """The segments of a shard, in order and without a gap; and what was wrong, one line for each."""
 
     segments: Sequence[int]
     problems: Sequence[str] = ()
@@ -251,28 +251,28 @@ class Recovered(NamedTuple):
 
 
 class SegmentStore(Protocol):
-    """The segments of one shard. A descriptor that `open` or `create` returns is the caller's to close."""
+    """The segments of one shard. The caller closes the descriptors that `open` and `create` return."""
 
     def recover(self, refuse: bool = False) -> Recovered:
-        """At a start, before anything else: what there is. Drops segments that nothing was written to, and leaves no
-        gap. Raises StoreError if something is missing or foreign and that is refused, or cannot be helped."""
+        """Finds the segments at a start, before anything else. Drops those that nothing was written to, and fills gaps.
+        Raises StoreError if it cannot, or if something is missing or foreign and `refuse` is set."""
 
     def open(self, segment: int) -> int: ...
 
     def path_of(self, segment: int) -> Path | None:
-        """Where there are files."""
+        """The file of a segment; None: it is in memory."""
 
     def create(self, segment: int) -> int:
-        """An empty segment, which must not exist."""
+        """Creates an empty segment, which must not exist yet."""
 
     def open_copies(self, segment: int) -> int | None:
-        """The file in which copies of the segment's names are kept, made if there is none; None where none are kept."""
+        """Opens, or creates, the file for copies of the segment's names; None: this store keeps no copies."""
 
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
-        """Remembers which segments have come to have a header, and at a stop where the log ends (Manifest.ended)."""
+        """Notes which segments have a header by now and, at a stop, where the log ends (Manifest.ended)."""
 
     def remove(self, segment: int) -> None:
-        """It may be gone already."""
+        """Removes a segment, which may be gone already."""
 
     def close(self) -> None: ...
 
@@ -287,8 +287,8 @@ def _without_gap(shard: int, segments: list[int]) -> list[int]:
 
 
 def _spare_of(stock: Stock, found: Mapping[int, Found], manifest: Manifest | None) -> int:
-    """A shard's last segment that waits for its first record goes on waiting, and is not removed only to be made again:
-    its number, or 0. It is none of those that are removed then."""
+    """The shard's last segment, if it still waits for its first record; 0: none. It is kept as a spare instead of being
+    removed and created again: takes it out of `stock.remove`."""
     number = max(stock.remove, default=0)
     if manifest is None or number < max(manifest.segments, default=1) or number <= max(stock.segments, default=0):
         return 0
@@ -304,14 +304,14 @@ def _is_zeros(fd: int, size: int) -> bool:
 
 
 def waits(fd: int, *, is_last: bool) -> bool:
-    """Whether a segment is none yet: its header is the first thing that is written to it, but for a part of a large
-    message, which lies behind so many zeros (csrc/log/large.c), and in the last of its shard."""
+    """Whether a segment has no header yet, which is written first. Only in a shard's last segment a part of a large
+    message may come before it, behind LARGE_BEFORE_BYTES of zeros (csrc/log/large.c)."""
     size = os.fstat(fd).st_size
     return size < SEGMENT_HEADER.size or _is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
 
 
 def _look(fd: int, shard: int, shards: int) -> Found:
-    """Raises StoreError: a version that this program does not know is not to be taken for damage."""
+    """Examines a file. Raises StoreError for a version that this program does not know, which is not damage."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return Found(None, why_foreign="it is not a file")
@@ -452,7 +452,7 @@ class ShardStore:
         return found
 
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
-        """What `stock` says; whether there was any. Whenever this is cut short, the next one finds what it needs."""
+        """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""
         for number in stock.aside:
             path = self.path_of(number)
             path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
@@ -474,7 +474,7 @@ class ShardStore:
         return changes or bool(stock.aside or stock.back or stock.begin)
 
     def _put_back(self) -> None:
-        """Segments that lie beside, all of them: one that is called BACK says so. So each name may be written over."""
+        """Gives BESIDE files their names. A BACK file tells that all of them exist, so that names may be replaced."""
         for path in list(self.path.glob(f"*{BESIDE}")):
             path.rename(path.with_suffix(BACK))
         for path in list(self.path.glob(f"*{BACK}")):
@@ -501,7 +501,7 @@ class ShardStore:
             os.fsync(self._fd)
 
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
-        """Segments that have come to have a header are listed with it. Raises StoreError."""
+        """Lists segments that have a header by now with its time. Raises StoreError."""
         listed = self._listed()
         begun = self._begun(listed)
         if begun != listed or (self._manifest is not None and ended not in ((0, 0), self._manifest.ended)):
@@ -546,8 +546,8 @@ class ShardStore:
         return fd
 
     def _take_spare(self, segment: int) -> int:
-        """As it was made before the restart: nothing need be durable anew. -1 if it is not empty after all,
-        or was about to be removed."""
+        """Opens the spare, which was made durable before the restart. -1 if it is not empty after all, or was about to
+        be removed."""
         with explained(f"{self.path_of(segment)} cannot be read"):
             if segment not in self._listed():
                 return -1
@@ -582,9 +582,9 @@ class ShardStore:
 class MemoryStore:
     """The segments of a shard in memory: memfds that outlive the worker because someone else holds duplicates.
 
-    `handed` are those that are left of a worker before this one; they are owned here until `open` gives them away.
-    `keep(shard, segment, fd)` must duplicate the descriptor before it returns; `drop(shard, segment)` says that it is
-    no longer needed.
+    `handed` are descriptors left by the previous worker, owned here until `open` gives them away. `keep(shard, segment,
+    fd)` must duplicate the descriptor before it returns; `drop(shard, segment)` tells that the duplicate is no longer
+    needed.
     """
 
     def __init__(
@@ -605,7 +605,7 @@ class MemoryStore:
             os.close(self._handed.popitem()[1])
 
     def recover(self, refuse: bool = False) -> Recovered:
-        """What is missing here is a fault of this program."""
+        """As SegmentStore says. A missing segment here is a fault of this program."""
         segments = _without_gap(self.shard, sorted(self._segments))
         while segments and segments[-1] in self._handed and waits(self._handed[segments[-1]], is_last=True):
             self.remove(segments.pop())
@@ -615,10 +615,10 @@ class MemoryStore:
         return None
 
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
-        """Nobody takes them away."""
+        """Does nothing: no file can get lost."""
 
     def open(self, segment: int) -> int:
-        """Once: the descriptor that was handed over."""
+        """Returns the descriptor that was handed over, once."""
         if segment not in self._handed:
             raise StoreError(f"shard {self.shard} has no segment {segment} in memory that is not open")
         return self._handed.pop(segment)
@@ -637,7 +637,7 @@ class MemoryStore:
         return fd
 
     def open_copies(self, segment: int) -> int | None:
-        """Memory is not damaged."""
+        """None: memory does not get damaged."""
         return None
 
     def remove(self, segment: int) -> None:
@@ -663,12 +663,12 @@ class Header(NamedTuple):
 
 
 def decode_version(header: bytes) -> int:
-    """What a segment's header says, whether it is known or not."""
+    """The version in a segment's header, known or not."""
     return int(SEGMENT_HEADER.unpack_from(header)[1])
 
 
 def is_header(content: bytes) -> bool:
-    """Of whatever version."""
+    """Whether this is an undamaged header, of any version."""
     magic, *_, crc = SEGMENT_HEADER.unpack_from(content)
     return bool(magic == SEGMENT_MAGIC and crc == crc32c(content[: SEGMENT_HEADER.size - 4]))
 

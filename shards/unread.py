@@ -1,9 +1,9 @@
-"""What of a segment readers have not read yet, told from the heads of segments alone.
+"""Which segments hold messages that readers have not read yet, found from the heads of segments alone.
 
-Each segment begins with a TOPIC record for every topic that a reader named then, which bears its next seq: what was
-published in a segment lies between what its head says and what the head of the next one says. So a worker need not
-look at the messages. Where the next one says nothing, as nobody had named the topic yet, one after that does, or the
-worker.
+Each segment begins with a TOPIC record, with the next seq, for every topic that a reader named at that time. So the
+seqs published in a segment are those from the next seq in its own head to the one in the head of the next segment, and
+a worker need not read the messages. If the next head lacks the topic, which no reader had named yet, a later head has
+it, or the worker itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
 
 def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
-    """Raises OSError."""
+    """Reads the head of a segment, for these topics. Raises OSError."""
     names = {topic.encode("latin-1", "replace"): topic for topic in topics}
     sizes = {len(name) for name in names}
     kind, attributes = ffi.new("uint8_t[]", ROOM), ffi.new("uint8_t[]", ROOM)
@@ -67,7 +67,7 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
 
 
 def _ends_head(fd: int, segment: int, offset: int) -> bool:
-    """Of a record longer than a window: what a file held before it was a segment may look like one but for its CRC."""
+    """Whether a record longer than a window ends the head: old data of the file may look like one, but for its CRC."""
     size, right, kind = RECORD_BEGIN.unpack(os.pread(fd, RECORD_BEGIN.size, offset))
     if kind in HEAD_KINDS:
         return False
@@ -84,7 +84,7 @@ def _ends_head(fd: int, segment: int, offset: int) -> bool:
 
 @dataclass(slots=True)
 class UnreadSegments:
-    """Of one shard: which of its segments hold what some reader has not read. Remembers heads."""
+    """Which segments of a shard hold messages that some reader has not read. Remembers heads."""
 
     path: Callable[[int], Path]
     active: Callable[[], int]  # number of the segment being written to
@@ -108,7 +108,7 @@ class UnreadSegments:
             self._heads, self._parts, self._asked = {}, {}, set()
 
     def hold(self, segment: int) -> bool:
-        """Whether a sealed segment must be kept; also when that cannot be told now."""
+        """Whether a sealed segment must be kept; True also when that is not known yet."""
         held = self._hold(segment)
         for looked_at in self._looked_at:
             self._parts.pop(looked_at, None)
@@ -135,7 +135,7 @@ class UnreadSegments:
         return until is None or (unread < until and begin.next_seqs.get(topic, 0) < until)
 
     def _until(self, segment: int, topic: str) -> int | None:
-        """What was published before a segment lies below this, or a later one; None: that is not known yet."""
+        """The next seq at the beginning of `segment`, or of a later one that tells; None: it is not known yet."""
         for number in range(segment, self.active() + 1):
             head = self._head(number)
             if head is None:

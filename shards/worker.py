@@ -1,7 +1,7 @@
 """A worker process: what Python decides for the C core in csrc/shards/worker.h.
 
-It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and says what goes wrong
-with the disk. It never sees a message: `worker_run` comes back only when one of these things is to be done.
+It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and reports trouble with
+the disk. It never sees a message: `worker_run` returns only when one of these things has to be done.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ShardFiles:
-    """The segments of one shard's log, as far as Python has to know them."""
+    """What Python has to know of the segments of one shard's log."""
 
     store: SegmentStore
     sealed_at: dict[int, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class ShardFiles:
     unread: UnreadSegments | None = None
 
     def note_sealed(self, first: int, active: int, now: float) -> None:
-        """Retention counts from when a segment was written to for the last time. At a start its file says so."""
+        """Notes when segments were sealed: retention counts from the last write. After a start their files tell."""
         self.sealed_at.pop(active, None)
         for number in range(first, active):
             self.sealed_at.setdefault(number, now)
@@ -145,7 +145,7 @@ class Worker:
     # --- starting ---------------------------------------------------------------------------------------------------
 
     def keep(self, shard: int, segment: int, fd: int) -> None:
-        """A memory segment that outlived the worker before this one."""
+        """Takes over a segment in memory that outlived the previous worker."""
         self._memory.setdefault(shard, {})[segment] = fd
 
     def _store(self, shard: int) -> SegmentStore:
@@ -258,7 +258,7 @@ class Worker:
             lib.worker_skip(self._worker, shard, recovered.lost_tail)
 
     def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
-        """A log that was cut off looks like one whose last write was. Where it ended at a stop, it has to go on."""
+        """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""
         torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
         end = min([lib.worker_segment_end(self._worker, shard, segment), *torn])
         if not 0 < end < ended:
@@ -272,7 +272,7 @@ class Worker:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until the supervisor says stop. Raises EOFError when it is gone."""
+        """Serves until the supervisor says stop. Raises EOFError when it is gone."""
         tick_at = time.monotonic_ns()
         heard = self._begin_errands()
         while not self._stopping:
@@ -298,7 +298,7 @@ class Worker:
                 tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else self._tick_ns)
 
     def _begin_errands(self) -> int:
-        """The descriptor that is readable when there is something to hear."""
+        """Starts the errands' thread; returns a descriptor that is readable on news from it or from the supervisor."""
         if self._in_memory:
             return self._control.fileno()
         self._errands = Errands()
@@ -366,7 +366,7 @@ class Worker:
                 raise ValueError(f'"{other}" from a supervisor of another version')
 
     def hear_until_go(self) -> None:
-        """What comes before "go": the rings and, in memory, the segments that are left of the worker before."""
+        """Handles what comes before "go": rings and, with --memory, the segments of the previous worker."""
         while True:
             message, fds = self._control.receive()
             if message["do"] == "go":
@@ -377,7 +377,7 @@ class Worker:
             self._heard(message, fds)
 
     def _ends(self) -> list[list[int]]:
-        """What has been answered is before them: a turn writes before it answers."""
+        """Where the logs end. Everything that was answered lies before: a turn writes before it answers."""
         active = [lib.worker_active_segment(self._worker, shard) for shard in self._own]
         return [
             [lib.worker_first_segment(self._worker, shard), last, lib.worker_segment_end(self._worker, shard, last)]
@@ -423,7 +423,7 @@ class Worker:
         self._keep_copies(shard, number, made)
 
     def _keep_copies(self, shard: int, number: int, made: Made) -> None:
-        """They are of use beside damage only: a segment does without them."""
+        """Gives the core the copies of names. They help only after damage, so a segment can do without them."""
         if made.no_copies:
             log.warning("shard %d: no copies of names are kept: %s", shard, made.no_copies)
         if made.copies is not None and not lib.worker_keep_copies(self._worker, shard, made.copies, number):
@@ -437,7 +437,7 @@ class Worker:
         return time.monotonic() < self._disk_full_until
 
     def _tidy(self) -> bool:
-        """Drops what may go; moves some of what should. True if there is more to do."""
+        """Drops segments that may go, and compacts some that should. True if there is more to do."""
         busy = False
         self._look_at_readers()
         if self._erased is not None:
@@ -530,8 +530,8 @@ class Worker:
         return not lib.worker_compact(worker, shard, COMPACT_BYTES)
 
     def _cut(self, shard: int, active: int) -> None:
-        """What has become full: the room allocated ahead goes back to the disk. Should that fail, zeros remain, which
-        are an end like any other."""
+        """Cuts sealed segments to their length, which frees space allocated ahead. If that fails, zeros remain, which
+        mark the end as well."""
         files = self._files[shard]
         if self._errands is None:
             return
@@ -542,7 +542,7 @@ class Worker:
             files.cut = number
 
     def _is_warm(self, shard: int, number: int) -> bool:
-        """A segment that is emptied is in the page cache: moving its messages does not wait for the disk."""
+        """Whether the segment was read into the page cache, so that moving its messages does not wait for the disk."""
         files = self._files[shard]
         path = files.store.path_of(number)
         if self._errands is None or path is None or files.warmed == number:
@@ -553,7 +553,7 @@ class Worker:
         return False
 
     def _warm(self, shard: int, number: int, path: Path, offset: int) -> None:
-        """A piece at a time: other errands do not wait for a whole segment."""
+        """Reads a segment ahead piece by piece, so that other errands need not wait for a whole segment."""
         assert self._errands is not None
         self._errands.run(partial(_read_ahead, path, offset), partial(self._has_warmed, shard, number, path, offset))
 
@@ -569,9 +569,9 @@ class Worker:
         return bool(total[0]) and live < retention.WORTH_MOVING * total[0]
 
     def _drop(self, shard: int, count: int) -> bool:
-        """Drops dead segments, if what they are no longer needed for (deletes, topics, moved messages) is on disk.
+        """Drops dead segments, if the records that make them dead (deletes, topics, moved messages) are on disk.
 
-        If the syncs in the background will see to that, they are not waited for. True if segments were dropped.
+        It does not wait for syncs in the background: a later call drops them. True if segments were dropped.
         """
         files = self._files[shard]
         moved = lib.worker_move_names(self._worker, shard, lib.worker_first_segment(self._worker, shard) + count - 1)
@@ -605,7 +605,7 @@ class Worker:
             self._errands.run(lambda: store.remove(number), _raise_error, StoreError)
 
     def _keep_named_topics(self, shard: int) -> None:
-        """A topic that a reader names is not forgotten by the next drop: the reader will see its seqs go on."""
+        """Has the core remember topics that a reader names, even after a drop, so that their seqs go on."""
         unread = self._files[shard].unread
         if unread is None or self._unread is None:
             return
@@ -618,7 +618,7 @@ class Worker:
     # --- a disk that fails ------------------------------------------------------------------------------------------
 
     def _failing(self) -> None:
-        """Nothing is answered while a log cannot be written; if that lasts, what is on disk is all there is."""
+        """Waits, without replies, while a log cannot be written. If that lasts, the worker ends; a new one recovers."""
         now = time.monotonic()
         reason = os.strerror(lib.worker_disk_errno(self._worker))
         if self._failing_since is None:
@@ -630,13 +630,13 @@ class Worker:
 
 
 def _read_ahead(path: Path, offset: int) -> int:
-    """How much of a piece there was."""
+    """Reads a piece into the page cache; returns its size."""
     with path.open("rb", buffering=0) as file:
         return os.preadv(file.fileno(), [bytearray(READ_AHEAD_BYTES)], offset)
 
 
 def _no_matter(result: object) -> None:
-    """Whether it went well."""
+    """Ignores the result of an errand."""
 
 
 def _raise_error(result: Exception | None) -> None:
@@ -653,7 +653,7 @@ def _why_refused(code: int, fd: int) -> str:
 
 
 def _damage(place: Any) -> Message:  # noqa: ANN401
-    """What the supervisor says of a struct damage."""
+    """A struct damage as the supervisor will report it."""
     torn = place.offset == place.until
     if torn:
         reason = "no whole record follows: it is a write that a crash cut short, of which nobody was told, or damage"

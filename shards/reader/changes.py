@@ -1,7 +1,7 @@
-"""Which topics have changed since somebody looked last.
+"""Which topics have changed since a caller's last listing.
 
-Each change has a number. Who comes again with the last one that they were told gets what changed since: with 20,000
-topics, of which ten are written to, ten. The numbers begin anew with the process, and a token says which it is of.
+Each change has a number. A caller that returns the number of its last listing gets only what changed since: of 20,000
+topics, ten of which are written to, those ten. Numbers begin anew with each process, which the token names as well.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MAX_GONE: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`topics` are all that there are if it is `whole`, else those that changed since, and `gone` the names that went.
-    `token` is what to come again with."""
+    """`topics`: all topics if the listing is `whole`, else those that changed. `gone`: deleted names. `token`: what to
+    pass for the next listing."""
 
     token: str
     whole: bool
@@ -34,7 +34,7 @@ class _Change(NamedTuple):
 
 
 class Changes:
-    """Not for several threads at a time."""
+    """The changes of all topics. Not for several threads at a time."""
 
     def __init__(self, max_gone: int = MAX_GONE) -> None:
         self._start = secrets.token_hex(8)
@@ -46,7 +46,7 @@ class Changes:
         self._floor = 0  # deletions up to this number have been forgotten
 
     def take(self, shard: int, topics: Iterable[Topic]) -> None:
-        """All topics of a shard, as they are now."""
+        """Notes what has changed; `topics`: all topics of a shard, as they are now."""
         before, now = self._of_shard.get(shard, set()), set()
         for topic in topics:
             now.add(topic.name)
@@ -58,7 +58,7 @@ class Changes:
         self._of_shard[shard] = now
 
     def listing(self, token: str) -> Listing:
-        """What changed since the listing with this token; all if it is of another process, or too old."""
+        """What changed since the listing with this token; everything if that is of another process, or too old."""
         since = self._since(token)
         told = f"{self._start}.{self._number}"
         if since is None:

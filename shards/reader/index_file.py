@@ -1,17 +1,17 @@
-"""The index of a sealed segment, beside it: `0000000007.index`. It can always be made again from the segment.
+"""The index of a sealed segment, in a file beside it: `0000000007.index`. It can always be made again from the segment.
 
     0    8   magic
     8    4   version
     12   4   CRC-32C of everything from 16 on
-    16   64  the segment's header, so that an index of another segment of that name does not fit
-    80   8   the segment's size, without what was allocated ahead
+    16   64  the segment's header, which the index of another segment of that name would not match
+    80   8   the segment's size, without space allocated ahead
     88   32  counts: topic numbers that occur, stretches, names, bytes of names, damaged places; topic numbers and
              stretches of what is staged, aborted transactions
     120      the columns of `Stretches` in their order, and once more of what is staged; of names: number (u4), next seq
              (u8), where the name ends (u4), the names; of damaged places: offset, until (u8); of aborted transactions:
              topic number, transaction (u8); each column padded to a multiple of 8
 
-little-endian. It is mapped when it is used: nobody cuts it.
+All numbers are little-endian. The file can be mapped while it is used, since it is never truncated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def index_path(segment: Path) -> Path:
 
 
 def save(path: Path, segment: Segment, size: int) -> None:
-    """`path` is the segment's, `size` where it ends. Raises OSError; nothing half written is left under the name."""
+    """Saves the index of the segment at `path`, which ends at `size`: all of it, or nothing. Raises OSError."""
     part, staged = (found[0] if found else merge([]) for found in (segment.parts, segment.staged))
     names = b"".join(known.name for known in segment.topics.values())
     columns: list[npt.NDArray[Any]] = [
@@ -76,7 +76,7 @@ def save(path: Path, segment: Segment, size: int) -> None:
 
 
 def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
-    """The segment as it was saved; None if there is no index, or it is damaged, or not of this segment."""
+    """The segment as it was saved; None if its index is missing, damaged, or that of another segment."""
     try:
         fd = os.open(index_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,8 @@
-"""Runs: records of a topic as they are sent, in order of seq, each run out of one segment. What a
-transaction staged that was aborted is among them as it lies there (STAGED): no message, but no gap either.
+"""Runs: records of a topic as they are sent, in order of seq, each run from one segment. Records that an aborted
+transaction staged are among them unchanged (STAGED): they are no messages, but without them there would be gaps.
 
-The files are opened before anything is said of them: what retention removes then is there until they are closed.
+A segment's file is opened before a run of it is promised: when retention removes it, its content stays until it is
+closed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Run:
 
 
 class Files:
-    """Segments that are open for one answer."""
+    """The segments that are open for one answer."""
 
     def __init__(self, most: int = MAX_FILES) -> None:
         self._most = most
@@ -63,14 +64,14 @@ class Files:
         self._aside: list[int] = []
 
     def open(self, view: ShardView, segment: int) -> int | None:
-        """Its descriptor; None: there is room for no more. Raises OSError."""
+        """The segment's descriptor; None: too many are open. Raises OSError."""
         fd = self._open.get((view.shard, segment))
         if fd is None and len(self) < self._most:
             fd = self._open[view.shard, segment] = os.open(view.path(segment), os.O_RDONLY | os.O_CLOEXEC)
         return fd
 
     def set_aside(self, shard: int) -> None:
-        """They may be others by now. What has been said of them is still sent out of those that are open."""
+        """A shard's segments may have been replaced: later runs open them anew, earlier ones use the open files."""
         for key in [key for key in self._open if key[0] == shard]:
             self._aside.append(self._open.pop(key))
 
@@ -92,8 +93,8 @@ class Files:
 
 @dataclass(slots=True)
 class Runs:
-    """`next`: the seq to ask for next. `files`: those of the whole answer, to be closed when it has been sent.
-    `segments`: those of this range. `spans`: how many stretches it has."""
+    """The runs of one range. `next`: the seq to ask for next. `files`: of the whole answer, to be closed when it has
+    been sent. `segments`: those of this range. `spans`: the number of its stretches."""
 
     next: int
     files: Files
@@ -103,7 +104,7 @@ class Runs:
 
     @property
     def size(self) -> int:
-        """Bytes, heads and all."""
+        """Bytes to send, heads included."""
         return sum(RUN_HEAD.size + run.size for run in self.runs)
 
     def __enter__(self) -> Runs:
@@ -117,10 +118,10 @@ class Runs:
 
 
 def runs_of(view: ShardView, asked: Asked, max_bytes: int, files: Files, *, alone: bool = True) -> Runs:
-    """What is there of a range: `max_bytes` of records, or, if it is `alone` in its answer, one that is larger.
+    """The records of a range, at most `max_bytes` of them; but one of any size if the range is `alone` in its answer.
 
-    Raises FileNotFoundError when a segment has just been removed: refresh and ask again; ChangedError: forget it
-    before that. OSError.
+    Raises FileNotFoundError when a segment has just been removed: refresh the view and try again; ChangedError: let it
+    forget the segment before that. Raises OSError.
     """
     found = view.find(asked.topic, asked.first, asked.until, MAX_STRETCHES if alone else MAX_STRETCHES_OF_MANY)
     result = Runs(found.until, files, len(found.spans))
@@ -158,8 +159,8 @@ def _drop_empty(result: Runs) -> None:
 
 
 def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> tuple[int, int, int]:
-    """As many of the span's records as there is room for, one at least if there are none before: how many, where they
-    begin and how many bytes they have."""
+    """Takes as many of the span's records as there is room for, at least one if there were none before. Returns their
+    number, offset and bytes."""
     if span.whole and span.bytes <= room:
         return span.count, span.offset, span.bytes
     batch = records_of(fd, span, columns)
@@ -175,7 +176,7 @@ def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> 
 
 
 def records_of(fd: int, span: Span, columns: Columns) -> Batch:
-    """Of the whole stretch, offsets from its beginning."""
+    """The records of the span's whole stretch, with offsets from its beginning."""
     data = os.pread(fd, span.bytes, span.offset)
     records, _, _, _ = columns.scan(data, 0, len(data), span.segment, kinds=SENT, check=False)
     return columns.batch(records)

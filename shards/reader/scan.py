@@ -1,6 +1,7 @@
-"""The records of a segment's file, a stretch at a time, as numpy arrays (csrc/log/scan.h).
+"""The records of a segment's file, one window at a time, as numpy arrays (csrc/log/scan.h).
 
-Files are read with pread: a worker that recovers cuts them, and a page that is mapped but gone ends the process.
+Files are read with pread, not mapped: a worker that recovers may truncate them, and access to a mapped page beyond the
+end would kill the process.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ BAD: Final[int] = lib.SCAN_BAD
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in the order of the file; `offset` from the beginning of what was scanned, `bytes` without padding.
-    FileScan says of a STAGED its transaction's number as `id`, which a TXN_END has too."""
+    """Records in the order of the file; `offset` counts from the beginning of the scanned bytes, `bytes` is without
+    padding. In a FileScan the `id` of a STAGED record is its transaction's number, as it is in a TXN_END."""
 
     kind: U8
     attribute_bytes: U8
@@ -61,12 +62,12 @@ class Batch:
         return len(self.kind)
 
     def take(self, chosen: Any) -> Batch:  # noqa: ANN401
-        """A slice, or those that a mask or indices choose."""
+        """The records that a slice, a mask or indices choose."""
         return Batch(*(getattr(self, name)[chosen] for name in FIELDS))
 
     @property
     def ends(self) -> U64:
-        """Where the record after each begins."""
+        """For each record, the offset of the next one."""
         return self.offset + (self.bytes.astype(np.uint64) + np.uint64(7) & ~np.uint64(7))
 
 
@@ -80,7 +81,7 @@ def join(batches: list[Batch]) -> Batch:
 
 
 class Columns:
-    """Arrays for as many records as a stretch can hold, used again and again. Not for several threads."""
+    """Arrays with room for the records of a window, used again for each scan. Not for several threads."""
 
     def __init__(self, room: int = ROOM) -> None:
         self.room: Final = room
@@ -93,8 +94,8 @@ class Columns:
     def scan(
         self, data: Any, start: int, end: int, segment: int, *, kinds: int = MESSAGES, check: bool = True  # noqa: ANN401
     ) -> tuple[int, int, int, int]:
-        """The bytes [start, end) of a buffer: how many records there are, how far it came (from `start`), what it needs
-        and why it stopped. The records are those of `batch` until the next call."""
+        """Scans the bytes [start, end) of a buffer. Returns the number of records, how far it came (from `start`), how
+        many bytes it needs to go on, and why it stopped. batch() has the records until the next call."""
         memory = ffi.from_buffer(data)
         result = self._result
         lib.scan_records(
@@ -103,7 +104,7 @@ class Columns:
         return result.records, result.offset, result.needs, result.stop
 
     def batch(self, records: int, base: int = 0) -> Batch:
-        """A copy of the first `records`, `base` added to their offsets."""
+        """A copy of the first `records` records, with `base` added to their offsets."""
         arrays = [array[:records].copy() for array in self._arrays]
         if base:
             arrays[FIELDS.index("offset")] += np.uint64(base)
@@ -111,12 +112,12 @@ class Columns:
 
 
 class FileScan:
-    """Goes through the records of one segment's file from an offset on."""
+    """Reads the records of one segment's file from an offset on."""
 
     def __init__(
         self, fd: int, segment: int, offset: int, size: int, columns: Columns, window_bytes: int = WINDOW_BYTES
     ) -> None:
-        """`size`: of the file, as far as it is looked at; `window_bytes` of it at once."""
+        """`size`: where to stop in the file; `window_bytes`: how much to read at once."""
         self.offset = offset
         self.stop: int | None = None  # END or BAD, at `offset`
         self._fd = fd
@@ -147,7 +148,7 @@ class FileScan:
         return medium.read_into(self._fd, memoryview(self._buffer)[:wanted], self.offset) if wanted > 0 else 0
 
     def _make_room(self, got: int, needs: int) -> None:
-        """The first record is longer than the buffer, or than what is left of the file."""
+        """Enlarges the buffer for a record that is longer; stops if the file does not have that much."""
         if got == 0:
             self.stop = END
         elif self.offset + needs > self._size or needs > MAX_SEGMENT_BYTES:
@@ -158,7 +159,7 @@ class FileScan:
             self.stop = BAD
 
     def resume(self) -> None:
-        """Goes on at `offset`, which was set anew."""
+        """Goes on at `offset`, after the caller has set it."""
         self.stop = None
 
 
@@ -181,7 +182,7 @@ def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:
 
 
 def is_zero(fd: int, offset: int, size: int) -> bool:
-    """Whether nothing but zeros is there from `offset` on."""
+    """Whether the file has nothing but zeros from `offset` on."""
     while offset < size:
         data = medium.read(fd, min(WINDOW_BYTES, size - offset), offset)
         if not data:
@@ -193,7 +194,7 @@ def is_zero(fd: int, offset: int, size: int) -> bool:
 
 
 def gather(fd: int, offsets: U64, lengths: U32, out: bytearray, scratch: bytearray) -> None:
-    """Pieces of a file, one behind the other, into `out`. Raises OSError."""
+    """Reads pieces of a file into `out`, one after the other. Raises OSError."""
     done = lib.scan_gather_file(
         fd,
         ffi.cast("uint64_t *", offsets.ctypes.data),

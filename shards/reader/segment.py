@@ -1,7 +1,7 @@
 """What is known of one segment: where its messages are, the names of topics, the places that are damaged.
 
-The active segment is read on from where it was left. Its end may be half written: what is no whole record is damage
-only when something whole comes after it, and what was published together counts when all of it is there.
+The active segment is read on from where the last reading ended. Its end may be half written: a place without a whole
+record is damage only if a whole record follows, and messages published together count only when all of them are there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LOG_BEGAN_AT: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [offset, until) of a segment that are no whole record."""
+    """Bytes [offset, until) of a segment that are not a whole record."""
 
     offset: int
     until: int
@@ -53,7 +53,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Known:
-    """Of a topic number: its name and the next seq, as of its last TOPIC record."""
+    """What the last TOPIC record of a topic number says: name and next seq."""
 
     name: bytes
     next_seq: int
@@ -72,7 +72,7 @@ class Segment:
     damage: list[Damage] = field(default_factory=list)
 
     def add(self, part: Stretches, to: list[Stretches]) -> None:
-        """Parts double in size from the last to the first, so that there are few and each is merged seldom."""
+        """Adds a part. Each part of a list is at least twice as large as the next: they are few and seldom merged."""
         if len(part):
             to.append(part)
         while len(to) > 1 and len(to[-2]) < 2 * len(to[-1]):
@@ -80,8 +80,8 @@ class Segment:
             to[-1] = merge([to[-1], last])
 
     def read_on(self, path: Path, columns: Columns, previous_end: int | None) -> None:
-        """Reads what was appended. `previous_end`: where the segment after this one says that this one ends; None:
-        there is none yet. Raises OSError; FileNotFoundError when retention was quicker."""
+        """Reads what was appended. `previous_end`: where this segment ends, according to the next one; None: there is
+        no next one yet. Raises OSError; FileNotFoundError when retention was quicker."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _Reading(self, fd, os.fstat(fd).st_size, columns, previous_end).run()
@@ -101,7 +101,7 @@ def previous_end(header: bytes) -> int:
 
 
 def log_began_ns(header: bytes) -> int:
-    """When the log was begun that the segment with this header is of."""
+    """When the log of the segment with this header was begun."""
     return int(_LOG_BEGAN.unpack_from(header, _LOG_BEGAN_AT)[0])
 
 
@@ -127,8 +127,8 @@ class _Reading:
         self._finish()
 
     def _is_damage_after(self, began: int) -> bool:
-        """Whether there is more behind what looks like the end. In a segment that is written to it is looked for only
-        when there was nothing new: a damaged length does not stop a reader for ever, and zeros are seldom read."""
+        """Whether more follows after what looks like the end. In the active segment this is checked only when nothing
+        new was read: so a damaged length does not stop a reader for ever, and zeros are seldom read."""
         if not self._sealed and self._scan.offset != began:
             return False
         return max(self._size, self._end) > self._scan.offset and (
@@ -136,7 +136,7 @@ class _Reading:
         )
 
     def _skip(self) -> bool:
-        """Goes on behind a place that is no whole record. False: that place is the end of what can be read."""
+        """Goes on after a place without a whole record. False: nothing after that place can be read."""
         scan, at = self._scan, self._scan.offset
         until = find_whole(self._fd, self._segment.number, at, self._size)
         if until is None:
@@ -186,7 +186,7 @@ class _Reading:
         self._segment.aborted.update(zip(ends.topic.tolist(), numbers.tolist(), strict=True))
 
     def _close(self) -> None:
-        """What is open is complete."""
+        """Adds the open batches, which are complete, to the segment."""
         if self._open:
             self._segment.add(of_batch(join(self._open)), self._segment.parts)
         self._open = []

@@ -1,4 +1,4 @@
-"""One shard's log as its readers see it: which topics it has, and where the records of a range of seqs are."""
+"""One shard's log as readers see it: which topics it has, and where the records of a range of seqs are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class ChangedError(OSError):
-    """A segment has not what its index says: it was damaged since."""
+    """A segment does not hold what its index says: it was damaged since."""
 
     def __init__(self, segment: int, offset: int) -> None:
         super().__init__(f"segment {segment} has changed at {offset}")
@@ -38,10 +38,10 @@ class ChangedError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`earliest`: the first seq that is still there. `complete`: from which on retention has taken nothing: before it
-    only what compaction has kept is there. `latest`: one beyond the last, or where the first transaction that is open
-    has a message: nobody reads beyond. `log_began_ns`: of the shard's log, wall clock; seqs are given out once as long
-    as it is the same. 0: not known."""
+    """`earliest`: the first seq that still exists. `complete`: the seq from which on retention has removed nothing;
+    before it there is only what compaction has kept. `latest`: one beyond the last seq that can be read: reading
+    stops before the first message of an open transaction. `log_began_ns`: when the shard's log was begun (wall clock);
+    while it is the same, no seq is given out twice. 0: not known."""
 
     name: str
     shard: int
@@ -56,7 +56,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records [first, until) of a topic, in a stretch of a segment whose first is `seq`."""
+    """Records [first, until) of a topic, in a stretch of a segment that begins with `seq`."""
 
     segment: int
     offset: int
@@ -73,7 +73,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The spans of a range in order of seq, and up to where the range was looked at."""
+    """The spans of a range in order of seq. `until`: the seq up to which the range was searched."""
 
     spans: list[Span]
     until: int
@@ -88,7 +88,7 @@ class _Name:
 
 @dataclass(slots=True)
 class ShardView:
-    """Not for several threads at a time."""
+    """The log of one shard. Not for several threads at a time."""
 
     directory: Path
     shard: int
@@ -105,7 +105,7 @@ class ShardView:
     # --- the segments -----------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Sees what was appended, sealed and dropped since. Raises OSError when the directory cannot be read."""
+        """Reads what was appended, sealed and dropped since. Raises OSError when the directory cannot be read."""
         present, indexes = self._listed()
         for number in [n for n in self.segments if n not in present]:
             del self.segments[number]
@@ -122,23 +122,23 @@ class ShardView:
             _remove(index_file.index_path(self.path(number)))
 
     def forget(self, segment: int) -> None:
-        """The next refresh checks every record of it again."""
+        """Forgets a segment: the next refresh checks every record of it again."""
         self.segments.pop(segment, None)
         self.settled.clear()
         self.totals = None
         _remove(index_file.index_path(self.path(segment)))
 
     def state(self) -> object:
-        """Differs when its topics may."""
+        """A value that differs whenever the topics may differ."""
         return [(n, segment.offset, segment.sealed, segment.header) for n, segment in self.segments.items()]
 
     def is_whole(self) -> bool:
-        """All that was written is seen: a topic that is not, is not there."""
+        """Whether all that was written could be read, so that a topic that is not seen does not exist."""
         return not self.failing and not any(segment.damage for segment in self.segments.values())
 
     def sync(self) -> None:
-        """What readers see is on disk when it returns, whatever the broker's --sync: no power failure makes its seqs be
-        given out again. Raises OSError."""
+        """Syncs what readers see to disk, whatever the broker's --sync, so that after a power failure the same seqs are
+        not given out again. Raises OSError."""
         path = shard_path(self.directory, self.shard)
         for number in self._listed()[0]:
             with contextlib.suppress(FileNotFoundError), self.path(number).open("rb", buffering=0) as file:
@@ -149,7 +149,7 @@ class ShardView:
         return shard_path(self.directory, self.shard) / segment_name(segment)
 
     def _listed(self) -> tuple[list[int], set[int]]:
-        """Numbers of segments, and of indexes."""
+        """The numbers of the segments, and of the indexes, in the folder."""
         segments, indexes = [], set()
         for name in os.listdir(shard_path(self.directory, self.shard)):  # noqa: PTH208, many times a second
             if match := SEGMENT_NAME.fullmatch(name):
@@ -159,7 +159,7 @@ class ShardView:
         return sorted(segments), indexes
 
     def _headers(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        """Of those that have one: the last may wait for its first record."""
+        """The headers of the segments that have one: the last may still wait for its first record."""
         found = {}
         for number in numbers:
             try:
@@ -259,7 +259,7 @@ class ShardView:
             self.settled.pop(name, None)
 
     def _forget_names(self, first: int) -> None:
-        """Those that no segment mentions any more."""
+        """Forgets names that no segment mentions any more; `first`: the oldest segment."""
         for number in [number for number, known in self.names.items() if known.segment < first]:
             self._drop(number)
 
@@ -303,7 +303,7 @@ class ShardView:
         )  # fmt: skip
 
     def _log_began_ns(self) -> int:
-        """As the newest segment says that knows: the header of one that was mended may not."""
+        """When the log was begun, by the newest segment that knows: the header of a mended one may not."""
         began = (log_began_ns(self.segments[number].header) for number in reversed(self.segments))
         return next((ns for ns in began if ns), 0)
 
@@ -316,7 +316,7 @@ class ShardView:
         return self.totals
 
     def _parts(self, name: str, of: Iterable[Segment] | None = None) -> Iterator[tuple[int, Stretches, int]]:
-        """Segment, part and the place in it of a topic number, from the oldest on. `of`: all if not given."""
+        """Segment, part and place in it of each topic number of `name`, the oldest first. `of` None: all segments."""
         numbers = sorted(self.numbers.get(name, ()))
         for segment in self.segments.values() if of is None else of:
             yield from _places(segment.number, segment.parts, numbers)
@@ -329,8 +329,8 @@ class ShardView:
     # --- transactions -----------------------------------------------------------------------------------------------
 
     def _first_open(self, name: str) -> int:
-        """The first seq that is staged, and neither published nor aborted; NOWHERE. It never falls: who stages later
-        has a higher one."""
+        """The first seq that is staged, and neither published nor aborted; NOWHERE: none. It never falls, since later
+        transactions stage higher seqs."""
         settled, end_staged = self.settled.get(name, 0), 0
         pieces = [np.empty(0, np.uint64)]
         growing = (segment for segment in self.segments.values() if not segment.sealed)
@@ -359,7 +359,7 @@ class ShardView:
         return NOWHERE
 
     def _aborted(self, number: int, transactions: U64) -> Bools:
-        """Which of them, of a topic number."""
+        """For each of the transactions of a topic number, whether it was aborted."""
         ended = {txn for segment in self.segments.values() for of, txn in segment.aborted if of == number}
         if ALL_OF_TOPIC in ended:
             return np.ones(len(transactions), np.bool_)
@@ -368,8 +368,8 @@ class ShardView:
     # --- ranges -----------------------------------------------------------------------------------------------------
 
     def find(self, name: str, first: int, until: int, limit: int = MAX_STRETCHES) -> Found:
-        """What is there of [first, until), each message once: the copy in the newest segment. Up to the topic's
-        `latest` what is staged and was not published is of transactions that were aborted."""
+        """Finds the records of [first, until), each message once: its copy in the newest segment. Staged records before
+        the topic's `latest` that were not published belong to aborted transactions."""
         columns: list[list[npt.NDArray[np.uint64]]] = []
         for segment, part, place in (*self._staged(name), *self._parts(name)):
             start, end = part.range(place)
@@ -393,8 +393,8 @@ class ShardView:
         return Found(_once(segment_of, offset, size, seq, count, first, until), until)
 
     def place_of(self, name: str, timestamp_ns: int) -> tuple[int | None, int | None]:
-        """The smallest seq whose message is from that time or later, None if there is none; and one beyond the largest
-        whose message is older. A clock that was set back makes the first smaller than the second. Raises OSError;
+        """The smallest seq whose message is from that time or later, and one beyond the largest seq whose message is
+        older; None: no such message. If the clock was set back, the first is smaller than the second. Raises OSError;
         FileNotFoundError when a segment has just been removed, ChangedError when it must be forgotten."""
         later: int | None = None
         older: int | None = None
@@ -436,7 +436,7 @@ def _places(segment: int, parts: list[Stretches], numbers: Sequence[int]) -> Ite
 
 
 def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int, until: int) -> list[Span]:
-    """Spans of stretches, clipped to [first, until). Where stretches overlap the one that comes last counts."""
+    """The spans of stretches, clipped to [first, until). Where stretches overlap, the last one in order counts."""
     begin = np.maximum(seq, np.uint64(first))
     end = np.minimum(seq + count, np.uint64(until))
     order = np.argsort(begin, kind="stable")
@@ -462,7 +462,7 @@ def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int
 
 
 def _size(path: Path, following: bytes) -> int:
-    """Of a sealed segment, by the header of the next: the file may be cut to it later."""
+    """The size of a sealed segment, by the header of the next: its file may not be cut to that size yet."""
     size, end = path.stat().st_size, previous_end(following)
     return end if 0 < end <= size else size
 

@@ -1,8 +1,8 @@
-"""Where a topic's records are in a segment: stretches of records that lie one behind the other, with rising seqs.
+"""Where a topic's records are in a segment: stretches of adjacent records with consecutive seqs.
 
-A stretch has at most 256 KiB (or one record), so that looking for a record within one is quick; what is published in
-batches makes few of them, and one message among others is a stretch of its own. What is staged in transactions has
-stretches of its own too.
+A stretch has at most 256 KiB (or one record), so that finding a record in it is quick. Messages published in batches
+make few stretches; a message between those of other topics is a stretch of its own. Records staged in transactions have
+separate stretches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Stretches:
     """Columns. The first six have an entry for each topic number that occurs, the others for each stretch, sorted by
-    topic number and seq. Seqs of a topic number do not overlap: a message is in a segment once."""
+    topic number and seq. Stretches of a topic number do not overlap: a segment has a message only once."""
 
     number: U32
     first: U32  # its first stretch; they end at the next one's first, or at the end
@@ -43,7 +43,7 @@ class Stretches:
         return len(self.seq)
 
     def place(self, number: int) -> int:
-        """Of a topic number among those that occur; -1 if it does not."""
+        """The place of a topic number in the first six columns; -1: it does not occur."""
         place = int(np.searchsorted(self.number, np.uint32(number)))
         return place if place < len(self.number) and int(self.number[place]) == number else -1
 
@@ -62,7 +62,7 @@ assert tuple(COLUMNS) == tuple(field.name for field in fields(Stretches))
 
 
 def of_batch(batch: Batch) -> Stretches:
-    """Of messages, or of what is staged, in the order of the file."""
+    """The stretches of messages, or of staged records, that are in the order of the file."""
     if len(batch) == 0:
         return merge([])
     ends = batch.ends
@@ -94,7 +94,7 @@ def of_batch(batch: Batch) -> Stretches:
 
 
 def merge(parts: list[Stretches]) -> Stretches:
-    """Of the same segment."""
+    """Merges parts of the same segment."""
     if not parts:
         return build(*(np.empty(0, kind) for kind in ("<u4", "<u8", "<u4", "<u4", "<u4", "<u8", "<u8", "?")))
     topics = [np.repeat(part.number, np.diff(part.first, append=len(part))) for part in parts]

@@ -1,8 +1,8 @@
-"""What the sealed segments of a shard have of each topic number, added up once.
+"""What the sealed segments of a shard hold of each topic number, added up once.
 
-A listing asks it of every topic whenever something was appended: without this it would look into each segment for each
-topic, which for a log of a terabyte is seconds of processor. Sealed segments do not change, so the sums are good until
-another one is sealed or one goes.
+A listing needs the totals of every topic whenever something was appended. Without these sums it would examine each
+segment for each topic, which takes seconds of processor time for a log of a terabyte. Sealed segments do not change, so
+the sums hold until another one is sealed or one is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mq_shards.shards.reader.stretches import Stretches
 
 @dataclass(frozen=True, slots=True)
 class OfTopic:
-    """Of a topic number, as in `shard.Topic`; what is staged counts for the first three only."""
+    """The totals of a topic number, as in `shard.Topic`; staged records count for the first three only."""
 
     earliest: int
     complete: int
@@ -42,7 +42,7 @@ class Totals:
 
 
 def totals_of(segments: Sequence[Segment]) -> Totals:
-    """`segments` are sealed."""
+    """Adds up `segments`, which must be sealed."""
     rows = [_rows(part, counts=True) for segment in segments for part in segment.parts]
     rows += [_rows(part, counts=False) for segment in segments for part in segment.staged]
     staging = [segment for segment in segments if segment.staged]

@@ -1,4 +1,4 @@
-"""A data directory as its readers see it: topics by name, ranges by seq, times. For a process of several threads."""
+"""A data directory as readers see it: topics by name, ranges by seq, times. May be used by several threads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MAX_STRETCHES_IN_ALL: Final = 65536  # after this many stretches no further rang
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The runs are to be closed. `damage`: of the segments that they come from."""
+    """The answer for one range. The runs must be closed. `damage`: damaged places in their segments."""
 
     topic: Topic
     runs: Runs
     damage: list[tuple[int, Damage]]
 
     def is_refused(self, asked: Asked) -> bool:
-        """Whether there was no room even for its first message."""
+        """Whether there was no room even for the first message."""
         first = max(asked.first, self.topic.earliest)
         is_first = self.runs.next in (asked.first, first)
         return not self.runs.runs and is_first and first < min(asked.until, self.topic.latest)
@@ -42,8 +42,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """One for each that was asked for, from the first on, as far as there was room; None: there is no such topic. The
-    files are to be closed."""
+    """The answers for as many ranges, from the first on, as there was room for; None: there is no such topic. The files
+    must be closed."""
 
     parts: list[Range | None]
     files: Files
@@ -51,8 +51,8 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a time in a topic: `seq` of the first message from then or later (`latest` if there is none); no message from
-    `until` on is older. They are equal unless the clock was set back."""
+    """The place of a time in a topic. `seq`: the first message of that time or later (`latest`: there is none). From
+    `until` on, no message is older. The two are equal unless the clock was set back."""
 
     seq: int
     until: int
@@ -60,7 +60,7 @@ class Place:
 
 class DataView:
     def __init__(self, directory: Path, shards: int) -> None:
-        """Raises ErasedError."""
+        """Reads what was erased; logs are read when needed. Raises ErasedError."""
         columns = Columns()
         self.shards: Final = shards
         self._directory = directory
@@ -71,18 +71,18 @@ class DataView:
         self._lock = threading.Lock()
 
     def shard_of(self, topic: str) -> int | None:
-        """None for what cannot be a topic's name."""
+        """The shard of a topic; None: the name is not possible."""
         try:
             return int(crc32c(topic.encode("latin-1"))) % self.shards
         except UnicodeEncodeError:
             return None
 
     def topics(self) -> list[Topic]:
-        """Of all shards, by name. Raises OSError."""
+        """The topics of all shards, by name. Raises OSError."""
         return self.listing("").topics
 
     def listing(self, token: str) -> Listing:
-        """What has changed since the listing with this token, or all (Changes.listing). Raises OSError."""
+        """What changed since the listing with this token, or everything: see Changes.listing. Raises OSError."""
         for shard, view in enumerate(self._views):
             with self._lock:
                 view.refresh()
@@ -101,7 +101,7 @@ class DataView:
             return self._shown(self._views[shard].topic(name))
 
     def place_of(self, name: str, timestamp_ns: int) -> Place | None:
-        """Where a time lies; None: no such topic. Raises OSError."""
+        """The place of a time; None: no such topic. Raises OSError."""
         topic = self.topic(name)
         if topic is None:
             return None
@@ -122,14 +122,14 @@ class DataView:
         raise OSError(f"the segments of shard {topic.shard} vanish as they are read")
 
     def records(self, name: str, first: int, until: int | None, max_bytes: int) -> Range | None:
-        """What is there of seqs [first, until); None: no such topic. Raises OSError."""
+        """The records of seqs [first, until); None: no such topic. Raises OSError."""
         found = self.records_of([Asked(name, first, MAX_SEQ if until is None else until)], max_bytes)
         if found.parts[0] is None:
             found.files.close()
         return found.parts[0]
 
     def records_of(self, asked: Sequence[Asked], max_bytes: int) -> Ranges:
-        """Of as many of the ranges, from the first on, as there is room for. Raises OSError."""
+        """The records of as many ranges, from the first on, as there is room for. Raises OSError."""
         found = Ranges([], Files(MAX_FILES if len(asked) == 1 else MAX_FILES_OF_MANY))
         room, stretches = max_bytes, MAX_STRETCHES_IN_ALL
         seen: set[int] = set()
@@ -150,7 +150,7 @@ class DataView:
         return found
 
     def _records(self, asked: Asked, room: int, found: Ranges, seen: set[int]) -> Range | None:
-        """`seen`: shards that have been looked at for this answer, which is one look at each."""
+        """`seen`: shards that were refreshed for this answer already; each is refreshed once."""
         shard = self.shard_of(asked.topic)
         if shard is None:
             return None
@@ -180,7 +180,7 @@ class DataView:
     # --- what was erased --------------------------------------------------------------------------------------------
 
     def erasures(self) -> dict[str, Erasure]:
-        """By topic, of which there is still something in the log, or may be. Raises OSError."""
+        """The erasures, by topic, of which the log still has, or may have, erased messages. Raises OSError."""
         with self._lock:
             return self._still()
 
@@ -196,8 +196,8 @@ class DataView:
         }
 
     def erase(self, name: str, by: str) -> Topic | None:
-        """From now on nobody is shown what is there now: what that was, or None if there was nothing. Durable when it
-        returns. Raises ErasedError, OSError."""
+        """Hides everything that the topic has now from all readers, durably. Returns the topic as it was; None: it had
+        nothing. Raises ErasedError, OSError."""
         for view in self._views:  # one at a time, so that readers need not wait for all
             with self._lock:
                 view.refresh()
@@ -220,7 +220,7 @@ class DataView:
         return erasure.until if erasure is not None and erasure.log_began_ns == topic.log_began_ns else 0
 
     def _shown(self, topic: Topic | None) -> Topic | None:
-        """Without what was erased."""
+        """The topic without what was erased; None: nothing is left."""
         if topic is None or (floor := self._floor(topic)) <= topic.earliest:
             return topic
         if floor >= topic.latest:
