@@ -1,1 +1,1 @@
-"""Measurement: the load generator, the brokers it is pointed at, and what is made of the figures."""
+"""Measurement: load generators, the brokers that they load, and the evaluation of the figures."""

@@ -51,7 +51,7 @@ SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if everything could be measured; with --check, 1 if a target is missed; 1 if a measurement failed."""
+    """Returns 0 if everything could be measured; 1 if a measurement failed, or, with --check, a target is missed."""
     options = parser().parse_args(arguments)
     prepare()
     plans = {subject: make_plan(options, subject) for subject in chosen_subjects(options)}
@@ -73,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare() -> None:
-    """Of this process, for brokers that it starts."""
-    # A SIGTERM must end the brokers, so it has to unwind the stack.
+    """Prepares this process, for the brokers that it starts."""
+    # A SIGTERM must end the brokers too, so it has to unwind the stack.
     signal.signal(signal.SIGTERM, _terminate)
-    # For the brokers, which inherit it.
+    # Many open files for the brokers, which inherit the limit.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -95,7 +95,7 @@ def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> No
 
 
 def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
-    """Those of --only if there are such, else the one of --protocol, else all that can be measured here."""
+    """Returns the subjects of --only if it is given, else the one of --protocol, else all that can be measured here."""
     chosen: list[Subject] = [subject for subject in SCENARIOS if options.protocol in (None, subject)]
     if options.only:
         chosen = [subject for subject in chosen if any(name in options.only for name in SCENARIOS[subject])]
@@ -134,7 +134,7 @@ def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
 
 
 def peer_of(wire: Wire) -> tuple[str, Product | None]:
-    """The program that it is compared with, if that is installed."""
+    """Returns the program that a product is compared with, if it is installed."""
     if wire == "beanstalk":
         return "beanstalkd", installed_beanstalkd()
     if wire == "pulsar":
@@ -153,7 +153,7 @@ def print_report(report: Report, path: Path) -> None:
 
 
 def machine(base: Path | None) -> dict[str, str]:
-    """What the figures depend on, beside the programs."""
+    """Returns what the figures depend on, beside the programs."""
     directory = base or Path(tempfile.gettempdir())
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(": ")[2] for line in cpuinfo if line.startswith("model name")), platform.machine())
@@ -172,7 +172,7 @@ def machine(base: Path | None) -> dict[str, str]:
 
 
 def filesystem(directory: Path) -> str:
-    """The type of the file system that `directory` is on."""
+    """Returns the type of the file system that `directory` is on."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, point, found, *_ = line.split()
@@ -182,7 +182,7 @@ def filesystem(directory: Path) -> str:
 
 
 def fdatasync_us(directory: Path, writes: int = 50) -> float:
-    """The median time of appending 4 KiB and syncing it: what one write costs at least when nothing is grouped."""
+    """Returns the median time of appending 4 KiB and syncing it: what one write costs at least, without grouping."""
     taken: list[float] = []
     with tempfile.TemporaryFile(dir=directory) as file:
         for _ in range(writes):

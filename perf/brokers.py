@@ -29,10 +29,10 @@ START_LIMIT_S: Final = 20.0
 STANDALONE_START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.002
-QUIET_S: Final = 0.1  # a broker that uses no more than QUIET_SHARE of a core for as long as this has nothing to do
+QUIET_S: Final = 0.1  # a broker that uses at most QUIET_SHARE of a core for so long has nothing to do
 QUIET_SHARE: Final = 0.1
 MAX_RDY: Final = 10_000
-NSQD_MEMORY_MESSAGES: Final = 4_000_000  # nsqd takes 8 bytes for each at once, for each topic and channel
+NSQD_MEMORY_MESSAGES: Final = 4_000_000  # for each of these nsqd takes 8 bytes at once, in each topic and channel
 CLOCK_SCHED: Final = 2  # from the kernel's clock id layout: (~pid << 3) | 2 is the CPU time of a process, in ns
 
 
@@ -91,8 +91,8 @@ class Beanstalkd:
 
 @dataclass(frozen=True, slots=True)
 class Nsqd:
-    """With nsqd's own defaults, but for the largest RDY. Of each topic and channel it keeps up to 10,000 messages in
-    memory, and writes what is above that to its directory, synced every 2,500 messages or 2 s."""
+    """nsqd with its own defaults, but for the largest RDY. Of each topic and channel it keeps up to 10,000 messages in
+    memory, and writes any more to its directory, synced every 2,500 messages or 2 s."""
 
     program: str = "nsqd"
     name: str = "nsqd"
@@ -114,7 +114,7 @@ class Nsqd:
 
 @dataclass(frozen=True, slots=True)
 class NatsServer:
-    """With nats-server's own defaults, and without JetStream: it keeps nothing."""
+    """nats-server with its own defaults, and without JetStream: it keeps nothing."""
 
     program: str = "nats-server"
     name: str = "nats-server"
@@ -130,13 +130,13 @@ class NatsServer:
 
 @dataclass(frozen=True, slots=True)
 class PulsarStandalone:
-    """Pulsar's standalone broker with a bookie of its own, synced as often as --sync interval is at least."""
+    """Pulsar's standalone broker with a bookie of its own. It syncs its journal only with SYNCED."""
 
     name: str = "pulsar"
     protocol: Wire = "pulsar"
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        # Its own defaults for this memory and two cores, which tests of it make smaller.
+        # Its own defaults for this memory and two cores; the tests use smaller values.
         more = {"managedLedgerCacheSizeMB": "200", "numIOThreads": "4"}
         more["journalSyncData"] = "true" if keeping.sync_always else "false"
         return pulsar_standalone.command(port, free_port(), directory, more=more)
@@ -157,7 +157,7 @@ class MqShards:
         command = [*self.program, "--workers", str(self.workers), "--listen", f"{self.protocol}://127.0.0.1:{port}"]
         command += self.more
         command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
-        if self.protocol == "pulsar":  # who asks for a topic needs who keeps them
+        if self.protocol == "pulsar":  # a client that looks up a topic needs this listener
             command += ["--listen", "pulsar-http://127.0.0.1:0"]
         if self.protocol == "nsq":
             command += ["--set", f"nsq.max-rdy-count={MAX_RDY}"]
@@ -171,8 +171,8 @@ class MqShards:
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """The least that a server can do (bare.c), which no broker can be cheaper than. It keeps nothing on disk, and
-    nothing of what is in flight."""
+    """The least that a server can do (bare.c): no broker can be cheaper. It keeps nothing on disk, and nothing of what
+    is in flight."""
 
     protocol: Wire
     name: str = "bare"
@@ -204,7 +204,7 @@ def installed_pulsar() -> PulsarStandalone | None:
 
 
 def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:
-    """The one of the environment that this runs in."""
+    """Returns the mq-shards of the environment that this runs in."""
     script = Path(sys.executable).with_name("mq-shards")
     program = (str(script),) if script.exists() else (sys.executable, "-m", "mq_shards.supervisor.command")
     return MqShards(program, workers, protocol=protocol)
@@ -220,7 +220,7 @@ class Memory:
 
 
 class Broker:
-    """One running broker. Start it with `with`, or with start() and stop() when its end is part of what is measured."""
+    """One running broker. Use it with `with`, or with start() and stop() when its start is part of what is measured."""
 
     def __init__(self, product: Product, keeping: Keeping, base: Path | None = None) -> None:
         self.product = product
@@ -261,7 +261,7 @@ class Broker:
             )  # fmt: skip
 
     def wait_until_served(self, ready_jobs: int = 0, limit_s: float = START_LIMIT_S) -> None:
-        """Returns when the broker answers, and a beanstalkd says that it has so many ready jobs."""
+        """Returns when the broker answers, and, of beanstalkd's protocol, when it has so many ready jobs."""
         if isinstance(self.product, PulsarStandalone):
             limit_s = STANDALONE_START_LIMIT_S
         deadline = time.monotonic() + limit_s
@@ -282,7 +282,7 @@ class Broker:
         raise BrokerError(f"{self.product.name}: {ready_jobs} ready jobs expected after {limit_s:g} s, found {found}")
 
     def wait_until_quiet(self, limit_s: float = START_LIMIT_S) -> None:
-        """Returns when it has done what it does behind its answers, such as moving messages to channels."""
+        """Returns when the broker has done what it does after its answers, such as moving messages to channels."""
         deadline = time.monotonic() + limit_s
         pids = self.pids()
         while time.monotonic() < deadline:
@@ -294,7 +294,7 @@ class Broker:
         raise BrokerError(f"{self.product.name} is still busy after {limit_s:g} s without load")
 
     def kill(self) -> None:
-        """SIGKILL to all its processes at once, the parent first so that it can repair nothing."""
+        """Sends SIGKILL to all its processes at once, to the parent first so that it cannot start others anew."""
         process = self._process
         if process is None:
             return
@@ -310,7 +310,7 @@ class Broker:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """Ends it and removes its directory."""
+        """Ends the broker and removes its directory."""
         try:
             self.kill()
         finally:
@@ -319,7 +319,7 @@ class Broker:
                 self._directory = None
 
     def pids(self) -> list[int]:
-        """Its processes, the first one first."""
+        """Returns the broker's processes, the first one first."""
         return process_tree(self._process.pid) if self._process is not None else []
 
     def output(self) -> str:
@@ -337,7 +337,7 @@ class Broker:
 
 
 def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:
-    """The reply to `stats`. Raises OSError when there is none."""
+    """Returns the reply to `stats`. Raises OSError if there is none."""
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
         connection.sendall(b"stats\r\n")
         with connection.makefile("rb") as stream:
@@ -350,7 +350,7 @@ def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:
 
 
 def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
-    """Introduces itself to an NSQ server. Raises OSError when that is not answered with OK."""
+    """Sends IDENTIFY to an NSQ server. Raises OSError if the answer is not OK."""
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
         connection.sendall(b"  V2IDENTIFY\n\0\0\0\x02{}")
         with connection.makefile("rb") as stream:
@@ -360,7 +360,7 @@ def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
 
 
 def greet_http(port: int, timeout_s: float = 5.0) -> None:
-    """Asks whether it is there. Raises OSError when it does not say OK."""
+    """Sends /ping to nsqd's HTTP API. Raises OSError if the answer is not OK."""
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
         connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         with connection.makefile("rb") as stream:
@@ -370,7 +370,7 @@ def greet_http(port: int, timeout_s: float = 5.0) -> None:
 
 
 def greet_nats(port: int, timeout_s: float = 5.0) -> None:
-    """Reads a NATS server's first line. Raises OSError when it is not INFO."""
+    """Reads a NATS server's first line. Raises OSError if it is not INFO."""
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
         greeting = connection.recv(5, socket.MSG_WAITALL)
     if greeting != b"INFO ":
@@ -378,7 +378,7 @@ def greet_nats(port: int, timeout_s: float = 5.0) -> None:
 
 
 def greet_pulsar(port: int, timeout_s: float = 5.0) -> None:
-    """Asks a Pulsar broker where a topic is. Raises OSError when it does not know."""
+    """Looks up a topic at a Pulsar broker. Raises OSError if the broker does not know where it is."""
     topic = b"persistent://public/default/greeting"
     look_up = b"\x0a" + bytes([len(topic)]) + topic + b"\x10\x01\x18\x00"
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
@@ -389,7 +389,7 @@ def greet_pulsar(port: int, timeout_s: float = 5.0) -> None:
             connection.sendall(struct.pack(">II", len(command) + 4, len(command)) + command)
             size = struct.unpack(">I", _exactly(connection, 4))[0]
             answer = _exactly(connection, size)
-    # CommandLookupTopicResponse: its response is Connect.
+    # In a CommandLookupTopicResponse these bytes say that the response is Connect.
     if b"\x18\x01\x20\x01" not in answer:
         raise ConnectionError(f"a lookup was answered {answer!r}")
 
@@ -407,7 +407,7 @@ GREET: Final[Mapping[Wire, Callable[[int, float], None]]] = {
 
 
 def process_tree(root: int) -> list[int]:
-    """`root` and all that descend from it, parents first."""
+    """Returns `root` and all processes that descend from it, parents first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := _parent(entry)) is not None:
@@ -419,12 +419,12 @@ def process_tree(root: int) -> list[int]:
 
 
 def cpu_ns(pids: Sequence[int]) -> int:
-    """CPU time used so far by all threads of these processes, ended threads too."""
+    """Returns the CPU time used so far by all threads of these processes, ended threads too."""
     return sum(time.clock_gettime_ns((~pid << 3) | CLOCK_SCHED) for pid in pids)
 
 
 def memory_of(pids: Sequence[int]) -> Memory:
-    """See Memory. Shared memory is counted from its descriptors, since pages that nobody has mapped have no PSS."""
+    """Returns what these processes use: see Memory. Counts shared memory by descriptor: unmapped pages have no PSS."""
     anonymous = file = 0
     shared: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -441,7 +441,7 @@ def _smaps_rollup(pid: int) -> dict[str, int]:
 
 
 def _shared_memory(pid: int) -> dict[tuple[int, int], int]:
-    """Bytes of each memfd or /dev/shm file that a process has open, by (device, inode)."""
+    """Returns the bytes of each memfd or /dev/shm file that a process has open, by (device, inode)."""
     found: dict[tuple[int, int], int] = {}
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -450,7 +450,7 @@ def _shared_memory(pid: int) -> dict[tuple[int, int], int]:
                 status = entry.stat()
                 found[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
-            continue  # closed meanwhile
+            continue  # the file was closed meanwhile
     return found
 
 

@@ -1,12 +1,12 @@
 """`python -m perf.check`: has anything become worse than perf/baseline.json says, on whatever machine this is?
 
-What is compared are ratios only: this broker's rate and CPU time for each message over those of its peers and of the
-bare server, and, of 8 workers and 4 acceptors, over one of each. All of a round ran on the same machine within seconds,
-so what the machine is cancels out, and a baseline of one machine serves on another.
+Only ratios are compared: this broker's rate and CPU time for each message over those of its peers and of the bare
+server, and those of 8 workers and 4 acceptors over those of one each. All of a round runs on the same machine within
+seconds, so the machine cancels out, and a baseline from one machine serves on another.
 
-A ratio has become worse if its median is worse than the baseline's by more than its tolerance: FLOOR, and beside it
-SPREADS times what the medians of both are uncertain by, as their rounds show. What looks worse is measured again, as
-often as before, and all rounds count together: so a burst of other work is not called a regression.
+A ratio has become worse if its median is worse than the baseline's by more than its tolerance: FLOOR, and SPREADS times
+the uncertainty of both medians, as their rounds show it. What looks worse is measured again, as often as before, and
+all rounds count together: so a burst of other work is not called a regression.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from perf.scenarios import Plan, Scenario
 
 BASELINE: Final = Path(__file__).resolve().parent / "baseline.json"
 METRICS: Final = ("rate", "cpu_us_per_job", "cpu_us_per_message")
-FLOOR: Final = 0.15  # a ratio on another machine, or after another build, differs by as much without anybody's fault
+FLOOR: Final = 0.15  # a ratio differs by so much on another machine, or after another build, without a cause
 SPREADS: Final = 3.0
-UNCLEAR: Final = math.log(1.6)  # a tolerance above this would hide what should be seen
+UNCLEAR: Final = math.log(1.6)  # a larger tolerance would hide what should be seen
 SECONDS: Final = 0.6
 WARMUP: Final = 0.3
 ROUNDS: Final = 5
-LIMIT_S: Final = 280.0  # nothing is begun after this; what was measured until then is judged
+LIMIT_S: Final = 280.0  # no measurement begins later; those that were made are judged
 
 Verdict: TypeAlias = Literal["worse", "better", "same", "unclear", "not in the baseline", "not measured"]
 
@@ -61,7 +61,7 @@ CHECKED: Final[Mapping[str, tuple[bench.Subject, Scenario]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`worse_by` and `tolerance` are logarithms of factors: of how much more the same work takes now."""
+    """`worse_by` and `tolerance` are logarithms of how many times as much the same work takes now."""
 
     name: Name
     verdict: Verdict
@@ -72,8 +72,8 @@ class Judgement:
 
 
 def uncertainty(rounds: Sequence[float]) -> float:
-    """The standard error of the logarithm of the median of these rounds, from their median deviation, which a single
-    round that was disturbed does not move. A single round says nothing: it counts as if it were FLOOR."""
+    """Returns the standard error of the logarithm of the median of these rounds. It is estimated from their median
+    deviation, which one disturbed round does not move. A single round says nothing: it counts as FLOOR."""
     if len(rounds) < 2:
         return FLOOR
     logarithms = [math.log(value) for value in rounds]
@@ -102,12 +102,12 @@ def judge_all(old: Mapping[Name, Figure], new: Mapping[Name, Figure]) -> list[Ju
 
 
 def only_ratios(figures: Mapping[Name, Figure]) -> Figures:
-    """What is kept in a baseline, and judged."""
+    """Returns the ratios, which are all that a baseline keeps and that is judged."""
     return {name: figure for name, figure in figures.items() if name.who in RATIOS and name.metric in METRICS}
 
 
 def joined(first: Mapping[Name, Figure], second: Mapping[Name, Figure]) -> Figures:
-    """The rounds of both."""
+    """Returns the figures with the rounds of both."""
     return {
         **first,
         **{
@@ -118,12 +118,12 @@ def joined(first: Mapping[Name, Figure], second: Mapping[Name, Figure]) -> Figur
 
 
 def suspects(judgements: Sequence[Judgement]) -> set[str]:
-    """The scenarios to be measured again."""
+    """Returns the scenarios to be measured again."""
     return {each.name.scenario for each in judgements if each.verdict in ("worse", "unclear")}
 
 
 def status(judgements: Sequence[Judgement], failures: Sequence[str]) -> int:
-    """0: nothing has become worse. 1: something has, or could not be measured. 2: nothing could be judged."""
+    """Returns 0 if nothing is worse, 1 if something is or could not be measured, 2 if nothing could be judged."""
     if failures or any(each.verdict == "worse" for each in judgements):
         return 1
     return 0 if any(each.verdict in ("same", "better") for each in judgements) else 2
@@ -162,7 +162,7 @@ def line(judgement: Judgement) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """See status(); 2 too if there is no baseline. With --write, 0 when it has been written."""
+    """Returns status(), or 2 if there is no baseline. With --write, 0 if the baseline has been written."""
     options = _parser().parse_args(arguments)
     baseline = Report()
     if not options.write:

@@ -1,11 +1,11 @@
 """`python -m perf.compare OLD.json NEW.json`: what has become worse between two reports of perf.bench.
 
-A figure has become worse if its median is worse by more than the threshold and its rounds lie wholly on the worse side
-of the old ones: with three rounds each, chance alone does that once in twenty. A figure of a single round tells nothing
+A figure has become worse if its median is worse by more than the threshold and all its rounds are worse than all the
+old ones: with three rounds each, chance alone does that once in twenty times. A figure of a single round tells nothing
 about noise, so it must be worse by twice the threshold.
 
 Where both reports have a figure's ratio to the other product or to the bare server, the ratios are judged and the
-figure itself is not: what the machine does to both is no regression.
+figure itself is not: what the machine does to both products is no regression.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Change:
 
 
 def compare(old: Mapping[Name, Figure], new: Mapping[Name, Figure], threshold_percent: float) -> list[Change]:
-    """All figures that both have, in the order of the new ones."""
+    """Returns all figures that both have, in the order of the new ones."""
     both = [name for name in new if name in old and old[name].rounds and new[name].rounds]
     return [_change(name, old[name], new[name], threshold_percent, _judged(name, new[name], both)) for name in both]
 
 
 def worse_percent(old: Figure, new: Figure) -> float:
-    """How much more, in percent, the same work takes: symmetric, so that 8 to 4 and 4 to 8 differ in sign only."""
+    """Returns how much more, in percent, the same work takes. Symmetric: 8 to 4 and 4 to 8 differ only in sign."""
     before, after = (old.median, new.median) if new.better == "lower" else (new.median, old.median)
-    if before <= 0 or after <= 0:  # a difference of measurements may fall below nothing
+    if before <= 0 or after <= 0:  # a figure that is a difference may be negative
         return 0.0 if before == after else (100.0 if after > before else -100.0)
     return (after / before - 1) * 100 if after >= before else -(before / after - 1) * 100
 
@@ -72,7 +72,7 @@ def _overlap(old: Figure, new: Figure) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if nothing has become worse, 1 if something has, 2 if the reports cannot be compared."""
+    """Returns 0 if nothing has become worse, 1 if something has, 2 if the reports cannot be compared."""
     options = _parser().parse_args(arguments)
     try:
         old, new = Report.read(options.old), Report.read(options.new)

@@ -1,5 +1,5 @@
-"""A data source for Spark that reads nothing from anywhere: the columns of `mqshards`, made of the same Arrow buffers
-again and again. What a query takes over it is Spark's share of what it takes over messages.
+"""A data source for Spark that reads from nowhere: it makes the columns of `mqshards` from the same Arrow buffers again
+and again. The time that a query takes over it is Spark's share of the time that it takes over messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EmptyReader(DataSourceReader):
 
 
 def record_batch(schema: pa.Schema, body_bytes: int) -> pa.RecordBatch:
-    """As the messages of one topic that the NSQ load generator publishes look."""
+    """Makes a batch that looks like messages that the NSQ load generator publishes to one topic."""
     count = np.arange(BATCH, dtype=np.int64)
     names = pa.array(["pri", "ttr_ms"] * BATCH)
     values = pa.array(["1024", "60000"] * BATCH)

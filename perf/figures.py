@@ -18,8 +18,8 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a figure is of. `who` is a product, RATIO for the first product's figure over the peer's, or LIMIT_RATIO for
-    the first product's over the bare server's."""
+    """Says what a figure measures. `who` is a product, RATIO for the first product's figure over the peer's, or
+    LIMIT_RATIO for the first product's over the bare server's."""
 
     scenario: str
     variant: str
@@ -37,8 +37,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure, in every round in which it was measured. `target` is where it should be or better; `judged` is false
-    for what is shown but too noisy, or not ours, to call a regression."""
+    """One figure, in every round in which it was measured. `target`: it should be there or better. `judged`: false for
+    figures that are shown, but are too noisy, or not ours, to call a regression."""
 
     rounds: tuple[float, ...]
     unit: str
@@ -81,7 +81,7 @@ class Report:
 
     @staticmethod
     def read(path: Path) -> Report:
-        """Raises OSError, or ValueError if this is not such a file."""
+        """Raises OSError, or ValueError if the file is no report of this version."""
         content: dict[str, Any] = json.loads(path.read_text())
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f"{path} is not a benchmark report of this version")
@@ -90,13 +90,13 @@ class Report:
 
 
 def ratio(ours: Figure, theirs: Figure, target: float | None = None) -> Figure:
-    """Round by round, so that what slowed the machine down during one round cancels out."""
+    """Divides round by round, so that what slowed the machine down during one round cancels out."""
     rounds = tuple(a / b for a, b in zip(ours.rounds, theirs.rounds, strict=True))
     return Figure(rounds, "x", ours.better, target, judged=ours.judged)
 
 
 def blocks(figures: Mapping[Name, Figure]) -> dict[tuple[str, str], Figures]:
-    """By scenario and variant, in the order in which they were measured."""
+    """Returns the figures by scenario and variant, in the order in which they were measured."""
     found: dict[tuple[str, str], Figures] = {}
     for name, figure in figures.items():
         found.setdefault((name.scenario, name.variant), {})[name] = figure
@@ -104,7 +104,7 @@ def blocks(figures: Mapping[Name, Figure]) -> dict[tuple[str, str], Figures]:
 
 
 def table(figures: Mapping[Name, Figure]) -> str:
-    """For people: the medians, a line for each metric, a column for each product."""
+    """Returns a table for people: the medians, a line for each metric, a column for each product."""
     lines: list[str] = []
     for (scenario, variant), block in blocks(figures).items():
         whos = list(dict.fromkeys(name.who for name in block if name.who not in RATIOS))

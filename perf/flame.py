@@ -1,7 +1,7 @@
 """`python -m perf.flame`: a flame graph of one process of mq-shards under load, C frames included.
 
-py-spy samples the process; what it calls idle (a thread that sleeps in the kernel) is left out, so that the widths are
-shares of CPU time. Needs the right to trace the process: the same user, and kernel.yama.ptrace_scope 0, or root.
+py-spy samples the process. What py-spy calls idle (a thread that sleeps in the kernel) is left out, so that the widths
+are shares of CPU time. Needs the right to trace the process: the same user, and kernel.yama.ptrace_scope 0, or root.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LOADS: Final[tuple[scenarios.Traffic | scenarios_nsq.Traffic, ...]] = (
     *scenarios.TRAFFIC,
     *(each for each in scenarios_nsq.LOADS if isinstance(each, scenarios_nsq.Traffic)),
 )
-SETTLE_S: Final = 0.5  # of load before the first sample
+SETTLE_S: Final = 0.5  # how long the load runs before the first sample
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when the picture has been written."""
+    """Returns 0 if the picture has been written."""
     options = _parser().parse_args(arguments)
     traffic = next(traffic for traffic in LOADS if traffic.name == options.scenario)
     wire: Wire = "beanstalk" if isinstance(traffic, scenarios.Traffic) else "nsq"
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def process_named(pids: Sequence[int], wanted: str) -> int:
-    """The first of these processes whose name ends in `wanted`. Raises LookupError."""
+    """Returns the first of these processes whose name ends in `wanted`. Raises LookupError."""
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
     for pid, name in names.items():
         if name.endswith(wanted):
@@ -62,7 +62,7 @@ def process_named(pids: Sequence[int], wanted: str) -> int:
 def record(load_command: Sequence[str], pid: int, seconds: int, rate: int, output: Path) -> None:
     """Samples `pid` for `seconds` while the load runs."""
     pyspy = find_pyspy()
-    # The load outlasts the recording, and is then cut off with the broker: what it measures is of no interest.
+    # The load outlasts the recording, and is then cut off with the broker: its own figures are of no interest.
     command = [*load_command, "--seconds", str(seconds + 60)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as generator:
         try:
@@ -81,7 +81,7 @@ def record(load_command: Sequence[str], pid: int, seconds: int, rate: int, outpu
 
 
 def find_pyspy() -> str:
-    """Raises LookupError if it is not installed."""
+    """Returns the path of py-spy. Raises LookupError if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if found is None:

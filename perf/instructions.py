@@ -1,7 +1,7 @@
 """`python -m perf.instructions`: how many instructions a message takes in an acceptor and a worker, by valgrind.
 
-What else the machine does changes times, and hardly this: for comparing two builds on a busy machine. It counts user
-space only; the kernel's part is not in it. See perf/instructions.c for the loads.
+Other work on the machine changes times, but hardly these counts: they are for comparing two builds on a busy machine.
+They have user space only, not the kernel's part. See perf/instructions.c for the loads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CORE: Final = HERE.parent / "csrc"
 FLAGS: Final = ("-std=gnu11", "-pthread", *build_flags.RELEASE, *build_flags.WHOLE)
 SOURCES: Final = ("instructions", "measure", "pulsar_block", "pulsar_frames")
 COUNTED: Final = ("acceptor_counted", "worker_counted")
-# By load: rounds, enough for the start not to count.
+# Rounds of each load: enough for its start not to count.
 LOADS: Final = {
     "pipelined": 10, "unpipelined": 300, "bodies-16k": 5, "bodies-64k": 5,
     "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,

@@ -38,7 +38,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 HEADERS: Final = ("measure.h", "stream.h", "loop.h", "bare.h", "pulsar_block.h", "pulsar_frames.h", CHECKSUM_HEADER)
 INCLUDED: Final = f"-I{HERE.parent / 'csrc'}"
 FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
-# A run that has not ended by then, over its own window, hangs: a generator itself gives up after 20 s without a reply.
+# A run that takes so long beyond its own window hangs: a generator itself gives up after 20 s without a reply.
 GRACE_S: Final = 60.0
 
 
@@ -87,7 +87,7 @@ class Nsq:
     published: int
     finished: int
     redelivered: int
-    publish: Latency | None  # command sent to OK
+    publish: Latency | None  # from a command's sending to OK
     message: Latency | None  # message sent, or due in an open loop, to delivery
 
 
@@ -100,7 +100,7 @@ class Http:
     rate: float
     server_cpu_us_per_message: float | None  # None if no processes were named
     own_cpu_us_per_message: float
-    publish: Latency | None  # request sent to answer
+    publish: Latency | None  # from a request's sending to its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Nats:
     own_cpu_us_per_message: float
     published: int
     delivered: int
-    latency: Latency | None  # sent, or due in an open loop, to delivery; asked to answered
+    latency: Latency | None  # from sending (in an open loop: from when it is due) to delivery, or to the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class Pulsar:
     published: int
     consumed: int
     redelivered: int
-    publish: Latency | None  # SEND to receipt
-    message: Latency | None  # sent, or due in an open loop, to delivery
+    publish: Latency | None  # from SEND to its receipt
+    message: Latency | None  # message sent, or due in an open loop, to delivery
 
 
 def cache_dir() -> Path:
@@ -141,7 +141,7 @@ def cache_dir() -> Path:
 
 
 def build(name: str = "load_beanstalk") -> Path:
-    """The compiled program. Raises LoadError with the compiler's words if it does not compile."""
+    """Returns the compiled program. Raises LoadError with the compiler's words if it does not compile."""
     compiler = os.environ.get("CC", "cc")
     sources = [HERE / source for source in PROGRAMS[name]]
     content = b"".join(path.read_bytes() for path in (*sources, *(HERE / header for header in HEADERS)))
@@ -164,7 +164,7 @@ def build(name: str = "load_beanstalk") -> Path:
 
 
 def run(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Beanstalk:
-    """One run to its end. Raises LoadError for an unexpected reply, a lost connection, no progress, or `limit_s`."""
+    """Runs one load to its end. Raises LoadError for a wrong reply, a lost connection, no progress, or `limit_s`."""
     fields = _execute("load_beanstalk", port, arguments, pids, limit_s)
     return Beanstalk(
         jobs=fields["cycles"],
@@ -243,7 +243,7 @@ def run_pulsar(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (
 
 
 def _execute(name: str, port: int, arguments: Sequence[str], pids: Sequence[int], limit_s: float) -> dict[str, Any]:
-    """The line of JSON that a generator prints."""
+    """Returns the line of JSON that a generator prints."""
     command = [str(build(name)), "--port", str(port), *arguments]
     if pids:
         command += ["--pids", ",".join(map(str, pids))]
@@ -264,9 +264,9 @@ def _latency(fields: dict[str, Any] | None) -> Latency | None:
 
 
 class IdleConnections:
-    """`count` connections that say nothing, for as long as the context lasts. Those of NATS and Pulsar have introduced
-    themselves; NATS' have subscribed to `subscriptions` subjects together, each of Pulsar's has a producer and a
-    consumer on each of `topics` topics of its own."""
+    """Holds `count` idle connections for as long as the context lasts. Those of NATS and Pulsar have introduced
+    themselves. Those of NATS have subscribed to `subscriptions` subjects together; each of Pulsar's has a producer and
+    a consumer on each of `topics` topics of its own."""
 
     def __init__(
         self, port: int, count: int, protocol: str = "beanstalk", subscriptions: int = 0, topics: int = 1

@@ -1,10 +1,10 @@
-"""Memory that is in use, so that what a broker writes finds pages that are.
+"""Keeps memory in use before a load, so that what a broker writes finds pages that its host has.
 
-A virtual machine may give memory that nobody uses back to its host. Whoever then takes a page of it first waits until
-the host has one: several times what the copy into it costs, and of a load that writes a GB a second more than half of
-all processor time. Whether a round meets such pages depends on what ran before it. A broker that has been up for a
-while does not: then the page cache holds what there is. So the same amount is held in use before each round, and given
-free when its load begins.
+A virtual machine may give memory that nobody uses back to its host. A process that then takes such a page first waits
+until the host has one: several times what the copy into it costs. For a load that writes a GB a second that is more
+than half of all processor time. Whether a round meets such pages depends on what ran before it. A broker that has been
+up for a while meets none: the page cache uses all memory by then. So as much memory as a round writes is held in use
+before it, and freed when its load begins.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-BYTES_PER_S: Final = 3 << 29  # what the fastest of the loads writes
-SHARE: Final = 4  # of what is available at most a part in so many
+BYTES_PER_S: Final = 3 << 29  # as much as the fastest load writes
+SHARE: Final = 4  # holds at most one part in so many of the available memory
 
 
 class MemoryInUse:
-    """Holds as much as is written in `seconds`, from the beginning of the context, or hold(), until free()."""
+    """Holds as much memory as is written in `seconds`, from the beginning of the context, or hold(), until free()."""
 
     def __init__(self, seconds: float) -> None:
         self._most_bytes = int(BYTES_PER_S * seconds)

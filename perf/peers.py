@@ -1,4 +1,4 @@
-"""Where the real servers and tools are that tests and benchmarks compare with."""
+"""Finds the real servers and tools that tests and benchmarks compare with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-# `make` puts programs there when it finds none.
+# `make` puts programs there if it finds none.
 BUILD = Path(__file__).resolve().parent.parent / "build"
 BUILT = BUILD / "nsq"
 BUILT_NATS = BUILD / "nats"
@@ -14,7 +14,7 @@ GO_BIN = Path.home() / "go" / "bin"
 
 
 def nsq_program(name: str) -> str | None:
-    """The path of nsqd, nsqlookupd, nsqadmin, nsq_stat, ...; None where it is not installed.
+    """Returns the path of nsqd, nsqlookupd, nsqadmin, nsq_stat, ...; None if it is not installed.
 
     The first of: the directory $NSQ_BIN, build/nsq, $PATH, ~/go/bin.
     """
@@ -23,7 +23,7 @@ def nsq_program(name: str) -> str | None:
 
 
 def nats_server() -> str | None:
-    """The path of a nats-server: named by $NATS_SERVER_BIN, built by make, or installed."""
+    """Returns the path of a nats-server: named by $NATS_SERVER_BIN, built by make, or installed."""
     for program in (os.environ.get("NATS_SERVER_BIN"), str(BUILT_NATS / "nats-server"), "nats-server"):
         if program and (found := shutil.which(program)):
             return found

@@ -1,7 +1,7 @@
-"""Ports for servers that are to be told where to listen.
+"""Ports for servers that must be told where to listen.
 
-They are not of those that the kernel gives to clients, and no two processes are given the same: each has blocks of its
-own, which it locks as long as it lives. One is given again after some thousand others.
+They are outside the range from which the kernel serves clients, and no two processes get the same ones: each process
+has blocks of its own, which it locks for as long as it lives. A port is given again only after some thousand others.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _take_block() -> range | None:
 
 
 def _begin_anew() -> None:
-    """In a child: the blocks are its parent's."""
+    """Begins with new blocks in a child process, as the old ones belong to its parent."""
     global _numbers
     _numbers = _given()
 

@@ -1,4 +1,4 @@
-"""A real Pulsar standalone broker, as `make pulsar` has fetched it: what it is started with. Needs Java 17."""
+"""Builds the command line of a real Pulsar standalone broker, as `make pulsar` has fetched it. Needs Java 17."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _MEMORY: Final = ("-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 
 
 def missing(what: str) -> str | None:
-    """Why "broker" or "tools" cannot be run, or None."""
+    """Returns why "broker" or "tools" cannot be run, or None."""
     if shutil.which("java") is None:
         return "there is no Java"
     return None if (CLASSPATHS / f"{what}.classpath").exists() else "make pulsar has not fetched it"
 
 
 def java(what: str, options: Sequence[str] = ()) -> list[str]:
-    """What begins a command line of "broker" or "tools": the class and its arguments come behind it."""
+    """Returns the beginning of a command line of "broker" or "tools": the class and its arguments follow it."""
     opened = [word for package in _OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
     opened += ["--add-opens", "java.management/sun.management=ALL-UNNAMED"]
     opened += ["--add-opens", "jdk.management/com.sun.management.internal=ALL-UNNAMED"]
@@ -59,7 +59,7 @@ def java(what: str, options: Sequence[str] = ()) -> list[str]:
 def command(
     port: int, http: int, folder: Path, *, options: Sequence[str] = (), more: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Writes its configuration into `folder`, where its data goes. `more`: lines of that, or in place of others."""
+    """Writes the broker's configuration into `folder`, where its data goes. `more`: lines to add or to replace."""
     lines = dict(line.split("=", 1) for line in _CONF.format(port=port, http=http).splitlines()) | dict(more or {})
     conf = folder / "standalone.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))

@@ -1,4 +1,4 @@
-"""Measures one ring between two processes on two cores. What is measured is described in perf/ring_bench.c."""
+"""Measures one ring between two processes on two cores. perf/ring_bench.c describes what is measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CSRC = HERE.parent / "csrc"
 RING_BYTES = 1 << 20
 SMALL_BYTES = 100
 LARGE_BYTES = 4096
-# About a gigabyte a round: a tenth of a second or so.
+# About a gigabyte a round: roughly a tenth of a second.
 SMALL_RECORDS = 10_000_000
 LARGE_RECORDS = 250_000
 
@@ -49,7 +49,7 @@ def run(rounds: int) -> dict[str, float]:
 
 def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    # Both sides spin: on a machine that has other work, the figures are those of its scheduler.
+    # Both sides spin: on a machine with other work, the figures would be those of its scheduler.
     load = os.getloadavg()[0]
     figures = run(rounds)
     print(f"ring of {RING_BYTES >> 20} MiB, two processes, median of {rounds} rounds, load before {load:.1f}")

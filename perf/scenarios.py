@@ -1,7 +1,7 @@
-"""What is measured of the beanstalkd protocol: each scenario runs brokers, puts load on them and returns figures.
+"""Scenarios of the beanstalkd protocol: each runs brokers, puts load on them and returns figures.
 
-A scenario compares products in turn, A B A B ..., each round with brokers started anew in empty directories, because a
-machine's speed drifts over minutes by more than what is to be seen.
+A scenario compares products in turn, A B A B ..., each round with brokers started anew in empty directories: a
+machine's speed drifts over minutes by more than the differences to be seen.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RECOVERY_LIMIT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything. `products` are ours first, then the one it is compared with, if that is installed.
-    `limit` is measured beside them where there is load and nothing has to be synced."""
+    """How much is measured. `products` are ours first, then the one it is compared with, if that is installed. `limit`:
+    the bare server, measured beside them where there is load and nothing has to be synced."""
 
     products: Sequence[Product]
     limit: Product | None
@@ -52,7 +52,7 @@ TRAFFIC_UNITS: Final[Units] = {
     "put_p50": ("us", "lower", True),
     "put_p99": ("us", "lower", True),
     "put_p999": ("us", "lower", False),
-    "job_p50": ("us", "lower", False),  # how full the queue was kept, more than how fast it is
+    "job_p50": ("us", "lower", False),  # shows how full the queue was kept more than how fast it is
     "job_p99": ("us", "lower", False),
     "job_p999": ("us", "lower", False),
 }
@@ -60,7 +60,7 @@ TRAFFIC_UNITS: Final[Units] = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Load on one broker for a time. Targets are ratios to the other product."""
+    """Puts load on one broker for a time. Targets are ratios to the other product."""
 
     name: str
     keepings: tuple[Keeping, ...]
@@ -92,7 +92,7 @@ class Traffic:
 
 
 def _connections(producers: int, consumers: int, depth: int, max_ready: int) -> tuple[str, ...]:
-    """A small queue, so that in the window each job costs a put, a reserve and a delete, no more puts than that."""
+    """Keeps the queue small, so that in the window each job costs a put, a reserve and a delete, and no more puts."""
     numbers = {"producers": producers, "consumers": consumers, "depth": depth, "max-ready": max_ready}
     return tuple(word for name, number in numbers.items() for word in (f"--{name}", str(number)))
 
@@ -119,7 +119,7 @@ def in_turn(
     limit: Product | None = None,
     limit_targets: Mapping[str, float] = MappingProxyType({}),
 ) -> Figures:
-    """Measures the products in turn, and the bare server if there is one, and adds the ratios of the first to each."""
+    """Measures the products in turn, with the bare server if there is one, and adds the ratios of the first to each."""
     plan.say(f"{scenario}, {variant}")
     products = [*plan.products, *([limit] if limit else [])]
     measured: dict[str, list[Measurement]] = {product.name: [] for product in products}
@@ -137,7 +137,7 @@ def in_turn(
         ours = found.get(products[0].name)
         for product in products[1:]:
             theirs = found.get(product.name)
-            # What is measured as a difference may come out below nothing, and has no ratio then.
+            # A figure that is a difference may be negative, and has no ratio then.
             if ours and theirs and all(value > 0 for value in (*ours.rounds, *theirs.rounds)):
                 who, wanted = (LIMIT_RATIO, limit_targets) if product is limit else (RATIO, targets)
                 figures[Name(scenario, variant, who, metric)] = ratio(ours, theirs, wanted.get(metric))
@@ -145,7 +145,7 @@ def in_turn(
 
 
 def measure_ring(plan: Plan) -> Figures:
-    """The ring alone, without a broker around it."""
+    """Measures the ring alone, without a broker around it."""
     from perf import ring
 
     plan.say("ring")
@@ -157,7 +157,7 @@ def measure_ring(plan: Plan) -> Figures:
 
 
 def measure_recovery(plan: Plan) -> Figures:
-    """From SIGKILL to being served again, with jobs on disk; and how long an empty broker takes to start."""
+    """Measures the time from a start after SIGKILL to being served, with jobs on disk; and that of an empty broker."""
 
     def once(product: Product) -> Measurement:
         broker = Broker(product, DISK, plan.base)
@@ -188,8 +188,8 @@ def _start(broker: Broker, ready_jobs: int) -> float:
 
 
 def measure_memory(plan: Plan) -> Figures:
-    """What a ready job costs in memory that cannot be reclaimed. Without a directory its body is part of that, and is
-    taken off; with one, where the body is kept is the broker's own choice."""
+    """Measures what a ready job costs in memory that cannot be reclaimed. Without a directory the body is in that
+    memory, and is subtracted; with one, where the body is kept is the broker's own choice."""
     figures: Figures = {}
     for keeping in (DISK, MEMORY):
         bodies = 0 if keeping.on_disk else BODY_BYTES
@@ -209,7 +209,7 @@ def measure_memory(plan: Plan) -> Figures:
 
 
 def measure_connections(plan: Plan) -> Figures:
-    """What an idle connection costs in memory, without what the kernel keeps for its socket."""
+    """Measures what an idle connection costs in memory, without what the kernel keeps for its socket."""
 
     def once(product: Product) -> Measurement:
         with Broker(product, MEMORY, plan.base) as broker:

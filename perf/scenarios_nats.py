@@ -1,4 +1,4 @@
-"""What is measured of the NATS protocol, beside the real nats-server. See scenarios.py for how products are compared.
+"""Scenarios of the NATS protocol, beside the real nats-server. See scenarios.py for how products are compared.
 
 Core NATS keeps nothing, so there is no disk in it.
 """
@@ -22,12 +22,12 @@ from perf.figures import Figures
 from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
 
 ROUTE_SUBJECTS: Final = 100_000
-PACED_WINDOW: Final = 100_000  # messages: publishers hold nothing back unless the broker is far behind
+PACED_WINDOW: Final = 100_000  # messages: publishers wait only if the broker is far behind
 
 UNITS: Final[Units] = {
     "rate": ("messages/s", "higher", True),
     "cpu_us_per_message": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: see whether it was the limit
+    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
 }
 REQUEST_UNITS: Final[Units] = {
     **UNITS,
@@ -35,7 +35,7 @@ REQUEST_UNITS: Final[Units] = {
     "request_p99": ("us", "lower", False),
 }
 LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # given, not found
+    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
     "message_p50": ("us", "lower", True),
     "message_p99": ("us", "lower", True),
     "message_max": ("us", "lower", False),
@@ -49,7 +49,7 @@ LIMIT_TARGETS: Final[Mapping[str, float]] = {"cpu_us_per_message": 2.0}
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Load on one broker for a time."""
+    """Puts load on one broker for a time."""
 
     name: str
     variant: str
@@ -73,8 +73,8 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From when a message is due to be published to its delivery, at half of the highest rate that the last product
-    reaches with the same connections in a closed loop."""
+    """Measures the time from when a message is due to be published to its delivery. The rate is half of the highest
+    that the last product reaches with the same connections in a closed loop."""
 
     name: str
     variant: str
@@ -112,7 +112,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Load on a cluster of two: who publishes is at one server, who subscribes at the other. What both use counts."""
+    """Loads a cluster of two servers: publishers at one, subscribers at the other. The CPU time is that of both."""
 
     name: str
     variant: str
@@ -164,7 +164,7 @@ def _conf(port: int, routes: Sequence[int], block: str) -> str:
 
 
 def by_conf(product: Product, path: Path) -> Product:
-    """With nats-server's own file."""
+    """Adds a configuration file of nats-server's format to a product."""
     if isinstance(product, NatsServer):
         return replace(product, more=(*product.more, "-c", str(path)))
     assert isinstance(product, MqShards)
@@ -172,7 +172,7 @@ def by_conf(product: Product, path: Path) -> Product:
 
 
 def _certified(directory: Path) -> str:
-    """A certificate that is signed by itself, of both servers."""
+    """Makes a self-signed certificate for both servers, and returns the block that names it."""
     key, cert = directory / "key.pem", directory / "cert.pem"
     made = "openssl req -x509 -nodes -days 2 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj /CN=localhost"
     names = ("-addext", "subjectAltName=IP:127.0.0.1")
@@ -181,7 +181,7 @@ def _certified(directory: Path) -> str:
 
 
 def in_cluster(product: Product, port: int, routes: Sequence[int] = ()) -> Product:
-    """With a listener for routes, and routes to those ports."""
+    """Adds a listener for routes, and routes to those ports, to a product."""
     own, others = f"nats-route://127.0.0.1:{port}", [f"nats-route://127.0.0.1:{other}" for other in routes]
     if isinstance(product, NatsServer):
         more = ("--cluster", own, "--cluster_name", "perf", *(("--routes", ",".join(others)) if others else ()))
@@ -193,7 +193,7 @@ def in_cluster(product: Product, port: int, routes: Sequence[int] = ()) -> Produ
 
 
 def wait_for_route(first: int, second: int) -> None:
-    """Until what is published at one is heard at the other."""
+    """Waits until what is published at one server is delivered at the other."""
     with (
         socket.create_connection(("127.0.0.1", second)) as hears,
         socket.create_connection(("127.0.0.1", first)) as says,
@@ -212,7 +212,7 @@ def wait_for_route(first: int, second: int) -> None:
 
 
 def measure_interest(plan: Plan) -> Figures:
-    """How long a server takes to tell one that connects of its subjects, and to take as many from that."""
+    """Measures how long a server takes to tell a new server of its subjects, and to take as many from it."""
     count = min(plan.subscriptions, ROUTE_SUBJECTS)
 
     def once(product: Product) -> Measurement:
@@ -230,7 +230,7 @@ def measure_interest(plan: Plan) -> Figures:
 
 
 def _exchange_interest(port: int, count: int) -> tuple[float, float]:
-    """As a server without a pool."""
+    """Exchanges subjects, acting as a server without a pool."""
     name = "N" * 56
     who = {"server_id": name, "version": "2.9.0", "host": "127.0.0.1", "port": 1, "headers": True, "cluster": "perf"}
     connect = {"verbose": False, "headers": True, "name": name, "cluster": "perf"}
@@ -255,12 +255,12 @@ def _exchange_interest(port: int, count: int) -> tuple[float, float]:
 
 
 def measure_connections(plan: Plan) -> Figures:
-    """What an idle connection costs in memory, without what the kernel keeps for its socket."""
+    """Measures what an idle connection costs in memory, without what the kernel keeps for its socket."""
     return _held(plan, "nats-connections", "held_per_connection", plan.connections, 0)
 
 
 def measure_subscriptions(plan: Plan) -> Figures:
-    """What a subscription costs in memory: each of a subject of its own, on four connections."""
+    """Measures what a subscription costs in memory, each to a subject of its own, on four connections."""
     return _held(plan, "nats-subscriptions", "held_per_subscription", 4, plan.subscriptions)
 
 
@@ -296,7 +296,7 @@ def _measured(plan: Plan, product: Product, result: load.Nats) -> dict[str, floa
 
 
 def own_share(result: load.Nats) -> float:
-    """Of one core, how much the load generator used."""
+    """Returns how much of one core the load generator used."""
     return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 

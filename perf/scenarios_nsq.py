@@ -1,7 +1,6 @@
-"""What is measured of the NSQ protocol, beside the real nsqd. See scenarios.py for how products are compared.
+"""Scenarios of the NSQ protocol, beside the real nsqd. See scenarios.py for how products are compared.
 
-Both brokers keep their messages on disk, each in its way: nsqd what is above 10,000 messages of a topic or channel,
-mq-shards all.
+Both brokers keep messages on disk: nsqd those beyond 10,000 of a topic or channel, mq-shards all.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from perf.scenarios import BODY_BYTES, Measurement, Plan, Scenario, Units, in_tu
 BODY: Final = ("--body", str(BODY_BYTES))
 FILL: Final = ("--mode", "publish", "--producers", "4", "--batch", "200", "--depth", "4", "--channels", "1", *BODY)
 BACKLOG_PER_S: Final = 300_000  # about what nsqd delivers in a second
-CONSUMED: Final = 0.9  # of a backlog: the last messages wait for the timeout of an output buffer, not for the broker
+CONSUMED: Final = 0.9  # share of a backlog: the last messages wait for an output buffer's timeout, not for the broker
 BATCH: Final = 200
 
 UNITS: Final[Units] = {
@@ -26,10 +25,10 @@ UNITS: Final[Units] = {
     "cpu_us_per_message": ("us", "lower", True),
     "publish_p50": ("us", "lower", True),
     "publish_p99": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: see whether it was the limit
+    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
 }
 LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # given, not found
+    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
     "message_p50": ("us", "lower", True),
     "message_p99": ("us", "lower", True),
     "message_max": ("us", "lower", False),
@@ -40,7 +39,7 @@ LATENCY_UNITS: Final[Units] = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Load on one broker for a time. Targets are ratios to the other product."""
+    """Puts load on one broker for a time. Targets are ratios to the other product."""
 
     name: str
     variant: str
@@ -58,7 +57,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How fast messages are taken that wait already."""
+    """Measures how fast waiting messages are consumed."""
 
     name: str
     variant: str
@@ -82,8 +81,8 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From when a message is due to be published to its delivery, at half of the highest rate that the last product
-    reaches with the same connections in a closed loop."""
+    """Measures the time from when a message is due to be published to its delivery. The rate is half of the highest
+    that the last product reaches with the same connections in a closed loop."""
 
     name: str
     variant: str
@@ -93,7 +92,7 @@ class Latency:
     def measure(self, plan: Plan) -> Figures:
         arguments = ("--producers", "4", "--consumers", "4", *self.arguments, *_window(plan), *BODY)
         rate = self._highest(plan, arguments) / 2
-        # Producers hold nothing back unless the broker is far behind.
+        # At this depth producers wait only if the broker is far behind.
         paced = (*arguments, "--rate", str(rate), "--depth", "2000")
 
         def once(product: Product) -> Measurement:
@@ -121,7 +120,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """POST /pub on connections that are kept, each with one request at a time."""
+    """Posts to /pub on connections that are kept, each with one request at a time."""
 
     name: str
     variant: str
@@ -140,8 +139,8 @@ class Http:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The same load on 8 workers and 4 acceptors, beside one of each: what it costs to have more processes than the
-    load needs. The ratio is that of the many to the one."""
+    """Puts the same load on 8 workers and 4 acceptors, and on one of each: shows what it costs to have more processes
+    than the load needs. The ratio is that of the many to the one."""
 
     name: str
     variant: str
@@ -187,7 +186,7 @@ def _measured(plan: Plan, product: Product, result: load.Nsq | load.Http) -> Mea
 
 
 def own_share(result: load.Nsq | load.Http) -> float:
-    """Of one core, how much the load generator used."""
+    """Returns how much of one core the load generator used."""
     return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 

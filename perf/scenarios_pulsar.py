@@ -1,7 +1,7 @@
-"""What is measured of Pulsar's binary protocol, beside a real standalone broker. See scenarios.py for how products are
+"""Scenarios of Pulsar's binary protocol, beside a real standalone broker. See scenarios.py for how products are
 compared.
 
-Both keep their messages on disk and sync them behind the receipt. A topic is to a broker what a partition is.
+Both keep their messages on disk and sync them after the receipt. To a broker a topic is what a partition is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
 BATCH: Final = 100
 RATE: Final = 10_000
 BACKLOG_PER_S: Final = 100_000  # bodies of 1 KB: some 100 MB a second
-WARMUP_S: Final = 6.0  # a JVM compiles what is hot meanwhile; ours gets as much
+WARMUP_S: Final = 6.0  # a JVM compiles hot code meanwhile
 FILL_LIMIT_S: Final = 120.0
 TOPICS_PER_CONNECTION: Final = 10
 
@@ -28,10 +28,10 @@ UNITS: Final[Units] = {
     "cpu_us_per_message": ("us", "lower", True),
     "publish_p50": ("us", "lower", True),
     "publish_p99": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: see whether it was the limit
+    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
 }
 LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # given, not found
+    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
     "message_p50": ("us", "lower", True),
     "message_p99": ("us", "lower", True),
     "message_max": ("us", "lower", False),
@@ -44,7 +44,7 @@ MEMORY_TARGET: Final = 4096.0
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Producers that nobody consumes from."""
+    """Measures producers whose topics have no consumers."""
 
     name: str
     variant: str
@@ -66,7 +66,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How fast messages are taken that wait already."""
+    """Measures how fast waiting messages are consumed."""
 
     name: str
     variant: str
@@ -82,7 +82,7 @@ class Backlog:
 
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
-                if isinstance(product, PulsarStandalone):  # the first time is for its compiler
+                if isinstance(product, PulsarStandalone):  # a first run, for its compiler
                     few = ("--topic", "warm", "--messages", str(messages // 2 // BATCH * BATCH))
                     load.run_pulsar(broker.port, (*fill, *few), limit_s=FILL_LIMIT_S)
                     load.run_pulsar(broker.port, (*consume, *few), limit_s=FILL_LIMIT_S)
@@ -96,14 +96,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From when a message is due to be sent to its delivery, at a given rate, or at half of the highest that the last
-    product reaches with the same connections in a closed loop."""
+    """Measures the time from when a message is due to be sent to its delivery, at a given rate, or at half of the
+    highest that the last product reaches with the same connections in a closed loop."""
 
     name: str
     variant: str
     arguments: tuple[str, ...]
     rate: float = 0.0
-    depth: int = 250  # of each producer, in the closed loop
+    depth: int = 250  # SENDs outstanding of each producer, in the closed loop
 
     def measure(self, plan: Plan) -> Figures:
         rate = self.rate or self._highest(plan) / 2
@@ -112,7 +112,7 @@ class Latency:
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
                 if isinstance(product, PulsarStandalone):
-                    # For its compiler. A backlog from before it is fast would stay: it is slower at reading one.
+                    # For its compiler: a backlog from before it is fast would stay, as it is slower at reading one.
                     fast = ("--topic", "warm", "--depth", str(self.depth), "--seconds", str(WARMUP_S))
                     load.run_pulsar(broker.port, (*self.arguments, *fast))
                 result = load.run_pulsar(broker.port, (*paced, *_warmup(plan, product)), broker.pids())
@@ -137,11 +137,11 @@ class Latency:
 
 
 def measure_topics(plan: Plan) -> Figures:
-    """What a topic with a producer and a consumer costs in memory, over connections of ten topics each; without what
-    the kernel keeps for sockets."""
+    """Measures what a topic with a producer and a consumer costs in memory, over connections of ten topics each;
+    without what the kernel keeps for sockets."""
 
     def once(product: Product) -> Measurement:
-        connections = plan.connections // (10 if isinstance(product, PulsarStandalone) else 1)  # so that it ends
+        connections = plan.connections // (10 if isinstance(product, PulsarStandalone) else 1)  # more take too long
         with Broker(product, MEMORY, plan.base) as broker:
             before = broker.memory()
             with load.IdleConnections(broker.port, connections, "pulsar", topics=TOPICS_PER_CONNECTION):
@@ -176,12 +176,12 @@ def _measured(plan: Plan, product: Product, result: load.Pulsar) -> Measurement:
 
 
 def own_share(result: load.Pulsar) -> float:
-    """Of one core, how much the load generator used."""
+    """Returns how much of one core the load generator used."""
     return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 
 def _publish(name: str, variant: str, body: int, batch: int, topics: int) -> Publish:
-    # As many messages outstanding over all topics as a client allows by itself for one: 1,000.
+    # As many outstanding messages over all topics as a client allows by default for one: 1,000.
     depth = {(1, 1): 250, (1, 16): 64, (BATCH, 1): 10, (BATCH, 16): 2}[batch, topics]
     shape = ("--body", str(body), "--batch", str(batch), "--topics", str(topics), "--depth", str(depth))
     return Publish(name, variant, ("--producers", "4", *shape))

@@ -1,4 +1,4 @@
-"""What is measured of the data pipeline: Spark reading topics, beside a source that makes the same Arrow batches out of
+"""Scenarios of the data pipeline: Spark reading topics, beside a source that makes the same Arrow batches out of
 nothing; Spark writing; and what Spark's reading costs the broker's other clients.
 
 The broker and Spark (local[2]) share the machine. One Spark session runs all rounds of a scenario, as a warm one would.
@@ -25,17 +25,17 @@ from perf.figures import RATIO, Figure, Figures, Name, ratio
 from perf.scenarios import Plan, Scenario
 
 BODY_BYTES: Final = 100
-TOPIC: Final = "topic"  # of perf/spark_queries.py
+TOPIC: Final = "topic"  # the one in perf/spark_queries.py
 BATCH: Final = 200
 LIMIT_S: Final = 900.0
 FILL: Final = ("--mode", "publish", "--producers", "4", "--batch", str(BATCH), "--depth", "4", "--topic", TOPIC)
 LIVE: Final = ("--producers", "4", "--consumers", "4", "--batch", "20", "--depth", "4", "--topic", "live")
-# Of the rate of the same query over the source of nothing; messages a second; of the rate alone.
+# A share of the rate over the empty source; messages a second, twice; a share of the rate without Spark.
 READ_SHARE, COUNT_RATE, WRITE_RATE, LIVE_SHARE = 0.7, 1e6, 2e5, 0.5
 
 
 def missing() -> str | None:
-    """What is not installed, of what Spark needs."""
+    """Returns what is not installed of what Spark needs, or None."""
     absent = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     absent += [name for name in ("java",) if shutil.which(name) is None]
     return " and ".join(absent) or None
@@ -67,7 +67,7 @@ def measure_write(plan: Plan) -> Figures:
 
 
 def measure_live(plan: Plan) -> Figures:
-    """Producers and consumers of NSQ's, alone and while Spark counts the messages of another topic."""
+    """Measures producers and consumers of NSQ's, alone and while Spark counts the messages of another topic."""
     window = ("--seconds", str(plan.seconds), "--warmup", str(plan.warmup), "--body", "200")
     plan.say("spark-live, NSQ clients alone and beside a query")
     rates: dict[str, list[float]] = {"beside Spark": [], "alone": []}
@@ -90,7 +90,7 @@ def _figure(rates: list[float]) -> Figure:
 
 @contextmanager
 def _broker(plan: Plan, *, fill: bool = True) -> Iterator[tuple[Broker, str]]:
-    """With its http listener."""
+    """Runs our broker with an http listener; yields the broker and the listener's address."""
     (ours,) = plan.products
     assert isinstance(ours, MqShards)
     http = f"127.0.0.1:{free_port()}"
@@ -103,7 +103,7 @@ def _broker(plan: Plan, *, fill: bool = True) -> Iterator[tuple[Broker, str]]:
 
 @contextmanager
 def _queries(plan: Plan, http: str, what: str, messages: int, rounds: int) -> Iterator[Iterator[dict[str, Any]]]:
-    """What perf/spark_queries.py says, line by line."""
+    """Runs perf/spark_queries.py, and yields the lines that it prints."""
     command = [sys.executable, "-m", "perf.spark_queries", what, http, "--messages", str(messages)]
     command += ["--body", str(BODY_BYTES), "--rounds", str(rounds)]
     if plan.base is not None:
@@ -123,7 +123,7 @@ def _queries(plan: Plan, http: str, what: str, messages: int, rounds: int) -> It
 
 
 def _kill(pid: int) -> None:
-    """With its JVM, which has a session of its own."""
+    """Kills the process, and its JVM, which has a session of its own."""
     begun = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     os.killpg(pid, signal.SIGKILL)
     for child in begun:

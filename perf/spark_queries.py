@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def read(spark: SparkSession, options: argparse.Namespace, directory: Path) -> Iterator[dict[str, object]]:
-    """The sources in turn. Spark compiles what runs often: the first round, and counts before it, are thrown away."""
+    """Reads the sources in turn. The counts before the first round, and that round, only warm up Spark's compiler."""
     frames = {MQ_SHARDS: messages_of(spark, options.broker), EMPTY: nothing(spark, options)}
     queries: dict[str, Callable[[DataFrame], object]] = {
         "count": lambda frame: _counted(frame.count(), options.messages),
@@ -65,7 +65,7 @@ def read(spark: SparkSession, options: argparse.Namespace, directory: Path) -> I
 
 
 def write(spark: SparkSession, options: argparse.Namespace, directory: Path) -> Iterator[dict[str, object]]:
-    """Bodies that Spark has at hand: made by the JVM, no source in Python before the one that is measured."""
+    """Writes bodies that Spark has at hand: the JVM makes them, without another source in Python."""
     body = sf.rpad(sf.col("id").cast("string"), options.body, "x").cast("binary").alias("body")
     for round_ in range(options.rounds + 1):
         rows = spark.range(options.messages, numPartitions=2).select(body)
@@ -79,7 +79,7 @@ def write(spark: SparkSession, options: argparse.Namespace, directory: Path) -> 
 
 
 def read_on(spark: SparkSession, options: argparse.Namespace, directory: Path) -> Iterator[dict[str, object]]:
-    """Counts again and again until it is ended."""
+    """Counts again and again until this is ended."""
     frame = messages_of(spark, options.broker)
     while True:
         began = time.monotonic()
@@ -92,7 +92,7 @@ def messages_of(spark: SparkSession, broker: str) -> DataFrame:
 
 
 def nothing(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
-    """In as many partitions as the messages come in."""
+    """Returns the empty source, with as many partitions as the messages have."""
     partitions = messages_of(spark, options.broker).rdd.getNumPartitions()
     given = {"rows": options.messages, "bodyBytes": options.body, "partitions": partitions}
     return spark.read.format("empty").options(**{name: str(value) for name, value in given.items()}).load()
