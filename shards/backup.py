@@ -401,7 +401,7 @@ class _Making:
         if before.bytes > size or not (self._to / before.at).exists():
             return False
         if before.bytes == size:
-            return True  # it was whole when copied, and is no longer
+            return True  # nothing to add; the copy counts even if the segment has been damaged since
         with (self._to / before.at).open("rb") as copy:
             for at in range(0, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)

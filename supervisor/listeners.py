@@ -31,7 +31,7 @@ class Listener(NamedTuple):
     address: Listen  # as bound: with a numeric host, and the actual port instead of 0
     sockets: tuple[socket.socket, ...]  # one for each acceptor, or one that they share
     file: tuple[int, int] | None = None  # device and inode of the socket file to remove; None: none
-    inherited: bool = False  # from the service manager, for which it keeps listening when this broker stops
+    inherited: bool = False  # belongs to the service manager, and keeps listening when this broker stops
 
     def socket_of(self, acceptor: int) -> socket.socket:
         return self.sockets[acceptor % len(self.sockets)]
@@ -85,7 +85,7 @@ def listen_on(
 
 
 def _apart(wanted: Sequence[Listen]) -> list[Listen]:
-    """Makes a dual-stack address IPv4 only where an IPv6 address on the same port is wanted as well."""
+    """Makes dual-stack addresses single-stack where a plain IPv6 address is wanted on the same port as well."""
     taken = {listen.port for listen in wanted if ":" in listen.host and not listen.both and listen.port}
     return [listen._replace(both=False) if listen.port in taken else listen for listen in wanted]
 

@@ -95,7 +95,7 @@ class Listen(NamedTuple):
     port: int
     path: str = ""
     inherited: str | None = None  # name of a systemd socket; "": the first that is left; None: it is none
-    user: str = ""  # the user that clients are who do not say who they are; "": none
+    user: str = ""  # the user of clients that do not log in; "": none
     both: bool = False  # dual-stack: one socket for all IPv6 and IPv4 addresses
     cert: str = ""  # file of the certificate to show instead of that of the section [tls]; "": that
     key: str = ""
