@@ -1,11 +1,11 @@
-"""How much that strangers can ask for is under way at an acceptor, and for whom: requests to the services of auth
-callouts, and accounts that are fetched.
+"""Limits the work that unauthenticated clients can cause at an acceptor, in all and by host: requests to services
+of auth callouts, and fetches of accounts.
 
-    place = places.take(host)           None: there is none for it
-    places.give(place, was_good=...)    it is over; whether somebody was let in
+    place = places.take(host)           None: no place is free for this host
+    places.give(place, was_good=...)    the work is done; `was_good`: the client was admitted
 
-Of those that there are a host has no more than are left for the others. Strangers share one half of them; the other is
-for hosts from which somebody has been let in before, so that it is theirs against strangers with many addresses.
+A host takes no more places than are left for the others. Strangers share one half of the places. The other half is for
+hosts from which a client was admitted before, so strangers with many addresses cannot take it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 
 MOST: Final = 4096
 FOR_STRANGERS: Final = MOST // 2
-GOOD_HOSTS: Final = 8192  # the last ones
-NETWORK_BITS: Final = 64  # of an IPv6 address: those that begin with the same ones are one host's
+GOOD_HOSTS: Final = 8192  # remembered hosts with admitted clients: the most recent
+NETWORK_BITS: Final = 64  # IPv6 addresses with the same prefix count as one host
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Places:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._for_strangers = most // 2
-        self._by_host: Counter[str] = Counter()  # only hosts that have some
+        self._by_host: Counter[str] = Counter()  # places in use; only hosts with some
         self._taken = 0
         self._strangers = 0
-        self._good: dict[str, None] = {}  # the first was good longest ago
+        self._good: dict[str, None] = {}  # hosts, least recently good first
 
     def take(self, address: str) -> Place | None:
         host = host_of(address)
@@ -57,7 +57,7 @@ class Places:
             self.met(place.host)
 
     def met(self, host: str) -> None:
-        """Somebody has been let in from there."""
+        """A client from this host was admitted."""
         self._good.pop(host, None)
         self._good[host] = None
         if len(self._good) > GOOD_HOSTS:
@@ -65,7 +65,7 @@ class Places:
 
 
 def host_of(address: str) -> str:
-    """Whose address it is.
+    """The host that an address counts for.
 
     >>> host_of("127.0.0.1"), host_of("::ffff:127.0.0.1"), host_of("2001:db8::1:2:3:4"), host_of("@")
     ('127.0.0.1', '127.0.0.1', '2001:db8::', '@')

@@ -1,6 +1,6 @@
-"""For whom a proxy speaks: what a header of the PROXY protocol says (nats_proxied.c has found where it ends).
+"""Reads the client's address in a header of the PROXY protocol (nats_proxied.c has found where the header ends).
 
-What is none of it raises ValueError, and so do addresses that a nats-server does not take.
+Raises ValueError for malformed headers, and for addresses that a nats-server does not accept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import struct
 from typing import Final
 
-# Of version 2; behind it stand what is to be done, the family of addresses, and how many bytes follow.
+# The start of version 2; then follow command, address family, and the length of the rest.
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _HEAD: Final = struct.Struct(">BBH")
 _FOR_SOMEBODY: Final = 0x21
@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 
 def address_of(header: bytes) -> Address | None:
-    """Host and port of who has come to the proxy; None: the proxy speaks for itself, or says nothing.
+    """The host and port of the proxy's client; None: the proxy connects for itself, or names no address.
 
     >>> address_of(b"PROXY TCP4 192.0.2.1 192.0.2.2 4242 4222\\r\\n")
     ('192.0.2.1', 4242)
@@ -32,7 +32,7 @@ def address_of(header: bytes) -> Address | None:
 
 def _of_line(line: bytes) -> Address | None:
     words = line.decode("utf-8", "replace").split()[1:]
-    if not line.endswith(b"\n") or words[:1] == ["UNKNOWN"]:  # without an end there is none
+    if not line.endswith(b"\n") or words[:1] == ["UNKNOWN"]:  # without an end: the client sent no header
         return None
     kind, source, destination, *ports = words if len(words) == 5 else ["", "", ""]
     if kind not in ("TCP4", "TCP6") or {":" in source, ":" in destination} != {kind == "TCP6"}:
@@ -44,14 +44,14 @@ def _of_line(line: bytes) -> Address | None:
 
 
 def _ip(text: str) -> str:
-    """As Go reads it: without a zone."""
+    """Reads an address as Go does here: a zone is an error."""
     if "%" in text:
         raise ValueError("invalid address")
     return _shown(ipaddress.ip_address(text))
 
 
 def _shown(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """As Go shows it: of version 6, those of version 4 as such."""
+    """Writes an address as Go does: an IPv4 address inside IPv6 as IPv4."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 

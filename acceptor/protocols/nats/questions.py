@@ -1,10 +1,11 @@
-"""What the server answers in every account. The codec hands it over as `ASK WHAT REPLY`, with options behind the line:
+"""Requests that the server answers in every account. The codec hands them over as `ASK WHAT REPLY`; options follow the
+line:
 
-    $SYS.REQ.USER.INFO                                      who asks
+    $SYS.REQ.USER.INFO                                      who the client is
     $SYS.REQ.ACCOUNT.PING.CONNZ, $SYS.REQ.SERVER.PING.CONNZ the account's connections
-    $SYS.REQ.ACCOUNT.PING.STATZ                             and what they did
+    $SYS.REQ.ACCOUNT.PING.STATZ                             the account's statistics
 
-The last three the gateway answers, as it does a user of the system account who names that account.
+The gateway answers the last three like a request about that account from a user of the system account.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Questions:
 
             self._answered += 1
             self._answer(conn, client, reply, answer(self._server_row(), self._answered, client))
-        elif system is not None and client.account != system.client.account:  # whose own subscription has answered it
+        elif system is not None and client.account != system.client.account:  # else its subscription answers
             what = subject.rpartition(b".")[2].decode()
             system.ask(
                 f"$SYS.REQ.ACCOUNT.{client.account}.{what}", options,
@@ -41,6 +42,6 @@ class Questions:
             )  # fmt: skip
 
     def _answer(self, conn: int, client: Client, reply: bytes, content: bytes) -> None:
-        """Unless it has gone meanwhile."""
+        """Answers, unless the client has disconnected meanwhile."""
         if self._clients.get(conn) is client:
             self._engine.call(conn, "answer", 0, reply + b" " + content)

@@ -1,4 +1,4 @@
-"""Why a connection ends, by nats-server's numbers; the codec has others of them (enum nats_reason)."""
+"""nats-server's numbers of reasons for which a connection ends; enum nats_reason of the codec has more of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Hubs that this server is to be a leaf node of, as the options and a configuration file have them.
+"""The configured hubs, to which this server connects as a leaf node: from options and a configuration file.
 
     read(settings, content)      all of them
-    remote.next_url()            whose turn it is of its servers
-    remote.proves(nonce, url)    who we are to one: what CONNECT says of that
+    servers.next_url()           the hub's server to try next
+    remote.proves(nonce, url)    the credentials for CONNECT
 
-Owns no connection, and asks nobody.
+Owns no connection and sends nothing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 7422
 MOST: Final = 64  # NATS_HUBS, csrc/acceptor/protocols/nats/nats.h
-MOST_URLS: Final = 256  # of one hub's servers, that it tells of
+MOST_URLS: Final = 256  # that one hub may tell of
 FIRST_INFO_NS: Final = SECOND
 WEBSOCKETS: Final = ("ws", "wss")
-# As people keep a JWT and its seed: each between two lines of dashes.
+# The format of a credentials file: a JWT and its seed, each between two lines of dashes.
 CREDENTIALS: Final = re.compile(rb"-{3,}[^\n]*-{3,}\r?\n([\w\-.=]+)\r?\n-{3,}[^\n]*-{3,}")
 
 
 class RemoteError(Exception):
-    """Why it cannot be said who we are."""
+    """Why a remote's credentials cannot be used."""
 
 
 class HubUrl(RouteUrl):
-    """Where a hub takes leaf nodes, and who we are to it. A user without a password is a token too."""
+    """Where a hub accepts leaf nodes, and the user and password to send; a user without a password is a token."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class HubUrl(RouteUrl):
 
 
 def hub_url(text: str) -> HubUrl | None:
-    """nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws:// or wss://, with a path perhaps; None when it is none.
+    """Parses nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws:// or wss:// with an optional path; None if malformed.
 
     >>> hub_url("nats-leaf://u:p@hub")
     HubUrl(host='hub', port=7422, user='u', password='p', path='')
@@ -71,7 +71,7 @@ def by_websocket(text: str) -> bool:
 
 
 class HubWebsocket(NamedTuple):
-    """How a hub is reached by one."""
+    """Options of a hub that is reached by websocket."""
 
     compresses: bool = False
     masks: bool = True
@@ -89,7 +89,7 @@ class HubTls:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A hub, and the account here that is connected to one there."""
+    """A configured hub, and the account here that is connected to it."""
 
     urls: tuple[HubUrl, ...]
     account: str = GLOBAL_ACCOUNT
@@ -97,17 +97,17 @@ class Remote:
     nkey: str = ""  # a seed
     deny_imports: tuple[str, ...] = ()
     deny_exports: tuple[str, ...] = ()
-    in_order: bool = False  # its servers are tried as they are written
+    in_order: bool = False  # URLs are tried in the configured order
     ignores_discovered: bool = False
     first_info_ns: int = FIRST_INFO_NS
     dial_ns: int = SECOND
     compression: str = AUTO  # route_compression.py
     thresholds_ns: tuple[int, ...] = THRESHOLDS_NS
     websocket: HubWebsocket | None = None
-    tls: tuple[tuple[str, Any], ...] | None = None  # options without a prefix; None: only if the hub wants it
+    tls: tuple[tuple[str, Any], ...] | None = None  # options without a prefix; None: TLS only if the hub requires it
 
     def encryption(self) -> HubTls:
-        """Raises ValueError of one line."""
+        """Makes the TLS context. Raises ValueError, with a message of one line."""
         from mq_shards.acceptor.protocols.nats.tls import client_context
 
         said = with_defaults(dict(self.tls or ()))
@@ -116,7 +116,7 @@ class Remote:
         return HubTls(context, said["tls-timeout"], pinned, is_first=bool(said["tls-handshake-first"]))
 
     def proves(self, nonce: str, url: RouteUrl) -> dict[str, str]:
-        """What CONNECT says of who we are. Raises RemoteError."""
+        """The credentials for CONNECT. Raises RemoteError."""
         found: dict[str, str] = {}
         if self.credentials:
             jwt, seed = _read_credentials(self.credentials)
@@ -129,7 +129,7 @@ class Remote:
         return found
 
     def shown(self) -> dict[str, Any]:
-        """As /varz shows it."""
+        """The row of /varz."""
         deny = {"imports": list(self.deny_imports), "exports": list(self.deny_exports)}
         denied = {name: subjects for name, subjects in deny.items() if subjects}
         timeout = dict(self.tls).get("tls-timeout", TLS_OPTIONS["tls-timeout"].default) if self.tls is not None else 0
@@ -141,7 +141,7 @@ class Remote:
 
 @dataclass(slots=True)
 class Servers:
-    """Of one hub: those of the options, and those that it tells of, in turn."""
+    """The servers of one hub, configured ones and those that it tells of, which are tried in turn."""
 
     remote: Remote
     urls: list[HubUrl] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Servers:
         return self.last
 
     def learn(self, addresses: Sequence[str]) -> None:
-        """What it says now is all that there is besides the options; those come last."""
+        """Replaces the URLs that the hub told of before; configured ones come after them."""
         if self.remote.ignores_discovered or not addresses:
             return
         said = [hub_url(f"nats-leaf://{address}") for address in addresses[:MOST_URLS]]
@@ -168,13 +168,13 @@ class Servers:
         self.urls = [*dict.fromkeys(found), *self.remote.urls]
 
     def host_of(self, url: RouteUrl) -> str:
-        """That a certificate is to be for: of one that others tell of, which is an address, the first name."""
+        """The host that the certificate must name: that of the URL; for an IP address, the first configured name."""
         names = (one.host for one in self.remote.urls if not is_address(one.host))
         return next(names, url.host) if is_address(url.host) else url.host
 
 
 def read(settings: Mapping[str, Any], content: Mapping[str, Any]) -> list[Remote]:
-    """`content`: of the block leafnodes of a configuration file."""
+    """Returns all configured hubs. `content`: what the block leafnodes of a configuration file says."""
     account = settings["leaf-remote-account"] or GLOBAL_ACCOUNT
     dial_ns = settings["leaf-dial-timeout"]
     how: dict[str, Any] = {"dial_ns": dial_ns}
@@ -189,17 +189,17 @@ def read(settings: Mapping[str, Any], content: Mapping[str, Any]) -> list[Remote
 
 
 def _websocket(row: Mapping[str, Any], urls: Sequence[str]) -> dict[str, Any]:
-    """Of URLs that are all of one kind."""
+    """The websocket fields of a Remote whose URLs are all of one kind."""
     if not by_websocket(urls[0]):
         return {}
     asked = HubWebsocket(bool(row.get("ws_compression")), not row.get("ws_no_masking"))
-    # Encrypted without a word of how.
+    # wss without TLS options: encrypted with the defaults.
     is_encrypted = "tls" not in row and any(text.lower().startswith("wss:") for text in urls)
     return {"websocket": asked, **({"tls": ()} if is_encrypted else {})}
 
 
 def _of_row(row: Mapping[str, Any], dial_ns: int) -> Remote:
-    """As conf_remotes.py writes it."""
+    """Makes a Remote of a row that conf_remotes.py has made."""
     tls = row.get("tls")
     urls = (hub_url(text) for text in row["urls"])
     found = Remote(
@@ -228,7 +228,7 @@ def _read_credentials(path: str) -> tuple[str, str]:
 
 
 def _signed(seed: str, nonce: str) -> tuple[str, str]:
-    """The public key, and its signature."""
+    """Returns the public key and the signature of the nonce. Raises RemoteError."""
     try:
         public, signature = nats_nkeys.sign(seed, nonce.encode())
     except ValueError as error:

@@ -1,9 +1,8 @@
-"""JWTs of accounts from a server that has them (`resolver: URL(...)`): asked over HTTP, on a thread of its own.
+"""Fetches account JWTs from a server (`resolver: URL(...)`) over HTTP, on a thread of its own.
 
-    GET URL + the account's public key      200 and the JWT, or there is none
+    GET URL + the account's public key      200 and the JWT; any other status: there is none
 
-Whoever makes a key can have an account asked for: how many are at once is somebody else's (fetches.py). A server that
-is slow or says nothing keeps each for so long and no longer.
+Anybody can make a key that causes a fetch, so fetches.py limits how many are made at once. Each fetch has a timeout.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-AT_ONCE: Final = 256  # of all hosts
-TIMEOUT_S: Final = 1.9  # from when it is asked for, whatever comes
+AT_ONCE: Final = 256  # fetches, of all hosts together
+TIMEOUT_S: Final = 1.9  # for a whole fetch
 
 Found = Callable[[str], None]
 
 
 class UrlResolver:
-    """Not for use by several threads; `poke` is called on one of its own when settle() has something to do."""
+    """To be used by one thread only; but it calls `poke` on its own thread when settle() has something to do."""
 
     def __init__(self, url: str, poke: Callable[[], None], remarks: Remarks, tls: ssl.SSLContext | None) -> None:
-        """`tls`: for https; None: who is trusted is the system's."""
+        """`tls`: for https; None: the system's certificates are trusted."""
         self._url = url
         self._poke = poke
         self._remarks = remarks
@@ -42,10 +41,10 @@ class UrlResolver:
         self._found: SimpleQueue[tuple[Found, str, str]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._fetches: set[asyncio.Task[None]] = set()  # on the loop
+        self._fetches: set[asyncio.Task[None]] = set()  # used only on the thread
 
     def fetch(self, account: str, found: Found) -> None:
-        """`found` is given the JWT, from settle(); "" if there is none."""
+        """Calls `found` with the JWT from settle(); "" if there is none."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=_run, args=(self._loop,), daemon=True).start()
@@ -62,7 +61,7 @@ class UrlResolver:
             found(jwt)
 
     def close(self) -> None:
-        """Who waits hears no more."""
+        """Cancels all fetches; their callbacks are not called."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end)
         self._loop = None
@@ -85,8 +84,8 @@ class UrlResolver:
         self._poke()
 
     async def _get(self, account: str) -> str:
-        """Raises OSError or ValueError."""
-        import aiohttp  # here: it takes long, and nobody waits for this thread
+        """Fetches a JWT. Raises OSError or ValueError."""
+        import aiohttp  # imported here: that takes long, but this thread keeps nobody waiting
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -119,7 +118,7 @@ class UrlResolver:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    import aiohttp  # noqa: F401  it takes long, which is not to be counted as an answer's time
+    import aiohttp  # noqa: F401  it takes long, which must not count towards the timeout
 
     asyncio.set_event_loop(loop)
     try:

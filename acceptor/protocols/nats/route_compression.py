@@ -1,7 +1,7 @@
-"""How routes come to be compressed: what each server wants, and what becomes of it.
+"""Compression of routes: the modes, and how two servers agree on them.
 
-One side says INFO with the mode that it is configured for; who has connected answers with the mode that follows, and
-what both say from then on is compressed. Each side compresses in its own way: the modes are of what it sends.
+The accepting side sends INFO with its configured mode. The connecting side answers with the mode that results, and both
+compress from then on. Each side has a mode of its own, for what it sends.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FAST: Final = "s2_fast"
 BETTER: Final = "s2_better"
 BEST: Final = "s2_best"
 
-# By how long an answer takes; the last beyond the last threshold.
+# The levels of s2_auto by round-trip time, each up to its threshold; the last one above the last threshold.
 LEVELS: Final = (UNCOMPRESSED, FAST, BETTER, BEST)
 THRESHOLDS_NS: Final = (10 * MS, 50 * MS, 100 * MS)
 MAX_THRESHOLDS: Final = 4
 
-# As nats-server's file has them.
+# Names of modes in nats-server's configuration file.
 NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys((NOT_SUPPORTED, "not_supported"), NOT_SUPPORTED),
     **dict.fromkeys((OFF, "disabled", "false"), OFF),
@@ -62,17 +62,17 @@ def mode_of(settings: Mapping[str, Any], prefix: str = "cluster-") -> str:
 
 
 def level_of(mode: str) -> int:
-    """For Engine.compress(): enum s2_level, csrc/base/s2.h."""
+    """The level for Engine.compress(): enum s2_level, csrc/base/s2.h."""
     return LEVELS.index(mode)
 
 
 def thresholds_of(settings: Mapping[str, Any], prefix: str = "cluster-") -> tuple[int, ...]:
-    """In ns; 0: that level is not used. Raises ValueError of one line."""
+    """Thresholds in ns; 0: that level is not used. Raises ValueError, with a message of one line."""
     return thresholds([parse_duration(text) or 0 for text in settings[f"{prefix}compression-rtt"]], prefix)
 
 
 def thresholds(durations_ns: Sequence[int], prefix: str) -> tuple[int, ...]:
-    """Raises ValueError of one line."""
+    """Checks thresholds. Raises ValueError, with a message of one line."""
     found = [max(duration, 0) for duration in durations_ns]
     if not found:
         return THRESHOLDS_NS
@@ -91,7 +91,7 @@ def is_negotiated(mode: str) -> bool:
 
 
 def select(ours: str, theirs: str) -> str:
-    """Of two modes that are said, ours one that is negotiated; what becomes of it. Raises ValueError.
+    """The mode that this side uses after both have named theirs; `ours` is a negotiated one. Raises ValueError.
 
     >>> select("accept", "accept"), select("accept", "s2_auto"), select("s2_best", "accept"), select("s2_fast", "")
     ('off', 's2_fast', 's2_best', 'not supported')

@@ -1,4 +1,4 @@
-"""What servers of a cluster say of themselves: INFO and CONNECT, ours and theirs."""
+"""INFO and CONNECT of routes, as this server sends them and as it reads those of other servers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, items, loads, text
 
-# Of INFO's gossip_mode.
+# Values of INFO's field gossip_mode.
 GOSSIP_DEFAULT: Final = 0
 GOSSIP_DISABLED: Final = 1
 GOSSIP_OVERRIDE: Final = 2
 
 URLS: Final = items(text, "")
-# Clusters of leaf nodes are told apart, in LMSG, LS+ and LS-.
+# This server supports LMSG, LS+ and LS-, which name the cluster of a leaf node.
 ORIGINS: Final = {"lnoc": True, "lnocu": True}
 
 
@@ -39,14 +39,14 @@ CONNECT_FIELDS: Final = {
 
 @dataclass(slots=True)
 class Info:
-    """Of another server. What it said is in `said`, to be told to others."""
+    """INFO of another server. `said` is the original object, to be passed on to other servers."""
 
     said: dict[str, Any]
     values: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, body: bytes) -> Info:
-        """Raises DecodeError."""
+        """Parses an INFO. Raises DecodeError."""
         said = loads(body)
         if not isinstance(said, dict):
             raise DecodeError("INFO is not an object")
@@ -69,11 +69,11 @@ class Info:
         return self.text("server_id")
 
     def limits(self) -> dict[str, Any]:
-        """Of subjects, that it imports and exports."""
+        """Its permissions: the subjects that it imports and exports."""
         return {name: self.values.get(name) for name in ("import", "export")}
 
     def forwarded(self, ip: str, gossip_mode: int) -> dict[str, Any]:
-        """As others are told of it."""
+        """The INFO that tells other servers of this one."""
         told = {name: value for name, value in self.said.items() if name not in ("nonce", "gossip_mode")}
         told["ip"] = ip
         if gossip_mode:
@@ -82,13 +82,13 @@ class Info:
 
 
 def read_connect(body: bytes) -> dict[str, Any]:
-    """Raises DecodeError."""
+    """Parses a CONNECT. Raises DecodeError."""
     return fields(loads(body), CONNECT_FIELDS)
 
 
 @dataclass(slots=True)
 class Own:
-    """What all routes say of this server."""
+    """This server, as it describes itself on all routes."""
 
     server_id: str
     server_name: str
@@ -112,7 +112,7 @@ class Own:
     def info(
         self, nonce: str = "", pool_index: int = 0, account: str = "", gossip_mode: int = 0, compression: str = ""
     ) -> dict[str, Any]:
-        """In the order in which nats-server has it; what is not so is left out."""
+        """The fields of INFO, in nats-server's order; empty ones are left out."""
         optional: dict[str, Any] = {
             "auth_required": self.auth_required, "tls_required": self.tls, "tls_verify": self.tls,
             "max_payload": self.max_payload, "ip": self.advertised, "nonce": nonce, "cluster": self.cluster,

@@ -1,10 +1,10 @@
-"""Routes that are encrypted: both servers show each other their certificates before anything is said.
+"""TLS of routes: both servers verify each other's certificates before anything else is sent.
 
-    encryption.begin(conn, "")        a server has connected to us: a handshake is under way
-    encryption.begin(conn, "host")    we have connected to that one
+    encryption.begin(conn, "")        begins the handshake with a server that has connected to us
+    encryption.begin(conn, "host")    begins it with the server at `host`, to which we have connected
 
-Needs no connection for terms(), which the supervisor asks before it starts anything. What is demanded of a certificate
-is what nats-server demands.
+terms() needs no connection: the supervisor calls it before it starts anything. Certificates are checked as by
+nats-server.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ PREFIX: Final = "cluster-"
 
 @dataclass(frozen=True, slots=True)
 class RouteTerms:
-    """How servers encrypt to each other."""
+    """The TLS settings of routes."""
 
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
     timeout_ns: int
     pinned: frozenset[str]
-    user: str  # that a certificate must name; empty: any
-    checks_hosts: bool  # a certificate must name a host of a route of the configuration
+    user: str  # the user that a certificate must name; empty: any
+    checks_hosts: bool  # a certificate must name the host of a configured route
 
     @property
     def names_who(self) -> bool:
-        """A certificate says who somebody is, and no password does."""
+        """Whether servers are authenticated by certificate instead of password."""
         return bool(self.user) or self.checks_hosts
 
 
 def terms(settings: Mapping[str, Any]) -> RouteTerms | None:
-    """None when routes are not encrypted. Raises ValueError: one line that names the option and says what is wrong."""
+    """None when routes are not encrypted. Raises ValueError, with a message of one line that names the option."""
     names = ("cluster-tls-cert-file", "cluster-tls-key-file")
     if not any(settings[name] for name in names):
         for name, kind in TLS_OPTIONS.items():
@@ -83,13 +83,13 @@ class RouteEncryption:
         return self._terms
 
     def set(self, terms: RouteTerms | None, routes: Sequence[RouteUrl]) -> None:
-        """For routes that come. Servers that others tell of are known by addresses: a certificate is to be for the
-        first name that a route of the configuration has."""
+        """Sets what new routes use. Gossip has servers' IP addresses: then a certificate must name the first host name
+        among the configured routes."""
         self._terms = terms
         self._host = next((url.host for url in routes if not is_address(url.host)), "")
 
     def begin(self, conn: int, host: str) -> None:
-        """`host`: whom we have connected to; empty: somebody has connected to us."""
+        """Begins a handshake. `host`: the one that we have connected to; empty: the other server has connected."""
         assert self._terms is not None
         self._upgrades.begin(conn)
         if not host:
@@ -100,7 +100,7 @@ class RouteEncryption:
         self._upgrades.shake_hands(conn, tls, self._terms.timeout_ns, speaks_first=True)
 
     def is_pinned(self, conn: int) -> bool:
-        """Whether the other server's key is one of those that are wanted, if there are such."""
+        """Whether the other server's key is pinned, or no keys are."""
         tls, terms = self._upgrades.tls(conn), self._terms
         certificate = tls.certificate if isinstance(tls, VerifyingTls) else None
         if terms is None or not terms.pinned:
@@ -108,7 +108,7 @@ class RouteEncryption:
         return certificate is not None and key_digest(certificate) in terms.pinned
 
     def is_known(self, conn: int, routes: Sequence[RouteUrl]) -> bool:
-        """Whether the certificate of who has connected names somebody who may, where that is asked."""
+        """Whether the certificate of a server that has connected names the right user or host."""
         tls = self._upgrades.tls(conn)
         if self._terms is None or not isinstance(tls, VerifyingTls):
             return False
@@ -124,7 +124,7 @@ class RouteEncryption:
 
 
 def _matches(pattern: Sequence[str], host: Sequence[str]) -> bool:
-    """RFC 6125, 6.4.3: a wildcard stands for the first label, and for one."""
+    """RFC 6125, 6.4.3: a wildcard matches exactly one label, the first."""
     if len(pattern) != len(host):
         return False
     return pattern[1:] == host[1:] and pattern[0] in ("*", host[0])

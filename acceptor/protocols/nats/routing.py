@@ -1,14 +1,14 @@
-"""Routes: connections to the other servers of a cluster, whichever they are; docs/clusters.md tells the whole.
+"""Routes: connections to the other servers of a cluster. docs/clusters.md has an overview.
 
-nats_route.c, the C half, has what comes once a message or a subscription; it hands over:
+nats_route.c, the C half, handles messages and subscriptions. It hands the rest to this module:
 
     (nothing)          the connection is new, accepted or made by us
-    CONNECT {...}      who a server that has connected to us is
-    INFO {...}         what a server says of itself; later also of servers that have come to it, and of what has changed
-    -ERR ...           why it is about to close
-    PONG               the answer to a PING of ours that we wanted to know of
+    CONNECT {...}      who the server is that has connected to us
+    INFO {...}         a server's description of itself; later also changes, and servers that have connected to it
+    -ERR ...           why the other server is about to close
+    PONG               the answer to a PING that this module has asked for
 
-One acceptor has all routes. What is accepted, refused and said is nats-server's.
+One acceptor has all routes. This server accepts, refuses and sends what a nats-server does.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ NO_POOL: Final = 4
 ORIGINS: Final = 1024
 LEAF_MESSAGES: Final = 2048
 
-# What the codec says of a route, in its order.
+# The figures of a route, in the order of the codec.
 FIGURES: Final = (
     "in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions", "idle_ns", "number",
 )  # fmt: skip
 
 SYSTEM_ACCOUNT: Final = "$SYS"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
-# What clients are told of the cluster hangs on these.
+# Options that change what clients are told of the cluster.
 ADVERTISED: Final = frozenset({
     "cluster-name", "cluster-no-advertise", "client-advertise", "websocket-advertise",
 })  # fmt: skip
@@ -74,21 +74,21 @@ log = logging.getLogger(__name__)
 
 
 class RouteError(Exception):
-    """Why a connection is closed, as the other server is told; without a word if it is empty."""
+    """Why a route is closed: the error that the other server is sent; empty: none is sent."""
 
 
 class Routing:
     def __init__(
         self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int
     ) -> None:
-        """`host` and `port`: where servers come to."""
+        """`host` and `port`: where other servers connect."""
         self._engine, self._settings = engine, settings
         self._nats = nats
         if nats is not None:
             nats.list_routes, nats.shown_cluster = self.routes, self.shown
         self._bound = host, port
         server_id = server_id_of(broker.instance)
-        # The same for as long as the broker runs, whichever process of it has the routes.
+        # Stays the same while the broker runs, even if the process with the routes is replaced.
         dynamic = hashlib.sha256(broker.instance.encode()).hexdigest()[:22]
         name = settings["cluster-name"]
         self._own = Own(
@@ -101,8 +101,8 @@ class Routing:
         self._cluster = Cluster(self._own)
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
-        self._met = False  # another server, of which clients were told
-        self._others = self._jetstream = False  # there is or was another server, one that has that
+        self._met = False  # clients were told of another server
+        self._others = self._jetstream = False  # there is or was another server, or one with JetStream
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
@@ -135,7 +135,7 @@ class Routing:
             own.advertised = str(RouteUrl(own.host, own.port))
 
     def _accounts_pinned(self) -> tuple[str, ...]:
-        """Those that have routes of their own, the system's beside them."""
+        """The accounts with dedicated routes; with pools, the system account is always one."""
         pinned = tuple(self._settings["cluster-accounts"])
         system = self._nats.system_account if self._nats is not None else SYSTEM_ACCOUNT
         return (*pinned, system) if self._own.pool_size > 0 and system not in pinned else pinned
@@ -151,7 +151,7 @@ class Routing:
         self._own.tls = self._encryption.terms is not None
 
     def _set_permissions(self) -> None:
-        """What is imported and exported, as other servers are told and as the codec takes it."""
+        """Sets the imports and exports of routes, for INFO and for the codec."""
         lines = []
         self._own.permissions = {}
         for name, letter in (("import", "p"), ("export", "s")):
@@ -163,7 +163,7 @@ class Routing:
         self._engine.configure(number, "permissions", ROUTES_SET, "".join(lines).encode(errors="surrogateescape"))
 
     def reload(self, settings: Settings) -> None:
-        """What can be changed on a connection is; where that cannot be it is made anew."""
+        """Applies new settings: to connected routes where that is possible, else by closing them, to be made anew."""
         before, urls, tls, permissions = self._settings, self._urls, self._own.tls, self._own.permissions
         self._set_options(settings)
         changed = {name for name in settings if settings[name] != before[name]}
@@ -195,7 +195,7 @@ class Routing:
                 self._dial_all(url)
 
     def _pin_others(self, *, at_once: bool) -> None:
-        """`at_once`: those to whom it had to be said are not connected any more."""
+        """Moves accounts to and from dedicated routes. `at_once`: no handshake, as pooled routes are closed anyway."""
         before, self._pinned = self._pinned, self._accounts_pinned()
         added = [account for account in self._pinned if account not in before]
         removed = [account for account in before if account not in self._pinned]
@@ -208,7 +208,8 @@ class Routing:
             self._account_routes.move(added, self._own.pool_size)
 
     def _compress_otherwise(self, route: Route) -> None:
-        """What is agreed stays, what we send is changed; where nothing was agreed, or is to be, it is made anew."""
+        """Changes the level of what we send. A route that was not compressed, or must not be any more, is closed, to be
+        made anew."""
         mode = self._own.compression
         if route.compression in (NOT_SUPPORTED, mode):
             return
@@ -224,7 +225,7 @@ class Routing:
             told = not self._settings["cluster-no-advertise"]
             self._own.connect_urls = self._nats.own_urls() if told else ()
             self._own.ws_connect_urls = self._nats.own_websocket_urls() if told else ()
-            # Of one's own they are told one.
+            # As nats-server does, only one of this server's own URLs.
             self._own.leafnode_urls = self._nats.leaves.own_urls[:1] if self._nats.leaves is not None else ()
         self._tell_clients()
 
@@ -322,7 +323,7 @@ class Routing:
         self._upgrades.output(conn, data)
 
     def damaged(self, conn: int, why: str) -> None:
-        """What came is not compressed as it should be; closed() is next."""
+        """The other server has sent invalid compressed data; closed() is next."""
         if (route := self._routes.get(conn)) is not None:
             self._remark(logging.ERROR, route, f"what came is no stream of S2: {why}")
 
@@ -351,17 +352,17 @@ class Routing:
         return not self._begun
 
     def _again(self, route: Route, wish: Wish, gone: bool) -> None:
-        """A server of one connection that is connected need not be connected anew."""
+        """Dials again after a route has ended, unless the server is still connected or a pooled route dials next."""
         if not route.account and self._own.pool_size < 1 and self._cluster.has(route.remote_id):
             return
-        # Of a pool the first connection brings the others with it.
+        # In a pool each route opens the next one.
         if route.pool and not gone and self._cluster.next_is_due(route.remote_id):
             return
         if not self._dialer.has(wish.url, wish.account):
             self._dialer.again(Wish(wish.url, wish.explicit, wish.account), soon=route.retry)
 
     def _remark(self, level: int, route: Route, text: str) -> None:
-        """Of those at one address, or of one server that is known, not without end."""
+        """Logs a remark; their number is limited for each server, or address if the server is not known."""
         name = f"{route.remote_name} ({route.remote})" if route.remote_name else route.remote
         self._remarks.say(level, route.remote_name or route.remote.rpartition(":")[0], f"{name}: {text}")
 
@@ -401,7 +402,7 @@ class Routing:
     def _say_first(self, route: Route) -> None:
         conn, wish = route.conn, route.wish
         if is_negotiated(self._own.compression):
-            # Nothing may be said by and by as long as it is open how.
+            # The codec must send nothing of its own until compression is decided.
             self._engine.call(conn, "negotiates", 1)
         if wish is None:
             if self._own.auth_required:
@@ -411,7 +412,7 @@ class Routing:
         route.url, route.account, route.explicit = wish.url, wish.account, wish.explicit
         self._engine.call(conn, "solicited")
         self._engine.reply(conn, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
-        # Which place in a pool is free, and how it is compressed, is known when the other has said who it is.
+        # The free index in the pool, and the compression, are known only after the other server's INFO.
         if not self._delays_info(route):
             self._say_info(route)
 
@@ -438,7 +439,7 @@ class Routing:
             raise RouteError(f'Rejecting connection from gateway "{said["gateway"]}" on the Route port')
         route.headers = bool(said.get("headers"))
         name = said.get("cluster", "")
-        # A server of the time when clusters had no names says none.
+        # Old servers, from before clusters had names, send none.
         if name and name != self._own.cluster and not self._takes_name(name, bool(said.get("cluster_dynamic")), route):
             raise RouteError(f'Rejecting connection, cluster name "{name}" does not match "{self._own.cluster}"')
 
@@ -452,7 +453,7 @@ class Routing:
         return _same(said.get("pass", ""), self._settings["cluster-password"]) and known
 
     def _takes_name(self, name: str, dynamic: bool, route: Route) -> bool:
-        """A name that was made up gives way to one that was not, or to a greater one."""
+        """Takes over the other server's cluster name: a generated name yields to a configured one, or a greater one."""
         if not self._own.dynamic or (dynamic and self._own.cluster >= name):
             return False
         log.info("the cluster is %s", name)
@@ -484,7 +485,7 @@ class Routing:
             self._register(route, info)
 
     def _compress(self, route: Route, info: Info) -> bool:
-        """Whether it is compressed from here on, and another INFO will come that way."""
+        """Agrees on compression. Returns whether it is on from here, and another INFO will come compressed."""
         if route.negotiated:
             return False
         theirs = info.text("compression")
@@ -511,12 +512,12 @@ class Routing:
         return True
 
     def _set_mode(self, route: Route, mode: str) -> None:
-        """Of what we say from now on."""
+        """Sets the level of what we send from now on."""
         route.compression = mode
         self._engine.compress(route.conn, level_of(mode))
 
     def _adapt(self, route: Route) -> None:
-        """An answer has come, after a time that says how much it is worth to compress."""
+        """A PONG has come: with s2_auto, adapts the level to the round-trip time."""
         if not route.compressed or self._own.compression != AUTO:
             return
         mode = by_rtt(figures_of(self._engine, route.conn)["rtt_ns"], thresholds_of(self._settings))
@@ -556,7 +557,7 @@ class Routing:
             self._engine.call(route.conn, "ping")
 
     def _place(self, route: Route, info: Info) -> tuple[bool, int]:
-        """Whether it is the first connection to that server, and its place among them. Raises RouteError."""
+        """Returns whether this is the first route to its server, and its index in the pool. Raises RouteError."""
         refused = self._cluster.refusal(route, info)
         if refused:
             route.no_reconnect = route.no_reconnect or bool(route.account)
@@ -579,15 +580,15 @@ class Routing:
         elif info.server_id != route.remote_id:
             self._meet(route, info)
         elif info.flag("ldm") and route.info is not None:
-            # It is about to end: nobody is to be told to go there.
+            # The server is about to end: clients must not be told of it any more.
             self._cluster.leave(route)
             self._tell_clients()
         elif route.info is not None and info.limits() != route.info.limits():
-            # What it takes has changed: it has not heard of all of that.
+            # Its permissions have changed: it may need interest that it was not sent before.
             route.info.values.update(info.limits())
             self._engine.call(route.conn, "tell-again")
 
-    # --- others, of whom servers tell ------------------------------------------------------------------------
+    # --- gossip: other servers that a server tells of --------------------------------------------------------
 
     def _meet(self, route: Route, info: Info) -> None:
         account = info.text("route_account")
@@ -617,7 +618,7 @@ class Routing:
         return any(configured.is_at(host, port) for configured in self._urls for host in hosts)
 
     def _gossip(self, route: Route, info: Info) -> None:
-        """The others are told of a server that has come, unless that was by their telling."""
+        """Tells the other servers of a new one, unless they have told us of it."""
         wish = route.wish
         heard_of = wish is not None and not route.explicit
         if heard_of and wish is not None and wish.gossip_mode != GOSSIP_OVERRIDE:
@@ -633,19 +634,19 @@ class Routing:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def lame_duck(self) -> None:
-        """The other servers are told: they tell their clients not to come here."""
+        """Tells the other servers, which then no longer send clients here."""
         self._own.ldm = True
         for route in self._cluster.one_of_each(""):
             self._engine.reply(route.conn, json_line("INFO", self._own.info()))
 
     def _tell_clients(self) -> None:
-        """Of the cluster, and where else they can go."""
+        """Tells all acceptors, and thereby clients, the cluster's name and the other servers' URLs."""
         if self._nats is not None:
             told = not self._settings["cluster-no-advertise"]
             urls = self._cluster.connect_urls() if told else ()
             ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
             self._met = told and (self._met or bool(urls))
-            # Who has it, and is away for a moment, has it still.
+            # These stay set, as a server may only be away for a moment.
             self._others = self._others or any(self._cluster.one_of_each(""))
             self._jetstream = self._jetstream or self._cluster.has_jetstream()
             more: dict[str, object] = {"met": self._met, "others": self._others, "jetstream": self._jetstream}
@@ -655,12 +656,12 @@ class Routing:
     # --- figures ----------------------------------------------------------------------------------------------------
 
     def routes(self) -> list[dict[str, Any]]:
-        """As /routez shows them."""
+        """The rows of /routez."""
         there = [route for route in self._routes.values() if route.registered]
         return [{**route.shown(), **figures_of(self._engine, route.conn)} for route in there]
 
     def shown(self) -> dict[str, Any]:
-        """Of the cluster, as /varz shows it."""
+        """The cluster's settings, as /varz shows them."""
         settings, own = self._settings, self._own
         optional: dict[str, Any] = {
             "urls": [f"{url.host}:{url.port}" for url in self._urls],
@@ -676,7 +677,7 @@ class Routing:
 
 
 def figures_of(engine: Engine, conn: int) -> dict[str, int]:
-    """Of a route's or a leaf node's connection; of one that has just been closed, and is not known to be, nothing."""
+    """The figures of a route or leaf node; all 0 if the connection has just been closed."""
     parts = engine.call_for_list(conn, "figures")
     numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
     return dict.fromkeys(FIGURES, 0) | dict(zip(FIGURES, numbers, strict=False))
@@ -687,7 +688,7 @@ def _same(given: str, wanted: str) -> bool:
 
 
 def _gossip_mode(other: Route, solicited: bool, explicit: bool) -> int:
-    """What the server that is told does with it: whoever was told of by one that is in the configuration is told on."""
+    """The gossip_mode for a server that is told of another one: whether it passes that on."""
     if (not solicited and other.explicit) or (solicited and explicit):
         return GOSSIP_OVERRIDE
     return 0 if solicited else GOSSIP_DISABLED

@@ -1,7 +1,7 @@
-"""What accounts share, and what subjects are mapped to: checked, and as the codec takes it.
+"""Exports, imports and mappings of accounts: checks them, and makes the lines that the codec reads.
 
-An account gives streams and services away (exports), to all or to some; another takes them (imports), perhaps under
-another subject. Nothing is taken that was not given. What is accepted is what nats-server accepts.
+An account exports streams and services, to all accounts or to some; another imports them, perhaps under another
+subject. An import needs a matching export. The same is accepted as by nats-server.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
 from mq_shards.acceptor.protocols.nats.transforms import TransformError, by_number, pieces_of, tokens_of
 
-# How long answers are waited for, where the export does not say.
+# How long a service may take to answer, if the export does not say.
 ANSWER_NS: Final = 120_000_000_000
 
 Account = Mapping[str, Any]
 
 
 class ShareError(ValueError):
-    """What cannot be shared so."""
+    """Why exports, imports or mappings are not valid."""
 
 
 def export_of(exporter: Account, kind: str, subject: str, importer: str) -> Account:
-    """The export by which an account may import a subject. Raises ShareError."""
+    """The export that allows an account to import a subject. Raises ShareError."""
     for export in exporter.get("exports", ()):
         if export["kind"] == kind and covers(export["subject"], subject) and _may(export, subject, importer):
             found: Account = export
@@ -41,8 +41,8 @@ def _may(export: Account, subject: str, importer: str) -> bool:
 
 
 def mapping_lines(source: str, destinations: Sequence[Mapping[str, Any]], cluster: str) -> str:
-    """Each destination has a subject and a weight of 100; what is left of that leaves the subject as it is. Where some
-    are of the cluster that this server is in, they take the place of those that are of none."""
+    """Each destination has a subject and a weight in percent; the remainder up to 100 keeps the subject. If there are
+    destinations for this server's cluster, they replace those without a cluster."""
     by_cluster: dict[str, list[tuple[int, str]]] = {}
     for one in destinations:
         pieces = pieces_of(source, one["subject"])
@@ -73,12 +73,12 @@ def service_line(exporter: int, export: Account, subject: str, to: str, is_share
 
 @lru_cache(1024)
 def _service_pieces(to: str, subject: str) -> str:
-    """Of very many accounts each may take the same."""
+    """Cached, because very many accounts may have the same import."""
     return pieces_of(to, by_number(subject), reversible=True)
 
 
 def _refuse_cycles(accounts: Sequence[Account]) -> None:
-    """Raises ShareError."""
+    """Raises ShareError when imports form a cycle."""
     for kind in ("stream", "service"):
         imports = Imports(kind, {
             account["name"]: [one["subject"] for one in account.get("exports", ()) if one["kind"] == kind]
@@ -94,18 +94,18 @@ def _refuse_cycles(accounts: Sequence[Account]) -> None:
 
 
 class Lines:
-    """What the codec is told of each account, for a server in that cluster: what it takes from services and what its
-    subjects are mapped to, and who takes its streams."""
+    """The codec's lines of each account, for a server in that cluster: its mappings, the services that it imports, and
+    the accounts that import its streams."""
 
     def __init__(self, number_of: Callable[[str], int], cluster: str = "") -> None:
         self.cluster: Final = cluster
         self._number_of = number_of
         self._own: dict[str, str] = {}
-        self._given: dict[str, dict[str, str]] = {}  # by account that gives, and by who takes
-        self._takes: dict[str, set[str]] = {}  # by account: from whom it takes streams
+        self._given: dict[str, dict[str, str]] = {}  # by exporter and importer: the lines of streams
+        self._takes: dict[str, set[str]] = {}  # by importer: the accounts whose streams it imports
 
     def learn(self, account: Account, by_name: Mapping[str, Account]) -> set[str]:
-        """What an account says of itself, first or anew; whose lines that concerns. Raises ShareError or
+        """Adds or replaces an account. Returns the accounts whose lines may differ now. Raises ShareError or
         TransformError."""
         name = account["name"]
         own = [mapping_lines(source, to, self.cluster) for source, to in account.get("mappings", {}).items()]
@@ -136,7 +136,7 @@ class Lines:
 
 
 def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> Lines:
-    """Of accounts that are looked at for the first time. Raises ShareError or TransformError."""
+    """Makes the lines of all accounts. Raises ShareError or TransformError."""
     by_name = {account["name"]: account for account in accounts}
     _refuse_cycles(accounts)
     lines = Lines(number_of, cluster)
@@ -146,5 +146,5 @@ def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], clus
 
 
 def needs_info(account: Account) -> bool:
-    """Services are told who asks."""
+    """Whether some imported service is told who asks."""
     return any(one["kind"] == "service" and one.get("share") for one in account.get("imports", ()))

@@ -1,14 +1,14 @@
-"""What the server itself says and hears in the system account: it is a client of its own there (own_client.py).
+"""The server's part in the system account, where it has a client of its own (own_client.py).
 
-    $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
+    $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    requests that the gateway answers
     $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT: operator_mode.py
     $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
-    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               who was not let in
-    $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             how many connections it has now
+    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               a client failed to authenticate
+    $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             the account's number of connections
     $SYS.SERVER.<id>.STATSZ                                                        at first often, then every 10 s
-    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN                                           that it sends clients away, or ends
+    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN                                           the server is about to end, or ends
 
-Where nobody can be a user of that account there is none. The gateway's half is gateway/nats/system.py.
+It exists only if there can be users of the system account. The gateway's half is gateway/nats/system.py.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.watched import Watched
     from mq_shards.ringbuf.calls import Calls, Reply
 
-UNDER_WAY: Final = 256  # requests; one more has no answer
+UNDER_WAY: Final = 256  # requests to the gateway; further ones are not answered
 CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
 DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
 CONNS_TYPE: Final = "io.nats.server.advisory.v1.account_connections"
 FIRST_STATSZ_NS: Final = 250_000_000
-STATSZ_NS: Final = 1_000_000_000  # then twice as long each time, until it is
+STATSZ_NS: Final = 1_000_000_000  # then doubled each time, up to the next constant
 LONGEST_STATSZ_NS: Final = 10_000_000_000
 
-# Of an account's JWT that is sent: new and old. The name is the token before the last two.
+# Subjects of JWT updates, new and old. The account is the third token from the end.
 CLAIMS: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE")
 
 Row = dict[str, Any]
@@ -61,15 +61,15 @@ class System:
         account: str,
         claims: Claims | None = None,
     ) -> None:
-        """`answers`: requests; of several acceptors one does. `claims` is given what is heard (subject, reply, content)
-        before it is looked at here, and says whether it was about JWTs."""
+        """`answers`: this is the one acceptor that answers requests. `claims` is called first with each message
+        (subject, reply, content), and returns whether it has handled it because it was about JWTs."""
         self.client: Final = OwnClient(engine, protocol, watched, account, self._heard)
         self._calls = calls
         self._server_id = server_id
         self._claims = claims
         self._under_way = 0
         self._sequence = 0
-        self._changed: dict[str, bool] = {}  # accounts whose number is asked for: whether it has changed meanwhile
+        self._changed: dict[str, bool] = {}  # accounts being counted: whether they changed meanwhile
         self._statsz_ns = STATSZ_NS
         self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
         if answers:
@@ -80,7 +80,7 @@ class System:
     def publish(self, subject: str, content: bytes) -> None:
         self.client.publish(subject, content)
 
-    # --- by itself --------------------------------------------------------------------------------------------------
+    # --- periodic statistics ----------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
         if self._next_statsz_ns == FOREVER:
@@ -104,8 +104,8 @@ class System:
         self._count(known.account)
 
     def ended(self, client: Client, known: Known, server: Row, row: Mapping[str, Any]) -> None:
-        """`row`: what monitoring keeps of it."""
-        is_refused = row["reason"] in REFUSALS  # it has not proven who it is
+        """`row`: what monitoring keeps of the ended connection."""
+        is_refused = row["reason"] in REFUSALS  # it was never authenticated
         if is_refused:
             known.auth.setdefault("authorized_user", client.options.get("user", ""))
             self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
@@ -115,21 +115,21 @@ class System:
                 self._count(known.account)
 
     def server_event(self, what: str, server: Row) -> tuple[str, bytes]:
-        """That it ends, or sends its clients away: the subject, and what is said there."""
+        """The subject and the body of an event of the server: LAMEDUCK or SHUTDOWN."""
         self._sequence += 1
         row = {**server, "seq": self._sequence, "time": instant(time.time_ns())}
         return f"$SYS.SERVER.{self._server_id}.{what}", orjson.dumps(row)
 
     def _ended(self, subject: str, known: Known, server: Row, row: Mapping[str, Any]) -> None:
         event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
-        # By the client.
+        # Seen from the client.
         event["sent"] = {"msgs": row["in_messages"], "bytes": row["in_bytes"]}
         event["received"] = {"msgs": row["out_messages"], "bytes": row["out_bytes"]}
         event["reason"] = row["reason"]
         self.publish(subject, orjson.dumps(event))
 
     def _count(self, account: str) -> None:
-        """Of an account one question is under way at a time: of many who come at once not each is said."""
+        """Publishes an account's number of connections. One question at a time: fast changes are combined."""
         is_asked = account in self._changed
         self._changed[account] = is_asked
         if not is_asked and not self._ask(f"$SYS.REQ.ACCOUNT.{account}.CONNS", b"", self._counted(account)):
@@ -171,7 +171,7 @@ class System:
         self.ask(subject, body, self._publish_at(reply))
 
     def _ask(self, subject: str, body: bytes, heard: Callable[[Reply], None]) -> bool:
-        """Of the gateway, unless too much is under way."""
+        """Asks the gateway. False when too many requests are under way."""
         if self._under_way >= UNDER_WAY:
             return False
         self._under_way += 1
@@ -180,7 +180,7 @@ class System:
         return True
 
     def ask(self, subject: str, body: bytes, answered: Callable[[bytes], None]) -> None:
-        """As if a user of the system account had asked; not called if there is no answer."""
+        """Asks the gateway as a user of the system account would. `answered` is not called if there is no answer."""
 
         def heard(answer: Reply) -> None:
             self._under_way -= 1
@@ -194,7 +194,7 @@ class System:
 
 
 def client_row(known: Known) -> Row:
-    """What an event says of a client."""
+    """The field `client` of an event."""
     shown, account = known.row, known.account
     found: Row = {"start": instant(known.start_ns), "host": shown["ip"], "id": known.cid, "acc": account}
     if user := known.auth.get("authorized_user"):
@@ -205,7 +205,7 @@ def client_row(known: Known) -> Row:
 
 
 def has_users(content: bytes) -> bool:
-    """Whether a configuration file has anybody in the system account."""
+    """Whether a configuration file has users of the system account."""
     found = orjson.loads(content)
     if found.get("operator", {}).get("system_account"):
         return True

@@ -1,6 +1,6 @@
-"""The section nats's options about TLS: what they mean, and whether they can be met.
+"""Makes TLS contexts of the options of section nats, and checks those options.
 
-Needs neither the C core nor a connection, so that the supervisor can ask before it starts anything.
+Needs neither the C core nor a connection, so that the supervisor can call it before it starts anything.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mq_shards.acceptor.secure import load_certificate
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
-KEY_INFO: Final = 6  # of a certificate, behind its validity and its subject
+KEY_INFO: Final = 6  # the number of this field in a certificate's signed part
 VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsTerms:
-    """How clients come to be encrypted."""
+    """The TLS settings of a listener."""
 
     context: ssl.SSLContext
     required: bool
     verify: bool
-    maps: bool  # a certificate says which user somebody is
+    maps: bool  # a client's certificate names its user
     timeout_ns: int
     first_ns: int  # see first_ns()
     pinned: frozenset[str]
@@ -40,14 +40,14 @@ class TlsTerms:
         return VerifyingTls(self.context)
 
     def refuses(self, tls: VerifyingTls) -> bool:
-        """Whether the client's certificate is none of those that are wanted."""
+        """Whether keys are pinned, and the client's is not one of them."""
         certificate = tls.certificate
         return bool(self.pinned) and (certificate is None or key_digest(certificate) not in self.pinned)
 
 
 def terms(settings: Mapping[str, Any], prefix: str = "") -> TlsTerms | None:
-    """None when clients are not encrypted. `prefix`: what stands before the names of the options. Raises ValueError:
-    one line that names the option and says what is wrong."""
+    """None when clients are not encrypted. `prefix`: of the names of the options. Raises ValueError, with a message of
+    one line that names the option."""
     if not settings[f"{prefix}tls-cert-file"] and not settings[f"{prefix}tls-key-file"]:
         for name, kind in OPTIONS.items():
             if name != "tls-timeout" and settings[f"{prefix}{name}"] != kind.default:
@@ -72,7 +72,7 @@ def terms(settings: Mapping[str, Any], prefix: str = "") -> TlsTerms | None:
 
 
 def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: bool | None = None) -> ssl.SSLContext:
-    """`prefix`: what stands before the names of the options. `verify`: a certificate must be shown; None: as they say.
+    """`prefix`: of the names of the options. `verify`: clients must have a certificate; None: as the options say.
     Raises ValueError as terms() does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -85,13 +85,13 @@ def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: boo
 
 
 def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) -> ssl.SSLContext:
-    """For connections that are made. Raises ValueError as terms() does."""
+    """The context of connections that this server makes. Raises ValueError as terms() does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     _choose(context, settings, prefix)
-    # Who connects need not show one.
+    # The connecting side need not have a certificate.
     if settings[f"{prefix}tls-cert-file"]:
         _show(context, settings, prefix)
     _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
@@ -99,7 +99,7 @@ def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) ->
 
 
 def resolver_context(said: Mapping[str, Any]) -> ssl.SSLContext:
-    """Of resolver_tls, by the names of options without a prefix. Raises ValueError as terms() does."""
+    """The context of resolver_tls; `said` has options without a prefix. Raises ValueError as terms() does."""
     return client_context(with_defaults(said), "", verify=not said.get("insecure"))
 
 
@@ -119,7 +119,7 @@ def _show(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> 
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
-    """Those of TLS 1.3 are always allowed: ssl has no way to choose among them."""
+    """Sets the allowed cipher suites. Those of TLS 1.3 are always allowed, as ssl cannot choose among them."""
     for name in names:
         if name not in OPENSSL_NAMES and name not in VERSION_1_3:
             raise ValueError(f"nats.{prefix}tls-cipher-suites: {name} is not known here")
@@ -134,7 +134,7 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) 
 
 
 def _choose_curve(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
-    """ssl can be told one only: of several OpenSSL chooses."""
+    """Sets the curve. ssl can be given only one: if there are several, OpenSSL chooses."""
     known = [CURVES[name] for name in names if CURVES[name]]
     if names and not known:
         raise ValueError(f"nats.{prefix}tls-curve-preferences: OpenSSL has none of {', '.join(names)}")
@@ -170,7 +170,7 @@ def key_digest(certificate: bytes) -> str:
     return hashlib.sha256(certificate[begin : certificate_times.end(certificate, begin)]).hexdigest()
 
 
-# By ssl's names the attributes of a subject that people write otherwise (RFC 4514, 3).
+# Short names of a subject's attributes (RFC 4514, 3), by the names that ssl uses.
 SHORT_NAMES: Final[Mapping[str, str]] = {
     "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
     "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
@@ -181,20 +181,20 @@ Subject = Sequence[tuple[str, str]]
 
 
 def names_of(certificate: Mapping[str, Any]) -> list[str]:
-    """What a certificate, as ssl has it, calls its owner beside its subject: in the order in which a nats-server looks
-    for a user of such a name."""
+    """The alternative names of a certificate, given as ssl returns it, in the order in which a nats-server looks for a
+    user of such a name."""
     names = certificate.get("subjectAltName", ())
     return [name for wanted in ("email", "DNS", "URI") for kind, name in names if kind == wanted]
 
 
 def subject_of(certificate: Mapping[str, Any]) -> Subject:
-    """Sorted: in which order its parts are written says nothing."""
+    """The subject of a certificate, sorted, because the order of its parts does not matter."""
     parts = (part for together in certificate.get("subject", ()) for part in together)
     return sorted((SHORT_NAMES.get(kind, kind).upper(), value) for kind, value in parts)
 
 
 def parse_subject(text: str) -> Subject | None:
-    """Of a user's name that is written as a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex."""
+    """Parses a user name in the form of a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex."""
     found: list[tuple[str, str]] = []
     for part in re.split(r"(?<!\\)[,+]", text):
         kind, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""The section nats's options about TLS, as nats-server's block tls has them."""
+"""The options of section nats about TLS, as in nats-server's block `tls`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mq_shards.acceptor.option_kinds import (
     parse_duration,
 )
 
-FALLBACK_NS: Final = 50 * MS  # of "auto"
+FALLBACK_NS: Final = 50 * MS  # for "auto"
 NOT_FIRST: Final = -1
 MIN_VERSIONS: Final = ("", "1.2", "1.3")
-# By OpenSSL's names, where it has them.
+# OpenSSL's names of curves; empty: it does not have the curve.
 CURVES: Final[Mapping[str, str]] = {
     "X25519": "X25519", "CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1",
     "X25519MLKEM768": "", "SecP256r1MLKEM768": "", "SecP384r1MLKEM1024": "",
@@ -33,7 +33,7 @@ SHA256_HEX: Final = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 def first_ns(text: str) -> int | None:
-    """How long to wait for a handshake before INFO is said; 0: for ever, NOT_FIRST: not at all; None: no such thing."""
+    """How long to wait for a handshake before INFO is sent; 0: for ever; NOT_FIRST: not at all; None: malformed."""
     word = text.lower()
     if word in ("", "false", "off"):
         return NOT_FIRST
@@ -73,7 +73,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 
 
-# What says that clients are to encrypt, whatever certificate they are shown.
+# Options that turn on TLS even if only the broker's common certificate is set.
 DEMANDS: Final = ("tls-verify", "tls-verify-and-map", "tls-handshake-first", "tls-pinned-certs")
 
 

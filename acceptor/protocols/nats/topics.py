@@ -1,4 +1,4 @@
-"""The section nats's options about subjects whose messages are kept in topics: see nats_topics.c."""
+"""The options of section nats about subjects whose messages are stored in topics: see nats_topics.c."""
 
 from __future__ import annotations
 

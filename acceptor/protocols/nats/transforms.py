@@ -1,7 +1,6 @@
-"""Subjects made of others, as an operator writes them: "$1", "{{wildcard(1)}}", "{{partition(10,1,2)}}", ...
+"""Transformations of subjects, as an operator writes them: "$1", "{{wildcard(1)}}", "{{partition(10,1,2)}}", ...
 
-What is written is checked and turned into pieces as the codec takes them (nats_transform.h).
-What is accepted is what nats-server accepts.
+Checks them, and makes the pieces that the codec reads (nats_transform.h). The same is accepted as by nats-server.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from typing import Final
 
 MAX_NUMBER: Final = (1 << 31) - 1
-# Functions of a token and a number: the codec's letters for them.
+# Functions of a token and a number, with the codec's letters for them.
 OF_TOKEN: Final = {
     "splitfromleft": "L", "splitfromright": "R", "slicefromleft": "l", "slicefromright": "r", "left": "h", "right": "t",
 }  # fmt: skip
@@ -18,16 +17,16 @@ _FUNCTION: Final = re.compile(r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
 
 
 class TransformError(ValueError):
-    """What is wrong with a destination."""
+    """Why a destination is not valid."""
 
 
 def tokens_of(subject: str) -> list[str]:
-    """Dots within braces are part of a token: of a delimiter there is none."""
+    """Splits at each dot, even within braces: so a delimiter of a function cannot have one."""
     return subject.split(".")
 
 
 def pieces_of(source: str, destination: str, *, reversible: bool = False) -> str:
-    """`reversible`: every wildcard of the source is used, and as it is. Raises TransformError."""
+    """`reversible`: all wildcards of the source must be used, unchanged. Raises TransformError."""
     stars = [place for place, token in enumerate(tokens_of(source)) if token == "*"]
     has_tail = tokens_of(source)[-1] == ">"
     tokens = tokens_of(destination)
@@ -50,7 +49,7 @@ def pieces_of(source: str, destination: str, *, reversible: bool = False) -> str
 
 
 def _piece(token: str, stars: list[int], has_wildcards: bool) -> tuple[str, int]:
-    """And how many wildcards it uses."""
+    """Returns the piece for a token of the destination, and how many wildcards it uses."""
     if token[0] == "$" and re.fullmatch(r"\$[-+]?[0-9]+", token):
         return f"w{_star(token, int(token[1:]), stars)}", 1
     if len(token) <= 4 or not (token.startswith("{{") and token.endswith("}}")):
@@ -96,14 +95,14 @@ def _count(token: str, text: str) -> int:
 
 
 def _star(token: str, number: int, stars: list[int]) -> int:
-    """The place of a wildcard, the first of which is 1."""
+    """The index of the token that is wildcard `number`; the first wildcard is 1."""
     if not 1 <= number <= len(stars):
         raise TransformError(f'"{token}": there is no wildcard {number}')
     return stars[number - 1]
 
 
 def by_number(subject: str) -> str:
-    """The wildcards of a pattern as what stands for them: "a.*.b.*" as "a.$1.b.$2"."""
+    """Numbers the wildcards of a pattern: "a.*.b.*" becomes "a.$1.b.$2"."""
     count = 0
     tokens = []
     for token in tokens_of(subject):

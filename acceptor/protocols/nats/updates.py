@@ -1,8 +1,8 @@
-"""JWTs of accounts that all acceptors are to know: those that one has fetched, and those that are sent to a server that
-runs, in the system account.
+"""Passes account JWTs to all acceptors: JWTs that one acceptor has fetched, and updates that a user of the system
+account has sent to the running server.
 
-One of them has it, or hears the request; what counts goes through the supervisor to all, and to those that start later.
-When it has come back, all others obey it, and the request is answered.
+The acceptor that has fetched a JWT, or received the request, sends it through the supervisor to all acceptors, and to
+those that start later. When it comes back to the sender, all others obey it, and the request is answered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.operator import MAX_SPREAD_BYTES, Operator
 
-WHAT: Final = "claims "  # behind it the account
+WHAT: Final = "claims "  # the account follows
 MAX_WAITING: Final = 1024
 
 Row = dict[str, Any]
@@ -23,17 +23,17 @@ Share = Callable[[str, Row], None]
 
 
 def spread(share: Share, account: str, jwt: str) -> None:
-    """What was fetched: of an account that others may not know."""
+    """Tells all acceptors a JWT that was fetched, of an account that they may not know."""
     share(f"{WHAT}{account}", {"jwt": jwt, "fetched": True})
 
 
 class Updates:
     def __init__(self, operator: Operator, server: Callable[[], Row], share: Share) -> None:
-        """`share` tells all acceptors something, this one too: see took()."""
+        """`share` sends a message to all acceptors, including this one: see took()."""
         self._operator = operator
         self._server = server
         self._share = share
-        self._waiting: list[tuple[str, Done]] = []  # for what account
+        self._waiting: list[tuple[str, Done]] = []  # account, and what to call when all acceptors obey
 
     def asked(self, account: str, jwt: str, answer: Answer) -> None:
         refusal = self._operator.refusal(account, jwt)
@@ -48,7 +48,7 @@ class Updates:
             answer({"server": self._server(), "error": {"account": account, "code": 500, "description": why}})
 
     def tell(self, account: str, message: Row, done: Done | None = None) -> bool:
-        """All acceptors: `done` is called when they obey. False, and they are not told, if too many wait for that."""
+        """Tells all acceptors; `done` is called when they obey. False, with nothing told, if too many wait for that."""
         if done is not None:
             if len(self._waiting) >= MAX_WAITING:
                 return False
@@ -57,7 +57,7 @@ class Updates:
         return True
 
     def took(self, what: str, message: Mapping[str, Any]) -> str:
-        """What was shared has come; which account it changes, if it does."""
+        """Handles a shared message. Returns the account whose clients must be checked again, or ""."""
         account = what.removeprefix(WHAT)
         if message.get("fetched"):
             self._operator.learned(account, message["jwt"])

@@ -1,7 +1,6 @@
-"""What is said of who a client is: to itself, when it asks `$SYS.REQ.USER.INFO`, and to services that it asks.
+"""Describes a client: to itself, when it asks `$SYS.REQ.USER.INFO`, and to services that it sends requests to.
 
-As nats-server's, which fills it with a copy of what it holds: who may do everything has `permissions` only if somebody
-wrote them down.
+As with nats-server, which copies what it holds, a user without limits has `permissions` only if they are configured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Row = dict[str, Any]
 
 def answer(server: Mapping[str, Any], sequence: int, client: Client) -> bytes:
     user, account = client.user, client.account
-    # Where nobody has to be somebody: what it called itself.
+    # Without authentication: the name in CONNECT.
     name = user.nkey or user.name if user is not None else client.options.get("user", "")
     said: Row = {"user": name, "account": account, "account_name": account}
     if user is not None and user.permissions is not None:
@@ -47,7 +46,8 @@ def _limits_row(limits: Limits) -> Row:
 
 
 def asker(client: Client, server_name: str, cluster: str) -> bytes:
-    """What services of other accounts are told of who asks: JSON around the time to its answers."""
+    """What services of other accounts are told of the client: JSON in two parts, between which the codec puts the
+    round-trip time."""
     options = client.options
     started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
     first = {

@@ -1,5 +1,5 @@
-"""Users that all protocols have in common (acceptor/access/), as NATS knows them: rights by topic become permissions
-by subject."""
+"""Converts users of the broker, which all protocols share (acceptor/access/), to NATS users: their rights to topics
+become permissions for subjects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def said_by(client: Client, certificate: tuple[str, ...]) -> Said:
 
 
 def permissions_of(user: CommonUser) -> Permissions:
-    """Who may listen may answer whoever asks, and nothing else that is not granted."""
+    """A user that may consume may also answer requests, without other rights to publish."""
     publish = _limits(user, PUBLISH)
     is_limited = publish.allow is not None or bool(publish.deny)
     answers = Responses() if user.patterns(CONSUME) and is_limited else None
@@ -45,7 +45,7 @@ def _limits(user: CommonUser, right: str) -> Limits:
 
 
 def _subjects(pattern: str) -> Iterable[str]:
-    """By whole tokens: none, where a pattern can be of no subject."""
+    """The NATS patterns for a pattern of topics; none when it can match no subject. Tokens are matched as a whole."""
     found = [pattern]
     if pattern.endswith(".*"):
         found = [pattern[:-1] + ">"]

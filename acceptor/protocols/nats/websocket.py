@@ -1,10 +1,10 @@
-"""Connections to a listener for websockets, up to their first frame: TLS, perhaps, and a request of HTTP.
+"""Connections to a listener for websockets before their first frame: perhaps TLS, then an HTTP request.
 
-    websockets.opened(conn)     it is new, and filtered: Python has a command of it, until it is `upgraded` or closed
+    websockets.opened(conn)     a new, filtered connection, whose command Python has until it is `upgraded` or closed
     websockets.upgrades         for the upcalls of such connections
 
-From then on frames are the engine's (csrc/acceptor/framing.c), but for compressed ones, which pass through Python
-(acceptor/filters/websocket.py). What is said before INFO is nats-server's.
+After that the engine handles frames (csrc/acceptor/framing.c), except compressed ones, which pass through Python
+(acceptor/filters/websocket.py). Requests are answered as by nats-server.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ FRAME_BYTES: Final = 30 << 10  # bounds.h
 
 
 class Handshake:
-    """A filter on top of what there is: takes a request; what comes behind it goes through what has come of that."""
+    """A filter that waits for a request, and then passes data through the websocket that it led to, if any."""
 
     def __init__(self, asked: Callable[[bytes | None], PythonWebsocket | bool | None]) -> None:
-        """`asked`: the head of a request has come, or (None) more than may be one; what becomes of frames, False if
-        there are none yet."""
+        """`asked` is called with the head of a request, or None when it is too long. It returns the filter for frames,
+        None for no filter, or False to wait for another request."""
         self._asked = asked
         self._head = b""
         self._done = False
@@ -74,7 +74,7 @@ class Handshake:
 
     @property
     def has_more(self) -> bool:
-        """Something has come behind the request, before it was answered."""
+        """Whether data followed the request before it was answered."""
         return bool(self._head)
 
     def encode(self, data: bytes) -> bytes:
@@ -82,10 +82,10 @@ class Handshake:
 
 
 class MayEncrypt(Upgrades):
-    """Some may do without: their first byte says whether they do."""
+    """Upgrades where TLS is optional: a connection's first byte decides."""
 
     def __init__(self, decided: Callable[[int, bool], None], *args: Any) -> None:  # noqa: ANN401
-        """`decided`: whether a connection encrypts; its first bytes are taken when that returns."""
+        """`decided` is told whether a connection begins with a handshake; its first bytes are used afterwards."""
         super().__init__(*args)
         self._decided = decided
         self._undecided: set[int] = set()
@@ -113,21 +113,21 @@ class Websockets:
         leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`upgraded`: what is said from then on is in frames, and the codec has its input when that returns.
-        `leaf_door`: by which leaf nodes come; None where there are to be none."""
+        """`upgraded` is called when a request was granted: output is in frames from then on, and the codec gets input
+        when it returns. `leaf_door` makes the door for leaf nodes, or returns None when they cannot connect."""
         self.upgrades: Final = MayEncrypt(self._decided, engine, self._shaken, self._refused, now_ns)
         self._engine = engine
         self._upgraded, self._leaf_door = upgraded, leaf_door
         self._door: LeafDoor | None = None
         self._now_ns = now_ns
         self._handshakes: dict[int, Handshake] = {}
-        self._waiting: dict[int, int] = {}  # until when, for a request
+        self._waiting: dict[int, int] = {}  # deadlines for the request
         self._deadlines: list[tuple[int, int]] = []
         self.tls: TlsTerms | None = None
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """For those who come from now on."""
+        """Sets what new connections use."""
         self._timeout_ns: int = settings["websocket-handshake-timeout"]
         self.tls = None
         if settings["websocket-tls-cert-file"]:
@@ -135,8 +135,8 @@ class Websockets:
 
             self.tls = nats_tls.terms(tls_settings(settings), PREFIX)
         self._terms = Terms(
-            encrypted=False,  # until it is known of one
-            takes_leaves=False,  # likewise
+            encrypted=False,  # set for each connection
+            takes_leaves=False,  # set for each connection
             same_origin=settings["websocket-same-origin"],
             allowed_origins=tuple(settings["websocket-allowed-origins"]),
             compression=settings["websocket-compression"],
@@ -156,7 +156,7 @@ class Websockets:
             self.upgrades.wait_for(conn)
 
     def _decided(self, conn: int, encrypts: bool) -> None:
-        # Without a certificate any more: what has come is no request, and is answered as that.
+        # If TLS was turned off meanwhile, the handshake is answered as a malformed request.
         if encrypts and self.tls is not None:
             self.upgrades.shake_hands(conn, self.tls.make(), self._timeout_ns)
         else:
@@ -166,7 +166,7 @@ class Websockets:
         return cast("VerifyingTls | None", self.upgrades.tls(conn))
 
     def closing(self, conn: int, frame: bytes) -> None:
-        """Its last frame, of one that is compressed."""
+        """Sends the last frame of a connection whose frames are made in Python."""
         handshake = self._handshakes.get(conn)
         if handshake is not None and handshake.websocket is not None:
             handshake.websocket.end(frame)
@@ -216,7 +216,7 @@ class Websockets:
         self.upgrades.add(conn, handshake)
 
     def _say(self, conn: int, data: bytes) -> None:
-        """Below its frames."""
+        """Sends bytes outside of frames."""
         tls = self.encryption(conn)
         self._engine.send(conn, data if tls is None else tls.encode(data))
 
@@ -226,7 +226,7 @@ class Websockets:
                 raise too_large()
             found = upgrade(head, self._terms_of(conn))
             if self._handshakes[conn].has_more:
-                # A client waits for the answer; what comes before it may be somebody else's words.
+                # A client must wait for the answer; data before it may be smuggled in by somebody else.
                 raise UpgradeError("client sent data before handshake is complete", b"", ends=True)
         except UpgradeError as error:
             self.upgrades.remark(conn, str(error))
@@ -241,13 +241,13 @@ class Websockets:
         return replace(self._terms, encrypted=is_encrypted, takes_leaves=self._door_for_leaves() is not None)
 
     def _door_for_leaves(self) -> LeafDoor | None:
-        """It may not be there yet when this is made."""
+        """The door, made late because leaf nodes may be set up after this object."""
         if self._door is None:
             self._door = self._leaf_door(self.upgrades)
         return self._door
 
     def bring(self, conn: int, remote: str) -> None:
-        """To where leaf nodes are: it is no client."""
+        """Passes a leaf node's connection to the acceptor that has leaf nodes."""
         assert self._door is not None
         self._engine.call(conn, "of-server")
         self._door.bring(conn, remote)
@@ -256,7 +256,7 @@ class Websockets:
         del self._waiting[conn]
         self._say(conn, found.answer)
         if found.is_leaf:
-            # What is in its frames is for another protocol, and perhaps another acceptor.
+            # The content of its frames is for another protocol, and perhaps for another acceptor.
             self._upgraded(conn, found)
             return PythonWebsocket(
                 lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=FRAME_BYTES,

@@ -1,9 +1,9 @@
-"""A hub that is reached by a websocket: what is asked of it, what it has to answer, and the frames from then on. It is
-asked as a nats-server does.
+"""The client side of a websocket, to a hub: sends the request, checks the answer, and handles frames from then on, as
+nats-server does.
 
     asked = Asked(host, path, compresses=..., masks=...)
-    asked.request           what is sent first, below frames
-    asked.decode(data)      a filter: takes the answer, and then what is in frames
+    asked.request           sent first, outside of frames
+    asked.decode(data)      a filter: takes the answer, and then the content of frames
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mq_shards.acceptor.filters import FilterError
 from mq_shards.acceptor.filters.websocket import PythonWebsocket
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import COMPRESSION, GUID, LEAF_NODE, MAX_HEAD_BYTES
 
-FRAME_BYTES: Final = 30 << 10  # of what is compressed
+FRAME_BYTES: Final = 30 << 10  # the most in one frame
 CONTEXTS: Final = ("server_no_context_takeover", "client_no_context_takeover")
 
 
 class Asked:
     def __init__(self, host: str, path: str, say: Callable[[bytes], None], *, compresses: bool, masks: bool) -> None:
-        """`host`: with its port; `path`: of the URL. `say` is given frames that leave at once."""
+        """`host`: with its port; `path`: of the URL. `say` sends frames at once."""
         self._say, self._compresses, self._masks = say, compresses, masks
         key = base64.b64encode(os.urandom(16))
         self._accept = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode()
@@ -60,7 +60,7 @@ class Asked:
         return self._websocket.decode(rest)
 
     def encode(self, data: bytes) -> bytes:
-        # Before it is one there is nobody to whom anything could be said.
+        # Until the websocket is granted nothing can be sent.
         return b"" if self._websocket is None else self._websocket.encode(data)
 
     def _granted(self, head: bytes) -> PythonWebsocket:

@@ -1,4 +1,4 @@
-"""The section nats's options about websockets, as nats-server's block websocket has them."""
+"""The options of section nats about websockets, as in nats-server's block `websocket`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
 from mq_shards.acceptor.protocols.nats.tls_options import SHA256_HEX
 
 PREFIX: Final = "websocket-"
-# What a response's own headers are, which no option may write.
+# Headers that the server sets itself, so that no option may.
 OWN_HEADERS: Final = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -75,13 +75,13 @@ SECRETS: Final = frozenset({"websocket-user", "websocket-password", "websocket-t
 
 
 def tls_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """With those that there are not for websockets; a handshake has a limit in time with what follows."""
+    """Adds the TLS options that websockets lack; the timeout is that of the handshake as a whole."""
     usual = {f"{PREFIX}{name}": kind.default for name, kind in TLS_OPTIONS.items()}
     return {**usual, **settings, f"{PREFIX}tls-timeout": settings[f"{PREFIX}handshake-timeout"]}
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError: one line."""
+    """Raises ValueError, with a message of one line, for options that contradict each other."""
     if settings["websocket-user"] and settings["websocket-token"]:
         raise ValueError("nats.websocket-user and nats.websocket-token: it is one or the other")
     tls = [name for name in OPTIONS if name.startswith(f"{PREFIX}tls-")]

@@ -1,5 +1,4 @@
-"""A client's request to speak over a websocket, and what is answered: bytes to bytes. What is accepted and refused is
-nats-server's.
+"""Parses a client's request for a websocket and makes the answer, with the checks of nats-server. Sends nothing itself.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ BROWSER_FRAME_BYTES: Final = 4096
 _REQUEST: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.([01])")
 _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 BAD_REQUEST: Final = "400 Bad Request"
-# What paths end in that are for others than clients.
+# Ends of paths that are not for clients.
 LEAF_NODE: Final = "/leafnode"
 MQTT: Final = "/mqtt"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is wanted of those who ask."""
+    """What requests must meet, and what answers offer."""
 
     encrypted: bool = False
     takes_leaves: bool = False
@@ -50,26 +49,26 @@ class Upgraded:
     compressed: bool
     unmasked: bool
     browser: bool
-    whole_compressed: bool  # a compressed message is to be in one frame
-    is_leaf: bool = False  # it is a leaf node's
+    whole_compressed: bool  # each compressed message must be in one frame
+    is_leaf: bool = False  # a leaf node's request
     cookies: Mapping[str, str] = field(default_factory=dict)
 
 
 class UpgradeError(Exception):
-    """It was not granted."""
+    """A request was refused."""
 
     def __init__(self, why: str, answer: bytes, *, ends: bool) -> None:
-        """`answer`: what is said. `ends`: the connection too; else another request may follow."""
+        """`answer`: the bytes to send. `ends`: closes the connection; otherwise another request may follow."""
         super().__init__(why)
         self.answer = answer
         self.ends = ends
 
 
 class Request:
-    """Of HTTP/1.1, without a body."""
+    """A request of HTTP/1.1, without a body."""
 
     def __init__(self, head: bytes) -> None:
-        """Raises UpgradeError."""
+        """Parses a request. Raises UpgradeError."""
         first, *lines = head.decode("latin-1").split("\r\n")
         match = _REQUEST.fullmatch(first)
         if match is None:
@@ -94,7 +93,7 @@ class Request:
         return self.headers.get(name, [""])[0]
 
     def has(self, name: str, value: str) -> bool:
-        """Whether a list of words has one, in any case."""
+        """Whether a header that is a list has this word; case does not matter."""
         words = (word.strip(" \t") for line in self.headers.get(name, ()) for word in line.split(","))
         return any(word.lower() == value.lower() for word in words)
 
@@ -104,7 +103,7 @@ class Request:
 
 
 def malformed(text: str = BAD_REQUEST) -> UpgradeError:
-    """What a server of HTTP says of what is none, as Go's does."""
+    """The error for input that is not a valid HTTP request, as Go's server answers it."""
     answer = f"HTTP/1.1 {text}\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n{text}"
     return UpgradeError(text, answer.encode(), ends=True)
 
@@ -130,7 +129,7 @@ def _refused(request: Request, status: HTTPStatus, why: str) -> UpgradeError:
 
 
 def upgrade(head: bytes, terms: Terms) -> Upgraded:
-    """`head`: a request up to the empty line behind it, without that. Raises UpgradeError."""
+    """`head`: a request, without the empty line at its end. Raises UpgradeError."""
     request = Request(head)
     bad = HTTPStatus.BAD_REQUEST
     if request.path.endswith(MQTT):
@@ -202,7 +201,7 @@ def _wants_compression(request: Request) -> bool:
 def _cookies(request: Request) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in request.headers.get("cookie", ()):
-        # One by one: what is wrong with one is nothing to the others.
+        # One by one, so that a malformed cookie does not affect the others.
         for part in line.split(";"):
             cookie = SimpleCookie()
             try:
@@ -217,7 +216,7 @@ def _cookies(request: Request) -> dict[str, str]:
 
 
 def _origin_refusal(request: Request, terms: Terms) -> str:
-    """Why not; empty if it may, which who is no browser always may."""
+    """Why a page's origin is refused; empty if it is not. Clients that are no browsers send no origin."""
     if not terms.same_origin and not terms.allowed_origins:
         return ""
     origin = request.get("origin") or request.get("sec-websocket-origin")
@@ -236,7 +235,7 @@ def _origin_refusal(request: Request, terms: Terms) -> str:
 
 
 def _place(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None if it is no URL."""
+    """Scheme, host and port; None when the text is no URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)

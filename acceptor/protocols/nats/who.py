@@ -1,9 +1,9 @@
-"""Who a NATS client is, of those that there are, and what that one may do.
+"""The known users and their permissions, and which of them a client claims to be.
 
-A Who is made of what the options and a configuration file say, and never changes: another takes its place when the
-file is read anew. It compares no secret: a Claim says what has to be compared, which may take long (secrets.py).
+A Who is made of the options and a configuration file, and never changes: a new one replaces it when the file is read
+again. It compares no secrets: a Claim holds what has to be compared, which may take long (secrets.py).
 
-In what order a client is looked for is nats-server's: by its key, then by its name, then what every client has to say.
+A client's user is looked up in nats-server's order: by key, by name, then the credentials common to all clients.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ STANDARD: Final = "STANDARD"
 WEBSOCKET: Final = "WEBSOCKET"
 LEAF_NODE: Final = "LEAFNODE"
 LEAF_NODE_WEBSOCKET: Final = "LEAFNODE_WS"
-# Ways to connect that a user may be limited to; those of them that are not served are never met.
+# Types of connection that users may be limited to; some of them are not supported here, so they never occur.
 CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, LEAF_NODE, LEAF_NODE_WEBSOCKET, "MQTT", "MQTT_WS", "IN_PROCESS")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Patterns; `allow` None is everything. A pattern for subscribing may have a queue behind a blank."""
+    """Patterns; `allow` None allows all. Those for subscribing may be followed by a blank and a queue group."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Responses:
-    """Whoever is asked may answer, so many times (0: any number) and for so long (0: for ever)."""
+    """A user may answer each request `max` times (0: no limit), within `expires_ns` (0: for ever)."""
 
     max: int = 1
     expires_ns: int = 120_000_000_000
@@ -46,14 +46,14 @@ class Permissions:
     responses: Responses | None = None
 
     def lines(self) -> bytes:
-        """As the codec takes them: csrc/acceptor/protocols/nats/nats_permissions.h. ValueError: one is several."""
+        """The codec's form: csrc/acceptor/protocols/nats/nats_permissions.h. ValueError: a subject has a line feed."""
         lines = [f"pa {subject}" for subject in self.publish.allow or ()]
         lines += [f"pd {subject}" for subject in self.publish.deny]
         lines += [f"sa {subject}" for subject in self.subscribe.allow or ()]
         lines += [f"sd {subject}" for subject in self.subscribe.deny]
         if self.responses is not None:
             lines.append(f"r {self.responses.max} {self.responses.expires_ns}")
-            lines.append("p")  # nothing else, unless it is allowed
+            lines.append("p")  # denies all other publishing, unless it is allowed
         if any("\n" in line for line in lines):
             raise ValueError("a subject has a line feed")
         return "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
@@ -61,7 +61,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:
-    """None: any number. Subscriptions and bytes of a payload are of each connection."""
+    """None: no limit. `subscriptions` and `payload`, in bytes, limit each connection."""
 
     connections: int | None = None
     subscriptions: int | None = None
@@ -71,7 +71,7 @@ class AccountLimits:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Known by a name and a password, or by a public key."""
+    """A user, known by name and password or by public key."""
 
     name: str = ""
     password: str = ""
@@ -79,23 +79,23 @@ class User:
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     connection_types: tuple[str, ...] = ()  # none: any
-    # Of one that is known by a JWT:
-    limits: AccountLimits = AccountLimits()  # its own, beside its account's
-    bearer: bool = False  # whoever has the JWT is this one
+    # Only of users that are known by a JWT:
+    limits: AccountLimits = AccountLimits()  # in addition to the account's
+    bearer: bool = False  # the JWT suffices, without a signature
     until_s: float = 0  # by the wall clock; 0: for ever
     issuer: str = ""
     token_name: str = ""
     tags: tuple[str, ...] = ()
     issued_s: int = 0
-    is_called_out: bool = False  # a service has let it in: callout.py
+    is_called_out: bool = False  # admitted by the service of an auth callout: callout.py
 
 
-# Where services are asked who others are: auth callout.
+# The subject on which services of auth callouts are asked.
 ASKED_AT: Final = "$SYS.REQ.USER.AUTH"
 
 
 def fenced(user: User | None, account: str) -> User | None:
-    """One that does not ask the service who others are, which is in that account: only the server does."""
+    """Denies a user of the callout service's account to publish such requests: only the server may."""
     if user is None or user.account != account:
         return user
     before = user.permissions or Permissions()
@@ -105,10 +105,10 @@ def fenced(user: User | None, account: str) -> User | None:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who a client says it is, and what has to be compared: a secret, or a signature of the nonce by the user's key."""
+    """The user that a client claims to be, and the proof to check: a secret, or the nonce's signature by its key."""
 
     user: User
-    secret: str = ""  # as it is kept: perhaps what bcrypt made of it
+    secret: str = ""  # as configured: perhaps a bcrypt hash
     said: str = ""
     nkey: str = ""
     signature: str = ""
@@ -118,14 +118,14 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Who:
     users: tuple[User, ...] = ()
-    # What every client has to say, where there are no users: a token, or a user and a password.
+    # The credentials common to all clients, if there are no users: a token, or a user and a password.
     user: str = ""
     password: str = ""
     token: str = ""
     no_auth_user: str = ""
-    no_auth_is_ours: bool = False  # nobody has asked for it: INFO does not show it
+    no_auth_is_ours: bool = False  # no_auth_user is not configured but added: INFO does not show it
     system_account: str = SYSTEM_ACCOUNT
-    by_jwt: bool = False  # all are known by JWTs: operator.py
+    by_jwt: bool = False  # operator mode: operator.py
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)  # by account
     _names: Mapping[str, User] = field(init=False, repr=False, compare=False)
     _nkeys: Mapping[str, User] = field(init=False, repr=False, compare=False)
@@ -136,21 +136,21 @@ class Who:
 
     @property
     def required(self) -> bool:
-        """A client has to be somebody."""
+        """Whether clients must authenticate."""
         return bool(self.users or self.user or self.token or self.by_jwt)
 
     @property
     def announced(self) -> bool:
-        """INFO says so."""
+        """Whether INFO says that authentication is required."""
         return self.required and (not self.no_auth_user or self.no_auth_is_ours)
 
     @property
     def nonce(self) -> bool:
-        """INFO has something to sign."""
+        """Whether INFO has a nonce to sign."""
         return bool(self._nkeys) or self.by_jwt
 
     def claim(self, said: Mapping[str, Any], connection_type: str = STANDARD) -> Claim | None:
-        """`said`: the fields of CONNECT. None: nobody."""
+        """`said`: the fields of CONNECT. None when no user matches."""
         name, password = said.get("user", ""), said.get("pass", "")
         nkey, token = said.get("nkey", ""), said.get("auth_token", "")
         says_nothing = not (name or password or token)
@@ -174,25 +174,25 @@ class Who:
 
     @property
     def _anybody(self) -> User:
-        """Who all clients are, where there are no users."""
+        """The user of all clients, if there are no users."""
         return User(self.user, self.token or self.password)
 
     def named_by(
         self, names: Sequence[str], is_subject: Callable[[str], bool], connection_type: str = STANDARD
     ) -> User | None:
-        """Who a certificate is of: the user of one of these names, or of one that is its subject."""
+        """The user of a certificate: one whose name is in `names`, or is the certificate's subject."""
         users = [self._names[name] for name in names if name in self._names]
         users += [user for name, user in self._names.items() if is_subject(name)]
         return next((user for user in users if _may_come(user, connection_type)), None)
 
     def for_nobody(self, connection_type: str = STANDARD) -> User | None:
-        """Who a client is that does not begin with CONNECT."""
+        """The user of a client that does not begin with CONNECT; None: it must."""
         found = self._names.get(self.no_auth_user) if self.no_auth_user else None
         return found if found is not None and _may_come(found, connection_type) else None
 
     def now(self, user: User | None) -> User | None:
-        """What has become of a user: None if there is none that would be let in with the same words, so that whoever is
-        that has to go. What it may can be something else than before."""
+        """The current state of a user, perhaps with other permissions. None when it is gone or has other credentials:
+        its clients must be closed."""
         if user is None:
             return None
         if not self.users:
@@ -206,11 +206,11 @@ def _may_come(user: User, connection_type: str) -> bool:
     return not user.connection_types or connection_type in user.connection_types
 
 
-# --- as JSON has it, from a configuration file to acceptors -----------------------------------------------------------
+# --- from JSON, in which acceptors are sent a configuration file ------------------------------------------------------
 
 
 def who_of(content: Mapping[str, Any], user: str = "", password: str = "", token: str = "") -> Who:
-    """`content`: what conf_auth.py and conf_accounts.py found; empty if there was no file."""
+    """`content`: from conf_auth.py and conf_accounts.py; empty if there is no file."""
     users = tuple(user_of(found) for found in content.get("users", ()))
     return Who(
         users=users,

@@ -1,6 +1,6 @@
-"""xkeys: what one side seals the other opens, and nobody else, each by its own secret and the other's public key.
+"""xkeys: encryption between two parties, each with its own secret key and the other's public key.
 
-    "xkv1", nonce (24 bytes), what NaCl's crypto_box makes of it (X25519, XSalsa20, Poly1305)
+    "xkv1", nonce (24 bytes), NaCl's crypto_box of the content (X25519, XSalsa20, Poly1305)
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class XKey:
         self.public: Final = nats_nkeys.encode(nats_nkeys.CURVE, bytes(self._secret.public_key))
 
     def seal(self, content: bytes, to: str) -> bytes | None:
-        """None: that is nobody's key."""
+        """Encrypts for the public key `to`; None when that is no valid key."""
         box = self._box(to)
         return None if box is None else VERSION + bytes(box.encrypt(content))
 
     def open(self, sealed: bytes, by: str) -> bytes | None:
-        """None: it is none of theirs."""
+        """Decrypts what `by` has sealed; None when that fails."""
         box = self._box(by)
         if box is None or not sealed.startswith(VERSION):
             return None
@@ -48,5 +48,5 @@ class XKey:
             return None
         try:
             return Box(self._secret, PublicKey(found[1]))
-        except CryptoError:  # one that every secret makes the same box with
+        except CryptoError:  # a key that gives the same shared secret with any other
             return None
