@@ -14,19 +14,19 @@
 /* An overflow chunk's usual size, so that many small messages share one. */
 #define CHUNK_BYTES ((size_t)64 << 10)
 
-/* What is lent is moved so much at once; and so much of what comes behind it is kept before the channel counts as backlogged. */
+/* How much of the lane is moved at a time, and the most that may wait in it before the channel counts as backlogged. */
 #define LANE_BYTES ((size_t)1 << 20)
 
-/* What one that is lent counts as of that: a process has so many mappings and no more. */
+/* What each lent body adds to the lane's bytes, as the number of mappings of a process is limited. */
 #define LENT_BYTES ((size_t)4 << 10)
 
-/* A message's two parts, to be cut into fragments regardless of where one ends and the other begins. */
+/* A message's two parts, which are cut into fragments as if they were contiguous. */
 struct parts {
     const struct message *header;
     const uint8_t *body;
 };
 
-/* How much of a head there is to say: of one without a body not the zeros at its end. */
+/* How much of a header is sent: without a body, not the zeros at its end. */
 static size_t said_bytes(const struct message *header, size_t body_bytes) {
     if (body_bytes > 0 || header->ttr_ns != 0) return sizeof *header;
     if (header->delay_ns != 0) return offsetof(struct message, ttr_ns);
@@ -73,7 +73,7 @@ static void free_queues(struct channel *channel) {
 /* Neither the overflow nor the assembly is freed here: a caller may still read a message in the latter. */
 void channel_break(struct channel *channel) {
     channel->broken = true;
-    /* There is nothing more to receive, nor room for what is sent: nobody has to ask for more than that. */
+    /* These then have nothing to receive and no room, so that callers need not check for a broken channel. */
     ring_producer_break(&channel->out);
     ring_consumer_break(&channel->in);
 }
@@ -124,7 +124,7 @@ struct channel_counters channel_counters(const struct channel *channel) {
     const struct ring_producer *out = &channel->out;
     const struct ring_consumer *in = &channel->in;
     counters.wakes = out->wakes + in->wakes;
-    /* Relaxed: a number to be looked at, and nothing that it stands for is read here. */
+    /* Relaxed: only a number to report; the bytes it counts are not read here. */
     counters.in_bytes = atomic_load_explicit(&in->shared->tail, memory_order_relaxed) - in->released;
     counters.out_bytes = out->tail - atomic_load_explicit(&out->shared->head, memory_order_relaxed);
     counters.in_room = in->data_bytes;
@@ -142,7 +142,7 @@ static void chain(struct queue *queue, struct chunk *chunk) {
     queue->last = chunk;
 }
 
-/* Room for one record at the end of a queue; NULL if there is no memory. */
+/* Returns room for one record at the end of a queue; NULL: no memory. */
 static struct ring_record *queue_reserve(struct queue *queue, size_t bytes) {
     struct chunk *chunk = queue->last;
     if (chunk == NULL || chunk->capacity - chunk->end < bytes) {
@@ -166,10 +166,10 @@ static struct ring_record *overflow_reserve(struct channel *channel, size_t byte
     return record;
 }
 
-/* `behind`: behind what was lent. */
+/* `behind`: into the lane, behind lent bodies. */
 static void send_fragment(struct channel *channel, const struct parts *parts, size_t offset, size_t bytes,
                           uint32_t flags, bool behind) {
-    /* Only behind an empty overflow queue, or the ring would overtake it. */
+    /* Into the ring only if the overflow queue is empty, or this would overtake it. */
     if (channel->overflow.first == NULL && !behind) {
         void *payload = ring_reserve(&channel->out, bytes);
         if (payload != NULL) {
@@ -189,14 +189,14 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
     copy_part((uint8_t *)(record + 1), parts, offset, bytes);
 }
 
-/* Fragments of another message would be taken for those of what was lent. */
+/* Whether a message must go into the lane. If in fragments always, as these would be taken for those of a lent body. */
 static bool goes_behind(struct channel *channel, const struct message *header, bool in_fragments) {
     if (channel->lane.first == NULL || (!in_fragments && !behind_has(&channel->behind, header))) return false;
     behind_put(&channel->behind, header);
     return true;
 }
 
-/* What the ring has no room for now, or in one piece. */
+/* Sends a message that the ring has no room for now, or that is too large for one record. */
 __attribute__((noinline)) static void send_in_pieces(struct channel *channel, const struct message *header,
                                                      const void *body, size_t total) {
     if (channel_broken(channel)) return;
@@ -215,7 +215,7 @@ __attribute__((noinline)) static void send_in_pieces(struct channel *channel, co
     }
 }
 
-/* Room for one record in the ring, or NULL. */
+/* Returns room for one record in the ring, or NULL. */
 static void *record_room(struct channel *channel, size_t bytes) {
     if (channel->overflow.first != NULL || channel->lane.first != NULL) return NULL;
     if (bytes > ring_max_payload(channel->out.data_bytes)) return NULL;
@@ -259,13 +259,13 @@ void *channel_grow(struct channel *channel, struct growing *growing, size_t byte
     return room;
 }
 
-/* The payload of a fragment of what was lent. */
+/* The largest payload of a fragment of a lent body. */
 static size_t lane_payload(const struct channel *channel) {
     size_t most = (size_t)ring_max_payload(channel->out.data_bytes), piece = LANE_BYTES - sizeof(struct ring_record);
     return most < piece ? most : piece;
 }
 
-/* What a message in fragments takes of the ring. */
+/* How many bytes of the ring a message in fragments takes. */
 static size_t fragments_bytes(size_t total, size_t most) {
     size_t whole = total / most, rest = total % most;
     return whole * (size_t)ring_record_bytes(most) + (rest > 0 ? (size_t)ring_record_bytes(rest) : 0);
@@ -292,7 +292,7 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
     return true;
 }
 
-/* The pages of which the last byte has been moved now. */
+/* Returns those pages to the kernel whose last byte has now been moved. */
 static void forget_pages(const struct lending *l, size_t before) {
     const uintptr_t page = 4096;
     size_t head = sizeof l->header, from = before > head ? before - head : 0;
@@ -303,7 +303,7 @@ static void forget_pages(const struct lending *l, size_t before) {
     if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* The next fragment, if there is room; what it takes of the ring. */
+/* Moves the next fragment of a lent body into the ring. Returns the bytes it takes there; 0: no room. */
 static size_t move_fragment(struct channel *channel, struct lending *l, size_t bytes) {
     size_t before = l->moved, total = sizeof l->header + l->header.body_bytes;
     void *payload = ring_reserve(&channel->out, bytes);
@@ -330,7 +330,7 @@ static void lane_has_moved(struct channel *channel, const struct chunk *chunk) {
     behind_moved(&channel->behind, (const void *)(record_of(chunk) + 1), flags & FRAGMENT_FIRST, flags & FRAGMENT_LAST);
 }
 
-/* The payload of what comes next. */
+/* The payload of the next record that is to be moved. */
 static size_t next_bytes(const struct channel *channel, const struct chunk *chunk) {
     if (chunk->lending == NULL) return record_of(chunk)->bytes;
     size_t most = lane_payload(channel);
@@ -338,7 +338,7 @@ static size_t next_bytes(const struct channel *channel, const struct chunk *chun
     return left < most ? left : most;
 }
 
-/* If there is room; what it takes of the ring. */
+/* Moves the next record into the ring. Returns the bytes it takes there; 0: no room. */
 static size_t move_next(struct channel *channel, struct chunk *chunk) {
     if (chunk->lending != NULL) return move_fragment(channel, chunk->lending, next_bytes(channel, chunk));
     const struct ring_record *record = record_of(chunk);
@@ -362,7 +362,8 @@ static void drain_overflow(struct channel *channel) {
     assert(overflow->first != NULL || channel->counters.overflow_bytes == 0);
 }
 
-/* What is lent takes half of the ring, so that others find room. */
+/* Whether the next record of the lane may move: the lane uses half of the ring only, so that other messages find
+ * room. */
 static bool lane_may_move(struct channel *channel) {
     struct ring_producer *out = &channel->out;
     if (channel->lane.first == NULL || channel->overflow.first != NULL || channel_broken(channel)) return false;
@@ -386,7 +387,7 @@ static void drain_lane(struct channel *channel) {
     }
 }
 
-/* Publishes what may be seen and lies in the ring. */
+/* Publishes what lies in the ring, up to `publishable`. */
 static bool publish_allowed(struct channel *channel) {
     drain_overflow(channel);
     if (channel_broken(channel)) return false;
@@ -427,7 +428,8 @@ void channel_move(struct channel *channel) {
     if (channel->lane.first != NULL) drain_lane(channel);
 }
 
-/* Nothing that has moved is left to be let out: the next time may be long after the last piece. */
+/* Moves before it publishes, so that nothing moved stays invisible: the next call may come long after the last
+ * piece. */
 bool channel_publish(struct channel *channel) {
     channel_move(channel);
     return publish_to(channel, channel_tail(channel));
@@ -435,12 +437,12 @@ bool channel_publish(struct channel *channel) {
 
 bool channel_publish_to(struct channel *channel, uint64_t tail) {
     bool published = publish_to(channel, tail);
-    /* It is seen with what is let out next. */
+    /* What this moves becomes visible with the next call. */
     channel_move(channel);
     return published;
 }
 
-/* A record in a queue. */
+/* The next record of a queue, for channel_unreleased. */
 static const struct ring_record *next_in(const struct queue *queue, struct channel_place *place) {
     const struct chunk *chunk = place->chunk;
     if (chunk == NULL) {
@@ -459,7 +461,7 @@ static const struct ring_record *next_in(const struct queue *queue, struct chann
     return record;
 }
 
-/* In the overflow, which is behind what lies in the ring, and then behind what was lent. */
+/* The next record that is not in the ring: first those of the overflow queue, then those in the lane. */
 static const struct ring_record *next_waiting(const struct channel *channel, struct channel_place *place) {
     const struct ring_record *record = place->is_lent ? NULL : next_in(&channel->overflow, place);
     if (record != NULL) return record;

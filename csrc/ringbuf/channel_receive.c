@@ -3,7 +3,8 @@
 
 #include "ringbuf/channel_state.h"
 
-/* The side of a channel that receives: what lies in the ring in one record as it is, and what comes in fragments put together. */
+/* The receiving side of a channel: messages in one record are returned in place, messages in fragments are
+ * assembled. */
 
 /* The largest assembly buffer that is kept for the next message in fragments. */
 #define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)
@@ -22,7 +23,7 @@ static void free_large_assembly(struct channel *channel) {
 
 /* --- Receiving ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a message in fragments with its first one. False if it is not to be believed or there is no memory. */
+/* Begins to assemble a message with its first fragment. False if it is invalid or there is no memory. */
 static bool assembly_begin(struct channel *channel, const uint8_t *payload, size_t payload_bytes) {
     struct message header;
     if (channel->assembly_wanted != 0 || payload_bytes < sizeof header) return false;
@@ -52,8 +53,8 @@ static bool assembly_add(struct channel *channel, const uint8_t *payload, size_t
     return true;
 }
 
-/* A message that lies in the ring in one record, if it is to be believed. What is checked is also what the caller will
- * read: a peer that writes to what it has published is not defended against. */
+/* Returns a message that lies in the ring in one record; NULL if it is invalid. It is checked and read in place: there
+ * is no defence against a peer that writes to what it has published. */
 static const struct message *whole_message(struct channel *channel, const void *payload, size_t payload_bytes) {
     const struct message *message = payload;
     if (payload_bytes < sizeof *message) return channel_restored(&channel->whole, payload, payload_bytes);
@@ -61,7 +62,7 @@ static const struct message *whole_message(struct channel *channel, const void *
     return message->body_bytes <= channel->max_message_bytes ? message : NULL;
 }
 
-/* Its bytes stay where they are until ring_release. */
+/* Consumes a message in one record. Its bytes stay in place until ring_release. */
 static inline const struct message *take_whole(struct channel *channel, const void *payload, size_t bytes) {
     ring_consume(&channel->in);
     const struct message *message = whole_message(channel, payload, bytes);
@@ -82,7 +83,7 @@ __attribute__((noinline)) static const struct message *receive_in_pieces(struct 
             channel_break(channel);
             return NULL;
         }
-        /* At once, not at the end of the turn: the rest of a large message may be waiting for just this room. */
+        /* Now, not at the end of the turn: the rest of a large message may be waiting for this room. */
         ring_release(&channel->in);
         assembled += bytes;
         if ((flags & FRAGMENT_LAST) != 0) {
@@ -110,7 +111,7 @@ bool channel_take(struct channel *channel, const struct message *message) {
 }
 
 bool channel_keeps(const struct channel *channel, const void *bytes) {
-    /* Mapped twice: one that goes over the end of the ring lies in one piece. */
+    /* The data is mapped twice: a message that runs over the end of the ring is contiguous. */
     return channel->holds && (uintptr_t)bytes - (uintptr_t)channel->in.data < 2 * channel->in.data_bytes;
 }
 

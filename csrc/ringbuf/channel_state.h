@@ -8,40 +8,40 @@
 #include "ringbuf/channel.h"
 #include "ringbuf/ring.h"
 
-/* A record's flags: where in its message it lies. A message that fits into one record is both. */
+/* A record's flags: which fragment of its message it is. A message that fits into one record has both. */
 #define FRAGMENT_FIRST 1u
 #define FRAGMENT_LAST  2u
 #define FRAGMENT_WHOLE (FRAGMENT_FIRST | FRAGMENT_LAST)
 
-/* Of a message without a body what it has at its end travels only if it is not zero. */
+/* Bytes of the header that are always sent; without a body, zeros after them are not. */
 enum { SHORTEST_MESSAGE = 24 };
 
-/* How much of messages in fragments is put together by one channel_receive(), and how much of the overflow is moved into the
- * ring at once: while one side does that the other makes room for more, so that there would be no end to it. */
+/* How much of messages in fragments one channel_receive() assembles, and how much of the overflow is moved into the
+ * ring at a time. Without a limit that might not end, as the other side makes room for more (or sends more)
+ * meanwhile. */
 #define FRAGMENTS_PER_TURN_BYTES ((size_t)4 << 20)
 
-/* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
- * stream of sent bytes is the ring's own count, wherever the bytes are now. */
+/* A piece of a queue. It has whole records exactly as they will lie in the ring, so that a place in the stream of sent
+ * bytes is the ring's own count, wherever the bytes are now. */
 struct chunk {
     struct chunk *next;
-    struct lending
-        *lending; /* it has no bytes of its own, but those of a message that are yet to be copied; NULL: it has */
+    struct lending *lending; /* a lent message, whose bytes are not copied yet; NULL: the chunk has records */
     size_t capacity;
-    size_t begin; /* moved into the ring before it */
+    size_t begin; /* records before it have moved into the ring */
     size_t end;
     uint64_t bytes[]; /* 8-byte aligned as in the ring */
 };
 
-/* One message whose body is elsewhere. */
+/* A message whose body was lent. */
 struct lending {
     struct lent lent;
     struct message header;
     const uint8_t *body;
-    size_t moved; /* of both */
+    size_t moved; /* bytes of header and body moved so far */
 };
 
 struct queue {
-    struct chunk *first, *last; /* NULL: it is empty */
+    struct chunk *first, *last; /* NULL: empty */
 };
 
 struct channel {
@@ -51,23 +51,23 @@ struct channel {
     bool broken;
     bool holds; /* see channel_hold */
 
-    uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
+    uint64_t publishable; /* the other side may see what was sent before this place; the end of a message */
     struct queue overflow;
-    struct queue lane; /* what was lent, and what must not overtake it; */
+    struct queue lane; /* lent bodies, and messages that must not overtake them */
     struct behind behind;
-    size_t lane_bytes; /* of it, those of memory of its own; and LENT_BYTES for each that was lent */
+    size_t lane_bytes; /* memory of the lane's records, and LENT_BYTES for each lent body */
     struct channel_counters counters;
 
     size_t max_message_bytes;
-    struct message whole;   /* the one received last, if it was sent without its end; ... */
-    struct message unheard; /* ... and of those that channel_unreleased tells */
+    struct message whole;   /* the header received last, if it was sent without its zeros; ... */
+    struct message unheard; /* ... the same for channel_unreleased */
     uint8_t *assembly;
     size_t assembly_capacity;
-    size_t assembly_wanted; /* bytes of the message being put together; 0: none is */
+    size_t assembly_wanted; /* bytes of the message being assembled; 0: none is */
     size_t assembly_bytes;
 };
 
-/* SHORTEST_MESSAGE bytes, and as many words of eight as there are behind. */
+/* Copies SHORTEST_MESSAGE bytes, and as many words of eight bytes as there are after them. */
 static inline void channel_copy_head(void *to, const void *from, size_t bytes) {
     uint8_t *at = to;
     const uint8_t *source = from;
@@ -77,7 +77,7 @@ static inline void channel_copy_head(void *to, const void *from, size_t bytes) {
     if (bytes > SHORTEST_MESSAGE + 16) memcpy(at + SHORTEST_MESSAGE + 16, source + SHORTEST_MESSAGE + 16, 8);
 }
 
-/* A message that was sent without its end. NULL: it is not to be believed. */
+/* Restores a message that was sent without the zeros at its end. NULL: it is invalid. */
 static inline const struct message *channel_restored(struct message *to, const void *payload, size_t payload_bytes) {
     if (payload_bytes < SHORTEST_MESSAGE || payload_bytes % 8 != 0) return NULL;
     *to = (struct message){0};
@@ -87,7 +87,7 @@ static inline const struct message *channel_restored(struct message *to, const v
 
 /* --- channel_receive.c --- */
 
-/* Called when no message of it is in use any more. */
+/* Frees the assembly buffer, when no message in it is used any more. */
 void channel_free_assembly(struct channel *channel);
 
 #endif

@@ -1,5 +1,5 @@
-/* Several requests of a connection in one message (MSG_REQUEST_EACH): which may be in it, how each lies there, and whether what
- * came is one.
+/* Several requests of a connection in one message (MSG_REQUEST_EACH): which requests may be in it, how each is laid
+ * out, and how a received message is checked.
  */
 #ifndef MQ_REQUEST_EACH_H
 #define MQ_REQUEST_EACH_H
@@ -8,7 +8,7 @@
 
 #include "ringbuf/message.h"
 
-/* What comes in runs, has no body and says nothing but its slot or consumer, flags, and one number. */
+/* The kinds that come in runs, have no body, and consist only of a slot or consumer, flags, and one number. */
 #define REQUEST_EACH_KINDS                                                                                             \
     ((uint64_t)1 << MSG_CREDIT | (uint64_t)1 << MSG_FINISH | (uint64_t)1 << MSG_EXTEND | (uint64_t)1 << MSG_SENT |     \
      (uint64_t)1 << MSG_RESERVE | (uint64_t)1 << MSG_RESERVE_ID | (uint64_t)1 << MSG_DELETE |                          \
@@ -23,9 +23,9 @@ static inline bool request_each_says_seq(uint8_t kind, uint16_t flags) {
     return kind == MSG_FINISH && (flags & (MSG_UPTO | MSG_BY_SEQ)) != 0;
 }
 
-/* False: it travels for itself. */
+/* Packs a request. False: it does not fit, and must be sent as a message of its own. */
 static inline bool request_each_of(struct request_each *each, const struct message *m) {
-    uint64_t value, rest; /* what has no place there is zero */
+    uint64_t value, rest; /* the rest has no place in *each, and must be zero */
     if (m->kind == MSG_RESERVE)
         value = m->wait_ns, rest = m->id | m->seq;
     else if (request_each_says_seq(m->kind, m->flags))
@@ -36,7 +36,7 @@ static inline bool request_each_of(struct request_each *each, const struct messa
     return (rest | m->topic | m->pri | m->body_bytes) == 0;
 }
 
-/* Number n of one that is whole becomes `one`, which is all zeros at first but for its `conn`. */
+/* Unpacks request n of a valid message into `one`, which must be all zeros except for `conn`. */
 static inline void request_each_get(struct message *one, const struct message *m, uint32_t n) {
     const struct request_each *each = (const struct request_each *)(const void *)(m + 1) + n;
     const bool waits = each->kind == MSG_RESERVE, says_seq = request_each_says_seq(each->kind, each->flags);
@@ -48,13 +48,13 @@ static inline void request_each_get(struct message *one, const struct message *m
     one->id = waits || says_seq ? 0 : each->value;
 }
 
-/* What so many take: room is made for several at once. */
+/* The body's bytes for `several` requests: room is made for REQUESTS_AT_ONCE at a time. */
 static inline uint32_t request_each_bytes(uint32_t several) {
     uint32_t rooms = (several + REQUESTS_AT_ONCE - 1) / REQUESTS_AT_ONCE * REQUESTS_AT_ONCE;
     return rooms * (uint32_t)sizeof(struct request_each);
 }
 
-/* As many as it says, and no more than the room that is made for so many, and all of kinds that may be in it. */
+/* Whether a message is valid: the right length for its number of requests, and all of kinds that may be in it. */
 static inline bool request_each_is_whole(const struct message *m) {
     const uint32_t several = m->several;
     bool whole = several > 0 && several <= REQUESTS_MOST && m->body_bytes == request_each_bytes(several);

@@ -41,13 +41,13 @@ int ring_format(int fd, uint64_t data_bytes, uint64_t epoch) {
         if (written >= 0) errno = EIO;
         return -1;
     }
-    /* Without this a peer that truncates the file kills every process that maps it. A memfd made without
-     * MFD_ALLOW_SEALING refuses; the ring works all the same. */
+    /* Otherwise a peer that truncates the file kills every process that maps it. This fails for a memfd made without
+     * MFD_ALLOW_SEALING; the ring works all the same. */
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     return 0;
 }
 
-/* The identity and the size of what `fd` holds, believed only if they agree. */
+/* Reads the identity of the ring in `fd`, and checks it against itself and the size of the file. */
 static int read_identity(int fd, struct ring_identity *identity) {
     struct stat status;
     if (fstat(fd, &status) != 0) return -1;
@@ -67,13 +67,13 @@ static size_t mapping_bytes(uint64_t data_bytes) {
     return (size_t)(RING_HEADER_BYTES + 2 * data_bytes);
 }
 
-/* Header and data, and right behind it the data once more. NULL and errno. */
+/* Maps header and data, and the data once more right behind. NULL and errno. */
 static struct ring_shared *ring_map(int fd, uint64_t *data_bytes) {
     struct ring_identity identity;
     if (read_identity(fd, &identity) != 0) return NULL;
     size_t once = (size_t)(RING_HEADER_BYTES + identity.data_bytes);
     size_t twice = mapping_bytes(identity.data_bytes);
-    /* One reservation first, so that nothing else can come to lie between the two. */
+    /* Reserves the addresses first, so that nothing else can be mapped between the two. */
     uint8_t *base = mmap(NULL, twice, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return NULL;
     int flags = MAP_SHARED | MAP_FIXED;
@@ -89,10 +89,11 @@ static struct ring_shared *ring_map(int fd, uint64_t *data_bytes) {
     return (struct ring_shared *)(void *)base;
 }
 
-/* Where a half begins. Only the other side may be at work already: it moves its own index towards this side's one (a
- * consumer) or no further from it than data_bytes (a producer), so the two fit together whenever they are loaded. */
+/* Loads both indexes, where a newly opened half begins. Only the other side may be at work already. A consumer moves
+ * its index towards this side's, a producer moves it no further away than data_bytes, so both are valid whenever they
+ * are loaded. */
 static int load_indexes(struct ring_shared *shared, uint64_t data_bytes, uint64_t *head, uint64_t *tail) {
-    /* acquire: a consumer goes on to read records, a producer to overwrite them, as after every later load. */
+    /* acquire: as for every later load, as a consumer then reads records and a producer overwrites them. */
     *head = atomic_load_explicit(&shared->head, memory_order_acquire);
     *tail = atomic_load_explicit(&shared->tail, memory_order_acquire);
     if (((*head | *tail) & 7) == 0 && *tail - *head <= data_bytes) return 0;
@@ -158,18 +159,18 @@ void ring_consumer_close(struct ring_consumer *consumer) {
     consumer->data = NULL;
 }
 
-/* To be called after an index was stored: wakes the other side if its flag says that it sleeps. */
+/* Wakes the other side if its flag says that it sleeps. To be called after an index was stored. */
 static bool wake_if_asleep(_Atomic uint32_t *asleep, int wake_fd) {
     /* seq_cst: the store of the index must not be passed by the load of the flag, or both sides could miss each
      * other; pairs with the fence in say_asleep. */
     atomic_thread_fence(memory_order_seq_cst);
-    /* relaxed: ordered by the fence. The plain load keeps the line shared when nobody sleeps, which is the rule. */
+    /* relaxed: ordered by the fence. A load before the exchange keeps the line shared while nobody sleeps, as usual. */
     if (atomic_load_explicit(asleep, memory_order_relaxed) == 0) return false;
-    /* relaxed: no data travels with the flag. Exchange: of several reasons to wake only one is sent. The flag may be
-     * of a later sleep than the one seen above; then that sleep is the one woken, in vain, and not left without. */
+    /* relaxed: the flag guards no data. Exchange: only one wake-up is sent for a sleep. The flag may be from a later
+     * sleep than the one seen above; then that sleep is interrupted in vain, but no wake-up is lost. */
     if (atomic_exchange_explicit(asleep, 0, memory_order_relaxed) == 0) return false;
     uint64_t one = 1;
-    /* The only failure that a right descriptor knows is EAGAIN: the eventfd is full, so the wake-up is there. */
+    /* A valid eventfd fails only with EAGAIN: its counter is full, so the other side is woken anyway. */
     ssize_t written = write(wake_fd, &one, sizeof one);
     (void)written;
     return true;
@@ -178,13 +179,13 @@ static bool wake_if_asleep(_Atomic uint32_t *asleep, int wake_fd) {
 static void say_asleep(_Atomic uint32_t *asleep) {
     /* relaxed: the fence orders it. */
     atomic_store_explicit(asleep, 1, memory_order_relaxed);
-    /* seq_cst: the look at the other's index, which follows, must not be done before the flag can be seen; pairs with
+    /* seq_cst: the load of the other side's index, which follows, must not come before the flag is visible; pairs with
      * the fence in wake_if_asleep. */
     atomic_thread_fence(memory_order_seq_cst);
 }
 
 static void say_awake(_Atomic uint32_t *asleep) {
-    /* relaxed, both: seen late it costs a needless wake-up and nothing else. Loaded first so that the line stays
+    /* relaxed, both: if seen late, it costs only a needless wake-up. The flag is loaded first so that the line stays
      * shared when the other side has cleared it. */
     if (atomic_load_explicit(asleep, memory_order_relaxed) != 0) atomic_store_explicit(asleep, 0, memory_order_relaxed);
 }
@@ -193,21 +194,21 @@ static void say_awake(_Atomic uint32_t *asleep) {
 
 void ring_producer_break(struct ring_producer *producer) {
     producer->broken = true;
-    /* There is no more room in it. */
+    /* So that it has no room. */
     producer->head = producer->tail - producer->data_bytes;
 }
 
-/* Half as much again as there has to be, so that it is not looked for by each record. */
+/* Fetches half as much again as required, so that not each record fetches. */
 void ring_fetch(struct ring_producer *producer) {
     const uint64_t limit = producer->head + producer->data_bytes;
     uint64_t until = producer->tail + RING_FETCH_BYTES + RING_FETCH_BYTES / 2, at = producer->fetched;
     if (until > limit) until = limit;
     if (at < producer->tail) at = producer->tail & ~(uint64_t)(RING_LINE_BYTES - 1);
-    /* As the data is mapped twice the lines lie one behind the other. */
+    /* The data is mapped twice, so the lines are contiguous. */
     for (const uint8_t *line = producer->data + (at & (producer->data_bytes - 1)); at < until;
          at += RING_LINE_BYTES, line += RING_LINE_BYTES) {
 #ifdef __x86_64__
-        /* For processors that might not know it the builtin fetches to read; those do nothing here. */
+        /* Not the builtin, which fetches for reading unless all target processors know prefetchw; others ignore it. */
         __asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
         __builtin_prefetch(line, 1);
@@ -270,7 +271,7 @@ const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32
 
 void ring_consumer_break(struct ring_consumer *consumer) {
     consumer->broken = true;
-    /* What was loaded before is not believed any more either. */
+    /* Records published before are not trusted any more either. */
     consumer->tail = consumer->head;
     consumer->peeked = 0;
 }
