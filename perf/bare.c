@@ -17,7 +17,7 @@
 #define MAX_EVENTS  256
 #define READ_BYTES  ((size_t)256 << 10)
 #define WRITE_BYTES ((size_t)64 << 10)
-#define MOST_UNSENT ((size_t)16 << 20) /* then everybody waits for this client */
+#define MOST_UNSENT ((size_t)16 << 20) /* when a client has more unsent, the whole server waits for it */
 
 static const struct protocol *const protocols[] = {&bare_beanstalk, &bare_nsq, &bare_nats, &bare_pulsar};
 
@@ -41,7 +41,7 @@ char *fifo_push(struct fifo *f, size_t bytes) {
     char **chunk = &f->chunks[f->last % MAX_CHUNKS];
     if (*chunk == NULL) *chunk = allocate(1, CHUNK_BYTES);
     if (f->end + whole + sizeof(uint32_t) > CHUNK_BYTES) {
-        memset(*chunk + f->end, 0xff, sizeof(uint32_t)); /* the next one is in the next chunk */
+        memset(*chunk + f->end, 0xff, sizeof(uint32_t)); /* says that the next message is in the next chunk */
         begin_chunk(f);
         chunk = &f->chunks[f->last % MAX_CHUNKS];
     }
@@ -111,7 +111,7 @@ static void watch(struct connection *c, int operation, bool output) {
 static void flush(struct connection *c) {
     ssize_t n = send(c->fd, c->out + c->out_begin, c->out_end - c->out_begin, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) c->out_begin += (size_t)n;
-    bool failed = n < 0 && errno != EAGAIN && errno != EINTR; /* reading says that it is gone */
+    bool failed = n < 0 && errno != EAGAIN && errno != EINTR; /* the next recv() reports the broken connection */
     if (c->out_begin == c->out_end || failed) c->out_begin = c->out_end = 0;
     bool blocked = c->out_end > 0;
     if (blocked != c->is_blocked) watch(c, EPOLL_CTL_MOD, blocked);
@@ -163,7 +163,7 @@ static void open_connection(int listener) {
     if (protocol->greet) protocol->greet(c);
 }
 
-/* What still points to it is done with it at the end of the turn; the few bytes of the structure itself stay. */
+/* Closes a connection. Its structure stays, a few bytes, as lists point to it until the end of the turn. */
 static void close_connection(struct connection *c) {
     c->is_closed = true;
     c->out_begin = c->out_end = 0;

@@ -1,7 +1,7 @@
-/* The least that a server of one thread can do: one epoll set, one fifo, no timers, no log, no checks, nothing kept of
- * what is in flight. What it costs is what the protocol and the kernel's sockets cost, so it is the limit line beside
- * which a broker's figures are read. It serves the load generators of this folder, and nobody else: a command that they
- * do not send ends it with a message. */
+/* The least that a server of one thread can do: one epoll set, one fifo, no timers, no log, no checks, and no memory
+ * of what is in flight. Its costs are those of the protocol and of the kernel's sockets, so a broker's figures are
+ * read beside it as the limit. It serves only the load generators of this folder: a command that they do not send
+ * ends it with a message. */
 #ifndef MQ_PERF_BARE_H
 #define MQ_PERF_BARE_H
 
@@ -12,12 +12,12 @@
 /* ---- the fifo: messages back to back in chunks, read at one or more cursors ---- */
 
 #define CHUNK_BYTES ((size_t)1 << 20)
-#define MAX_CHUNKS  512u /* when there are more, the oldest is forgotten: nobody reads it */
+#define MAX_CHUNKS  512u /* if there are more, the oldest is dropped: nobody reads it */
 
 struct fifo {
-    char *chunks[MAX_CHUNKS]; /* by number, modulo */
-    uint64_t first, last;     /* numbers of chunks */
-    size_t end;               /* of what is in the last */
+    char *chunks[MAX_CHUNKS]; /* chunk n is at n modulo MAX_CHUNKS */
+    uint64_t first, last;     /* numbers of the oldest and the newest chunk */
+    size_t end;               /* end of the messages in the last chunk */
     char *spare;
 };
 
@@ -26,15 +26,15 @@ struct cursor {
     size_t at;
 };
 
-/* Where `bytes` may be written. */
+/* Returns where a message of `bytes` is to be written. */
 char *fifo_push(struct fifo *f, size_t bytes);
 
-/* The message at a cursor, which moves behind it; NULL if there is none. */
+/* Returns the message at a cursor, and moves the cursor behind it; NULL if there is none. */
 const char *fifo_next(const struct fifo *f, struct cursor *cursor, size_t *bytes);
 
 bool fifo_at_end(const struct fifo *f, const struct cursor *cursor);
 
-/* Gives back the chunks before this one. */
+/* Frees the chunks before this one. */
 void fifo_release(struct fifo *f, uint64_t chunk);
 
 /* ---- connections ---- */
@@ -47,12 +47,12 @@ struct connection {
     char *out;
     size_t out_begin, out_end, out_capacity;
     struct connection *next_dirty, *next_waiting;
-    struct connection *next_consumer; /* of a channel */
+    struct connection *next_consumer; /* in the list of a channel */
     struct channel *channel;
-    uint64_t credit; /* messages that may still be sent */
+    uint64_t credit; /* how many more messages may be sent to it */
 };
 
-/* Room for `bytes` of an answer, which the caller writes; it leaves at the end of the turn. */
+/* Returns room for `bytes` of an answer, which the caller writes; it is sent at the end of the turn. */
 char *answer_room(struct connection *c, size_t bytes);
 
 void answer(struct connection *c, const char *data, size_t bytes);
@@ -62,16 +62,16 @@ void answer(struct connection *c, const char *data, size_t bytes);
 struct protocol {
     const char *name;
     void (*greet)(struct connection *c);
-    /* Handles what has been received whole, and moves in_begin behind it. */
+    /* Handles the commands that have come whole, and moves in_begin behind them. */
     void (*handle)(struct connection *c);
-    /* Once a turn, when all that came in has been handled. */
+    /* Called once a turn, when all input has been handled. */
     void (*deliver)(void);
     void (*gone)(struct connection *c);
 };
 
 extern const struct protocol bare_beanstalk, bare_nsq, bare_nats, bare_pulsar;
 
-/* The decimal number at `at`; *end is set behind it. */
+/* Reads the decimal number at `at`, and sets *end behind it. */
 uint64_t read_number(const char *at, const char **end);
 
 /* Writes a number and returns where it ends. */

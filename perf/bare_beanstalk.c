@@ -1,4 +1,4 @@
-/* beanstalkd's protocol, as far as put, reserve and delete in one tube: jobs leave in the order in which they came. */
+/* beanstalkd's protocol: just put, reserve and delete in one tube, whose jobs leave in the order in which they came. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 static struct fifo jobs;
 static struct cursor next_job;
 static uint64_t inserted, reserved;
-static struct connection *first_waiting, **last_waiting = &first_waiting; /* those whose reserve is not answered */
+static struct connection *first_waiting, **last_waiting = &first_waiting; /* clients whose reserve is unanswered */
 
-/* A copy of `text` with a number in the middle. */
+/* Answers a word, a number and the end of a line. */
 static void answer_number(struct connection *c, const char *word, size_t word_bytes, uint64_t number) {
     char text[64];
     memcpy(text, word, word_bytes);
@@ -45,7 +45,7 @@ static void wait_for_job(struct connection *c) {
     last_waiting = &c->next_waiting;
 }
 
-/* Returns where the command ends, or NULL if its body is not whole. */
+/* Returns where the command ends, or NULL if its body has not come whole. */
 static const char *put(struct connection *c, const char *at, const char *line_end) {
     const char *end = c->in + c->in_end;
     const char *number = at + 4;
@@ -80,7 +80,7 @@ static void slow_command(struct connection *c, const char *at, const char *line_
     }
 }
 
-/* A reserve that waits keeps back the commands behind it. */
+/* Handles commands up to a reserve that must wait: those behind it wait, too. */
 static void handle(struct connection *c) {
     const char *at = c->in + c->in_begin, *end = c->in + c->in_end;
     while (at < end && !c->is_waiting) {

@@ -1,5 +1,6 @@
-/* NATS' protocol, as far as CONNECT, PING, SUB and PUB: what is published is copied to the output of each subscriber at
- * once. Of wildcards there is the last token (`a.*`, `a.>`), and of queue groups one a subject, whose members have turns. */
+/* NATS' protocol: just CONNECT, PING, SUB and PUB. A message is copied to the output of each subscriber at once.
+ * Wildcards are supported only as the last token (`a.*`, `a.>`), and only one queue group for each subject; the
+ * members of a group take turns. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@ struct target {
 };
 
 struct subscription {
-    struct subscription *next; /* of the bucket */
-    bool is_below;             /* wants what has one token more than its subject */
-    bool is_group;             /* one of its targets has a message, in turn */
+    struct subscription *next; /* in the bucket */
+    bool is_below;             /* matches subjects of one more token */
+    bool is_group;             /* its targets get messages in turn */
     unsigned subject_bytes;
     char subject[LONGEST_NAME];
     struct target *targets;
@@ -36,7 +37,7 @@ static struct subscription **bucket_of(const char *subject, size_t bytes) {
     return &buckets[hash % BUCKETS];
 }
 
-/* The next word of a line that ends at `end`; *at moves behind it. */
+/* Returns the next word of a line that ends at `end`, and moves *at behind it. */
 static const char *word(const char **at, const char *end, size_t *bytes) {
     const char *begin = *at;
     while (begin < end && *begin == ' ') begin++;
@@ -95,7 +96,7 @@ static void send_message(const struct target *t, const struct published *p) {
     to += t->sid_bytes;
     *to++ = ' ';
     memcpy(to, p->rest, p->rest_bytes);
-    memcpy(to + p->rest_bytes, p->payload, p->payload_bytes + 2); /* with the end of its line */
+    memcpy(to + p->rest_bytes, p->payload, p->payload_bytes + 2); /* the payload and the end of its line */
     t->connection->out_end = (size_t)(room + bytes - t->connection->out);
 }
 
@@ -107,7 +108,7 @@ static void send_to_all(const struct published *p, size_t subject_bytes, bool be
     }
 }
 
-/* Returns where the command ends, or NULL if its payload is not whole. */
+/* Returns where the command ends, or NULL if its payload has not come whole. */
 static const char *publish(const char *at, const char *line_end, const char *next, const char *end) {
     struct published p = {.payload = next};
     size_t second_bytes, third_bytes;

@@ -1,5 +1,5 @@
-/* NSQ's protocol, as far as IDENTIFY, SUB, RDY, PUB, MPUB, FIN and CLS on one topic. A message is kept as the frame in
- * which it leaves; each channel reads the same fifo at a cursor of its own. */
+/* NSQ's protocol: just IDENTIFY, SUB, RDY, PUB, MPUB, FIN and CLS on one topic. A message is kept as the frame in
+ * which it is sent; each channel reads the same fifo at a cursor of its own. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct channel {
     char name[NAME_BYTES];
     struct cursor cursor;
     struct connection *consumers; /* a list */
-    struct connection *turn;      /* who is next; NULL: the first */
+    struct connection *turn;      /* the next to get a message; NULL: the first */
 };
 
 static struct fifo messages;
@@ -44,7 +44,7 @@ static void keep(const char *body, size_t bytes) {
     static uint64_t id;
     char *to = fifo_push(&messages, FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + bytes);
     to = write_u32(write_u32(to, 4 + MESSAGE_HEAD_BYTES + bytes), 2);
-    memset(to, 0, 8); /* the time */
+    memset(to, 0, 8); /* the timestamp */
     memcpy(to + 8, "\0\1", 2);
     memset(to + 10, '0', 16);
     id++;
@@ -146,7 +146,7 @@ static void subscribe(struct connection *c, const char *line, const char *line_e
     respond(c, "OK", 2);
 }
 
-/* Returns where the command ends, or NULL if it is not whole. */
+/* Returns where the command ends, or NULL if it has not come whole. */
 static const char *command(struct connection *c, const char *at, const char *end) {
     if (end - at >= (ptrdiff_t)FIN_BYTES && memcmp(at, "FIN ", 4) == 0) {
         c->credit++;
@@ -163,7 +163,7 @@ static const char *command(struct connection *c, const char *at, const char *end
     if (memcmp(at, "SUB ", 4) == 0)
         subscribe(c, at, next);
     else if (memcmp(at, "RDY ", 4) == 0)
-        c->credit = read_number(at + 4, &ignored); /* set once, before anything is in flight */
+        c->credit = read_number(at + 4, &ignored); /* a client sets RDY once, before anything is in flight */
     else if (memcmp(at, "CLS\n", 4) == 0)
         respond(c, "CLOSE_WAIT", 10);
     else if (memcmp(at, "NOP\n", 4) != 0)

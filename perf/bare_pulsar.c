@@ -1,6 +1,6 @@
-/* Pulsar's binary protocol, as far as the load generator speaks it: CONNECT, LOOKUP, PRODUCER, SEND, SUBSCRIBE, FLOW, ACK and
- * CLOSE_CONSUMER. Each topic has one subscription, whose consumers have turns. An entry is kept as it came and leaves behind a
- * MESSAGE that is written when it does; what has been sent is forgotten. */
+/* Pulsar's binary protocol, as far as the load generator uses it: CONNECT, LOOKUP, PRODUCER, SEND, SUBSCRIBE, FLOW,
+ * ACK and CLOSE_CONSUMER. Each topic has one subscription, whose consumers take turns. An entry is kept as it came;
+ * the MESSAGE before it is written when it is sent. What has been sent is forgotten. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 
 #define MAX_TOPICS    4096u
 #define MAX_CONSUMERS 4096u
-#define MAX_IDS       4096u /* of a connection's producers and consumers */
+#define MAX_IDS       4096u /* for the producers, and for the consumers, of a connection */
 #define NAME_BYTES    128u
 #define LARGEST       ((size_t)8 << 20)
-#define SEND_BYTES    40u /* of CommandMessage and CommandSendReceipt, with what is before them */
+#define SEND_BYTES    40u /* more than a CommandMessage or CommandSendReceipt with the head before it */
 
 struct consumer {
-    struct consumer *next; /* of the topic */
+    struct consumer *next; /* in the list of the topic */
     struct connection *connection;
     unsigned id;
     int64_t permits;
@@ -28,12 +28,12 @@ struct topic {
     struct fifo messages;
     struct cursor cursor;
     uint64_t published, delivered;
-    bool has_subscription;      /* until then nothing is kept */
+    bool has_subscription;      /* false: messages are not kept */
     struct consumer *consumers; /* a list */
     struct consumer *turn;
 };
 
-/* Producers and consumers of a connection, by their ids: its connection's `channel`. */
+/* Producers and consumers of a connection, by their ids; `channel` of the connection points here. */
 struct channel {
     struct topic *producers[MAX_IDS];
     struct consumer *consumers[MAX_IDS];
@@ -81,7 +81,7 @@ static struct consumer *next_ready(struct topic *topic) {
     return NULL;
 }
 
-/* Before each entry is how many messages it has. */
+/* Sends the next entry to a consumer. In the fifo the number of its messages is before it. */
 static void deliver_to(struct topic *topic, struct consumer *one) {
     size_t bytes;
     const char *kept = fifo_next(&topic->messages, &topic->cursor, &bytes);

@@ -1,7 +1,7 @@
-/* The message path of an acceptor and a worker in one process, one turn at a time, to count instructions of: what
- * other programs on the machine do changes a time, and not a count. Connections are socket pairs, segments memfds.
+/* The message path of an acceptor and a worker in one process, one turn at a time, whose instructions are counted:
+ * other programs on the machine change times, but not a count. Connections are socket pairs, segments are memfds.
  *
- * Each load is repeated in rounds; a round is what 20 (or 4) clients with their commands outstanding cause. */
+ * Each load is repeated in rounds; a round is the work that 20 (or 4) clients with their outstanding commands cause. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -38,10 +38,10 @@ static struct remote remotes[MAX_REMOTES];
 static uint64_t done;
 static uint32_t nats_protocol, pulsar_protocol;
 
-/* Both are what is counted: --toggle-collect names them. */
+/* Only these two functions are counted: --toggle-collect names them. */
 __attribute__((noipa)) static int acceptor_counted(void) {
     int upcalls = acceptor_turn(acceptor);
-    __asm__ volatile("" ::: "memory"); /* no jump instead of a call: the count ends where this returns */
+    __asm__ volatile("" ::: "memory"); /* forces a call, no tail jump: the count ends where this returns */
     return upcalls;
 }
 
@@ -63,7 +63,7 @@ static void give_segments(void) {
     }
 }
 
-/* What Python does for a SUB, and nothing else is asked of it. */
+/* Does what Python does for a SUB, which is all that Python is asked for. */
 static void subscribe(const struct upcall *u) {
     static const char topic[] = "load", channel[] = "channel";
     if (u->kind == UPCALL_ANSWER) {
@@ -80,7 +80,7 @@ static void subscribe(const struct upcall *u) {
     acceptor_request(acceptor, 0, u->conn, &request, body, sizeof s + sizeof channel - 1);
 }
 
-/* INFO, and that a client has said CONNECT, and who it is. */
+/* Sends INFO, and lets the acceptor know that a client has said CONNECT, and who it is. */
 static void greet_nats(const struct upcall *u) {
     static const char info[] = "INFO {}\r\n";
     if (u->bytes_count == 0) acceptor_reply(acceptor, u->conn, info, sizeof info - 1);
@@ -89,7 +89,7 @@ static void greet_nats(const struct upcall *u) {
     acceptor_resume(acceptor, u->conn);
 }
 
-/* What Python does for a CONNECT and a PRODUCER, of which the client says the first alone. */
+/* Does what Python does for a CONNECT and a PRODUCER; the client sends only the first. */
 static void greet_pulsar(const struct upcall *u) {
     static const char topic[] = "load";
     const uint8_t terms[24 + sizeof(struct pulsar_rate)] = {0}; /* no policies */
@@ -185,7 +185,7 @@ static void answer_reserved(struct remote *c, unsigned depth, size_t body_bytes)
             continue;
         }
         if ((size_t)(end - line_end) < body_bytes + 3) break;
-        done++; /* its delete may have to wait behind a reserve that waits */
+        done++; /* counted here, since its delete may have to wait behind a reserve that waits */
         to += sprintf(to, "delete %llu\r\n%s", strtoull(at + 9, NULL, 10), depth == 1 ? "" : "reserve\r\n");
         at = line_end + 1 + body_bytes + 2;
     }
@@ -229,7 +229,7 @@ static size_t command(char *to, unsigned batch) {
     return (size_t)(at - (uint8_t *)to);
 }
 
-/* Frames; messages are finished. */
+/* Takes frames; messages are finished. */
 static void answer_frames(struct remote *c) {
     static char out[1 << 20];
     char *to = out;
@@ -291,7 +291,7 @@ static void connect_nats(struct remote *c, const char *said) {
     c->got_bytes = 0;
 }
 
-/* Payloads of 128 bytes; those who get them count them by their first line. */
+/* Publishes payloads of 128 bytes; subscribers count messages by their first line. */
 static void nats_publish(unsigned rounds, unsigned subjects, unsigned subscribers, const char *said) {
     enum { DEPTH = 200, PAYLOAD = 128 };
     unsigned copies = subscribers > 0 && strstr(said, "group") == NULL ? subscribers : 1;
@@ -322,7 +322,7 @@ static void nats_publish(unsigned rounds, unsigned subjects, unsigned subscriber
 
 /* ---- Pulsar ---- */
 
-/* SENDs of one message, or of a batch, until each has its receipt. */
+/* Sends SENDs of one message, or of a batch, until each has its receipt. */
 static void pulsar(unsigned rounds, size_t body_bytes, unsigned batch, unsigned depth) {
     struct remote *c = &remotes[0];
     struct block block;

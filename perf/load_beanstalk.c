@@ -6,11 +6,11 @@
  *
  * Producers keep `depth` puts unanswered. Consumers keep `depth` reserves unanswered: each RESERVED is answered with a
  * delete and the next reserve, in one send; with depth 1 the next reserve waits for DELETED. A run is closed-loop: the
- * rate is what the server can do, and latencies are those of a server kept as busy as that.
+ * rate is what the server can do, and latencies are those of a server at that load.
  *
- * A reserve that waits blocks the later commands of its connection, deletes among them. So a timed run ends by the
- * clock, and counts the DELETED (or INSERTED, without consumers) that came inside its window; a run over a number of
- * jobs sends exactly as many reserves as there are jobs, so that no delete can be left behind one. For the same reason
+ * A reserve that waits blocks the later commands of its connection, deletes too. So a timed run ends by the clock, and
+ * counts the DELETED (or INSERTED, without consumers) that came inside its window. A run over a number of jobs sends
+ * exactly as many reserves as there are jobs, so that no delete can be left behind a reserve. For the same reason
  * producers are held back by the number of jobs not yet reserved, not by the number not yet deleted.
  *
  * Any reply that is not the expected one ends the program with a message. The result is one line of JSON on stdout.
@@ -38,10 +38,10 @@
 #define MAX_BODY_BYTES   (16u << 20)
 #define MAX_TUBES        1024u
 #define MAX_EVENTS       256
-#define IN_BYTES         ((size_t)256 << 10) /* what one recv() may bring, besides one whole reply */
+#define IN_BYTES         ((size_t)256 << 10) /* most that one recv() brings, besides one whole reply */
 #define REPLY_HEAD_BYTES 64u                 /* more than the longest reply line */
 #define COMMAND_BYTES    64u                 /* more than the longest delete and reserve together */
-#define PIPELINED_SAMPLE 16u                 /* with depth > 1, one put in so many carries the time */
+#define PIPELINED_SAMPLE 16u                 /* with depth > 1, one of so many puts carries the time */
 #define STALL_NS         (20 * NS)
 #define TTR_SECONDS      3600
 
@@ -58,7 +58,7 @@ struct options {
     size_t body_bytes;
     double seconds;
     double warmup;
-    uint64_t jobs; /* 0: by time */
+    uint64_t jobs; /* 0: the run ends by time */
     uint64_t max_ready;
     const char *tube;
     unsigned tubes;
@@ -73,20 +73,20 @@ struct counts {
     uint64_t pauses;
 };
 
-/* Tubes and the consumers that share them; what a group's producers put only its consumers can take. */
+/* Tubes and the consumers that share them: only these can take what the group's producers put. */
 struct group {
-    uint64_t puts_left; /* still to send */
+    uint64_t puts_left; /* puts still to be sent */
     uint64_t reserves_left;
-    int64_t ready; /* INSERTED less RESERVED as seen here; a RESERVED may be seen first */
+    int64_t ready; /* INSERTED less RESERVED, as they came: a RESERVED may come first */
     bool paused;
 };
 
 struct connection {
-    struct stream stream; /* first: the epoll set gives its address */
+    struct stream stream; /* must be first: the epoll set has its address */
     bool is_producer;
     struct group *group;
-    unsigned in_flight; /* puts unanswered */
-    uint64_t sent;      /* puts */
+    unsigned in_flight; /* puts that are not answered yet */
+    uint64_t sent;      /* puts sent */
     uint64_t answered;
     uint64_t sample_at; /* the put whose round trip is being measured, if sample_ns is not 0 */
     uint64_t sample_ns;
@@ -116,8 +116,8 @@ struct load {
     uint64_t now_ns;
     uint64_t last_progress_ns;
     struct counts counts;
-    struct histogram put_ns; /* put sent .. INSERTED */
-    struct histogram job_ns; /* put sent .. RESERVED */
+    struct histogram put_ns; /* from a put's sending to INSERTED */
+    struct histogram job_ns; /* from a put's sending to RESERVED */
 };
 
 /* ---- producers ---- */
@@ -177,7 +177,7 @@ static const char *skip_digits(const char *at) {
     return at;
 }
 
-/* Both parsers read up to a zero byte that stands after the input, and return how much of it they have used. */
+/* Both parsers read up to the zero byte after the input, and return how many bytes they have used. */
 static size_t take_inserted(struct load *load, struct connection *c, const char *in, size_t bytes) {
     const char *at = in, *end = in + bytes;
     unsigned answers = 0;
@@ -243,7 +243,7 @@ static void check_body(struct load *load, const char *body) {
     if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->job_ns, load->now_ns - sent_ns);
 }
 
-/* One RESERVED: writes the commands that follow from it to *out. Returns its length, or 0 if it is not whole. */
+/* Takes one RESERVED, and writes the commands that follow it to *out. Returns its length, or 0 if it is not whole. */
 static size_t take_reserved(struct load *load, struct connection *c, const char *at, size_t bytes, char **out) {
     const char *end = at + bytes;
     const char *id = at + 9, *id_end = skip_digits(id);
@@ -338,7 +338,7 @@ static bool all_done(const struct load *load) {
 
 static void start_traffic(struct load *load) {
     load->now_ns = load->last_progress_ns = now_ns();
-    /* Consumers first, and one reserve at a time over all of them, so that a small number of jobs is shared out. */
+    /* Consumers first, and one reserve at a time on each of them, so that a few jobs are shared evenly. */
     for (unsigned round = 0; round < load->options.depth; round++) {
         for (unsigned i = 0; i < load->connection_count; i++) {
             struct connection *c = &load->connections[i];
@@ -396,7 +396,7 @@ static void tube_name(const struct options *o, unsigned index, char name[256]) {
         snprintf(name, 256, "%s-%u", o->tube, index);
 }
 
-/* Tube t belongs to group t % groups, and so does each consumer with that remainder. */
+/* Tube t belongs to group t % groups, and consumer i to group i % groups. */
 static void choose_tubes(const struct load *load, const struct connection *c, int fd, unsigned index) {
     const struct options *o = &load->options;
     char name[256], command[320];
@@ -446,7 +446,7 @@ static void open_load(struct load *load) {
     prepare_block(load);
     load->in_bytes = IN_BYTES + o->body_bytes + REPLY_HEAD_BYTES;
     load->in = allocate(1, load->in_bytes);
-    /* Every reply of at least 9 bytes causes commands of at most twice its length and some. */
+    /* Every reply, of at least 9 bytes, causes commands of at most about twice its length. */
     load->out_bytes = 3 * load->in_bytes;
     load->out = allocate(1, load->out_bytes);
     load->connection_count = o->producers + o->consumers;
@@ -471,10 +471,10 @@ static void hold_idle(const struct options *o) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) die("getrlimit: %s", strerror(errno));
     limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* connecting says if it was not enough */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* a connect fails if this was not enough */
     for (unsigned i = 0; i < o->idle; i++) {
         int fd = stream_connect(o->host, o->port);
-        /* An answer shows that the server has accepted it, and is not merely going to. */
+        /* An answer shows that the server has accepted the connection, and is not merely going to. */
         expect(fd, "use default\r\n", "USING ");
     }
     puts("ready");

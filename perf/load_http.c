@@ -1,5 +1,5 @@
-/* Load on nsqd's HTTP API: connections that are kept, each of which posts a message to /pub (or a batch to /mpub) and waits
- * for the answer, as every client of HTTP/1.1 does. */
+/* A load generator for nsqd's HTTP API. Its connections are kept; each posts a message to /pub (or a batch to /mpub)
+ * and waits for the answer, as every client of HTTP/1.1 does. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <inttypes.h>
@@ -35,11 +35,11 @@ struct load {
     struct client *clients;
     char *request;
     size_t request_bytes;
-    uint64_t answered; /* requests */
+    uint64_t answered; /* requests answered */
     struct histogram publish_ns;
 };
 
-/* All requests are alike. */
+/* Makes the request, which is always the same. */
 static void make_request(struct load *l) {
     const struct options *o = &l->options;
     bool many = o->batch > 1;
@@ -63,7 +63,7 @@ static void post(struct load *l, struct client *c) {
     stream_send(&c->stream, l->request, l->request_bytes);
 }
 
-/* The bytes of one answer; 0: it is not whole. Whatever is not 200 and OK ends the program. */
+/* Returns the bytes of one answer; 0 if it is not whole. Any answer but 200 ends the program. */
 static size_t read_answer(const char *in, size_t bytes) {
     static const char begin[] = "HTTP/1.1 200 ", length[] = "\r\ncontent-length:";
     const char *end = memmem(in, bytes, "\r\n\r\n", 4);
@@ -79,7 +79,7 @@ static size_t read_answer(const char *in, size_t bytes) {
 
 static void on_readable(void *owner, struct stream *s) {
     struct load *l = owner;
-    struct client *c = (struct client *)(void *)s; /* its first member */
+    struct client *c = (struct client *)(void *)s; /* the stream is its first member */
     char in[INPUT_BYTES];
     size_t bytes = stream_receive(s, in, sizeof in);
     if (bytes == 0) return;

@@ -2,19 +2,19 @@
  *
  * It exists to measure brokers on a machine that it shares with them, so it must cost little for each message: the
  * commands of a turn go out with one send() straight from a prepared block, and messages are compared and counted where
- * recv() left them. All lines of a run have one length, so nothing of them has to be read.
+ * recv() left them. All lines of a run have the same length, so they need not be parsed.
  *
- *   deliver   publishers publish, subscribers take what comes: all of it each, or as one queue group. With --subjects N each
- *             message has the next of N subjects, and subscribers want `SUBJECT.>`
- *   publish   publishers publish what nobody wants; PONG says that it has been taken
- *   request   publishers ask and wait for the answer; subscribers, a queue group, answer. Replies go to inboxes as clients
- *             make them: one wildcard for all answers of a connection, and a subject of its own for each request
- *   idle      subscribers are there and say nothing, with --subscriptions over them all, until the program is ended
+ *   deliver   publishers publish; subscribers receive, each all messages, or all together as one queue group. With
+ *             --subjects N each message has the next of N subjects, and subscribers subscribe to `SUBJECT.>`
+ *   publish   publishers publish to subjects without subscribers; a PONG confirms that the server has read the messages
+ *   request   publishers send requests and wait for the answers; subscribers, a queue group, answer. Replies go to
+ *             inboxes as clients make them: one wildcard for a connection, and a subject of its own for each request
+ *   idle      subscribers are connected and silent, with --subscriptions shared among them, until the program is ended
  *
- * A NATS server cuts off who does not take what comes, and does not hold back who publishes too much. So a run is
- * closed-loop by what was delivered: no more than `window` messages are between publishers and the slowest subscriber.
- * With --rate it is open-loop instead: messages are due in bursts at fixed times, and a message's latency counts from when
- * it was due, so that a server that falls behind cannot hide it.
+ * A NATS server disconnects clients that do not read what they are sent, and does not hold back those that publish too
+ * much. So a run is closed-loop by what was delivered: at most `window` messages are between publishers and the slowest
+ * subscriber. With --rate it is open-loop instead: messages are due in bursts at fixed times, and a message's latency
+ * counts from when it was due, so that a server that falls behind cannot hide it.
  *
  * Any line that is not expected ends the program with a message. The result is one line of JSON on stdout.
  */
@@ -45,16 +45,16 @@
 #define MAX_SUBJECTS      1000000u
 #define MAX_NAME_BYTES    64
 #define MAX_EVENTS        256
-#define IN_BYTES          ((size_t)512 << 10) /* what one recv() may bring, besides one whole message */
-#define WINDOW_BYTES      ((size_t)256 << 10) /* of commands, unless --window says otherwise */
+#define IN_BYTES          ((size_t)512 << 10) /* most that one recv() brings, besides one whole message */
+#define WINDOW_BYTES      ((size_t)256 << 10) /* a window of so many bytes of commands, without --window */
 #define LINE_BYTES        256u                /* more than any line that is sent */
 #define RARE_BYTES        4096u               /* more than any line that is not a message */
-#define SAMPLE            16u                 /* in a closed loop one message in so many carries the time */
+#define SAMPLE            16u                 /* in a closed loop one of so many messages carries the time */
 #define TICK_NS           (NS / 4000)
 #define STALL_NS          (20 * NS)
 #define INTEREST_NS       (NS / 2)
 #define INBOX             "_INBOX."
-#define INBOX_BYTES       (sizeof INBOX - 1 + 5 + 1) /* with the connection's number and a dot */
+#define INBOX_BYTES       (sizeof INBOX - 1 + 5 + 1) /* with the number of the connection and a dot */
 #define TOKEN_BYTES       10u
 #define REPLY_BYTES       (INBOX_BYTES + TOKEN_BYTES)
 
@@ -64,29 +64,29 @@ struct options {
     enum mode mode;
     const char *host;
     uint16_t port;
-    uint16_t subscribe_port; /* of another server of the cluster; 0: the same */
+    uint16_t subscribe_port; /* port of another server of the cluster; 0: the same */
     unsigned publishers;
     unsigned subscribers;
     unsigned subjects;
     unsigned subscriptions;
     bool queue;
-    unsigned window; /* messages; 0: WINDOW_BYTES */
+    unsigned window; /* in messages; 0: WINDOW_BYTES */
     unsigned depth;  /* requests that each publisher keeps unanswered */
     size_t body_bytes;
     double seconds;
     double warmup;
     double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: by time */
+    uint64_t messages; /* 0: the run ends by time */
     const char *subject;
     struct processes server;
 };
 
 struct counts {
-    uint64_t published; /* in mode publish: that PONG has told of */
+    uint64_t published; /* in mode publish: messages that a PONG has confirmed */
     uint64_t delivered; /* in mode request: answers */
 };
 
-/* What the line of a message is like: only what is between the two ends differs. */
+/* The first line of a message: only what is between `begin` and `end` differs. */
 struct shape {
     char begin[LINE_BYTES], end[LINE_BYTES];
     size_t begin_bytes, end_bytes, line_bytes;
@@ -95,13 +95,13 @@ struct shape {
 enum role { PUBLISHES, SUBSCRIBES, ASKS, ANSWERS };
 
 struct connection {
-    struct stream stream; /* first: the epoll set gives its address */
+    struct stream stream; /* must be first: the epoll set has its address */
     enum role role;
-    struct shape shape; /* of what it gets */
-    uint64_t sent;      /* messages; in mode publish also those that no PONG has told of */
+    struct shape shape; /* of the messages that it gets */
+    uint64_t sent;      /* messages; in mode publish also unconfirmed ones */
     uint64_t delivered;
-    unsigned pings; /* unanswered */
-    char *request;  /* `depth` of them, of one length */
+    unsigned pings; /* PINGs that are not answered yet */
+    char *request;  /* `depth` requests, of one length */
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
@@ -113,14 +113,14 @@ struct snapshot {
 struct load {
     struct options options;
     int epoll_fd;
-    int timer_fd;                   /* paces an open loop; in the epoll set without an address */
+    int timer_fd;                   /* paces an open loop; in the epoll set its address is NULL */
     struct connection *connections; /* publishers first */
     unsigned connection_count;
     char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
     size_t command_bytes, body_at;
-    unsigned cycle;  /* commands until subjects begin again */
-    unsigned window; /* messages */
-    unsigned chunk;  /* what is sent at a time, at least, in a closed loop */
+    unsigned cycle;  /* number of commands after which subjects begin again */
+    unsigned window; /* in messages */
+    unsigned chunk;  /* least number of messages sent at a time, in a closed loop */
     unsigned sample;
     uint64_t left; /* messages still to send */
     uint64_t sent;
@@ -130,11 +130,11 @@ struct load {
     unsigned next_publisher;
     char *in;
     size_t in_bytes;
-    char *answers; /* what one recv() may cause */
+    char *answers; /* answers to all requests that one recv() brought */
     uint64_t now_ns;
     uint64_t last_progress_ns;
     struct counts counts;
-    struct histogram latency_ns; /* sent, or due .. delivered; asked .. answered */
+    struct histogram latency_ns; /* from when it was sent, or due, to delivery or to the answer */
 };
 
 /* ---- what is sent ---- */
@@ -150,7 +150,7 @@ static size_t write_command(const struct load *load, char *at, unsigned index) {
     return bytes + o->body_bytes + 2;
 }
 
-/* As many commands as a cycle has, and again as many as are sent at a time: so each send is of one piece. */
+/* Prepares the commands of a cycle and of a window after it, so that each send is of one piece. */
 static void prepare_block(struct load *load) {
     const struct options *o = &load->options;
     char *command = allocate(1, LINE_BYTES + o->body_bytes);
@@ -174,7 +174,7 @@ static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
     write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
 }
 
-/* `n` commands of the block, from where the connection has come; stamped already. */
+/* Sends `n` commands of the block, stamped already, from where the connection is in the cycle. */
 static void send_block(struct load *load, struct connection *c, uint64_t n) {
     size_t begin = (size_t)(c->sent % load->cycle);
     stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
@@ -190,7 +190,7 @@ static void send_commands(struct load *load, struct connection *c, uint64_t n) {
     send_block(load, c, n);
 }
 
-/* How many messages have come to all who are to have them. */
+/* Returns how many messages have come to all subscribers that are to get them. */
 static uint64_t delivered_to_all(const struct load *load) {
     const struct options *o = &load->options;
     if (o->queue) return load->counts.delivered;
@@ -205,7 +205,7 @@ static uint64_t room(const struct load *load) {
     return n < load->left ? n : load->left;
 }
 
-/* The closed loop: what may be sent goes to all publishers in equal parts, when it is worth a send. */
+/* Sends, in a closed loop, as much as the window allows, in equal parts to all publishers, if it is worth a send. */
 static void send_what_may_be(struct load *load) {
     uint64_t n = room(load), publishers = load->options.publishers;
     if (n == 0 || (n < load->chunk && n < load->left)) return;
@@ -217,12 +217,12 @@ static void send_what_may_be(struct load *load) {
     }
 }
 
-/* When message `index` of the open loop is due: at a tick, with the others of that tick. */
+/* Returns when message `index` of the open loop is due: at a tick, with the others of that tick. */
 static uint64_t due_ns(const struct load *load, uint64_t index) {
     return load->pace_begin_ns + (uint64_t)((double)index / load->messages_per_tick) * TICK_NS;
 }
 
-/* What finds no room stays due, and its latency grows. */
+/* Sends what is due. Messages for which there is no room stay due, and their latency grows. */
 static void send_due(struct load *load) {
     uint64_t most = room(load), publishers = load->options.publishers, due = 0;
     while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
@@ -238,7 +238,7 @@ static void send_due(struct load *load) {
     }
 }
 
-/* What nobody wants: a PING behind each chunk, and four of them on their way. */
+/* Sends messages that nobody wants, with a PING behind each chunk; four PINGs are on their way. */
 static void send_unwanted(struct load *load, struct connection *c) {
     for (; c->pings < 4 && load->left > 0; c->pings++) {
         send_commands(load, c, load->chunk < load->left ? load->chunk : load->left);
@@ -269,7 +269,7 @@ static bool begins(const char *line, size_t bytes, const char *word) {
     return bytes >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
 }
 
-/* A line that is no message; its bytes are with the line's end. */
+/* Takes a line that is no message; `bytes` includes the line's end. */
 static void take_rare_line(struct load *load, struct connection *c, const char *line, size_t bytes) {
     if (begins(line, bytes, "PING\r\n")) {
         stream_send(&c->stream, "PONG\r\n", 6);
@@ -299,18 +299,18 @@ static bool is_message(const struct shape *s, const char *line) {
            memcmp(line + s->line_bytes - s->end_bytes, s->end, s->end_bytes) == 0;
 }
 
-/* A service's answer to the request at `line`; returns where it ends. */
+/* Writes a service's answer to the request at `line`; returns where it ends. */
 static char *put_answer(const struct load *load, const struct connection *c, const char *line, char *to) {
     const struct shape *s = &c->shape;
     memcpy(to, "PUB ", 4);
     to += 4;
     size_t reply_at = s->begin_bytes - (sizeof INBOX - 1), rest = s->line_bytes - reply_at;
-    /* The reply, the size and the payload are as they came. */
+    /* The reply subject, the size and the payload are copied as they came. */
     memcpy(to, line + reply_at, rest + load->options.body_bytes + 2);
     return to + rest + load->options.body_bytes + 2;
 }
 
-/* How much of the input has been used. */
+/* Takes the lines of the input, and returns how many bytes were used. */
 static size_t take_lines(struct load *load, struct connection *c, const char *in, size_t bytes) {
     const struct shape *s = &c->shape;
     size_t message_bytes = s->line_bytes + load->options.body_bytes + 2;
@@ -345,7 +345,7 @@ static void on_readable(struct load *load, struct connection *c) {
     if (bytes == 0) return;
     load->now_ns = now_ns();
     load->last_progress_ns = load->now_ns;
-    bool idle = load->options.mode == MODE_IDLE; /* takes whatever comes */
+    bool idle = load->options.mode == MODE_IDLE; /* an idle client ignores all else */
     if (idle && memmem(load->in, bytes, "PING\r\n", 6) != NULL) stream_send(&c->stream, "PONG\r\n", 6);
     size_t used = idle ? bytes : take_lines(load, c, load->in, bytes);
     stream_keep(&c->stream, load->in + used, bytes - used);
@@ -359,7 +359,7 @@ static void turn(struct load *load) {
     for (int i = 0; i < n; i++) {
         struct connection *c = events[i].data.ptr;
         if (c == NULL) {
-            uint64_t ticks; /* how many is of no interest, but the next one comes only when this one is read */
+            uint64_t ticks; /* the number of ticks does not matter, but the next one comes only when this one is read */
             if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
             continue;
         }
@@ -426,7 +426,7 @@ static void send_whole(int fd, const char *data, size_t bytes) {
     }
 }
 
-/* Until PONG has come, on a connection that still blocks. What is behind it is given back: an INFO, or a part of one. */
+/* Waits for PONG on a connection that still blocks. Copies what came after it, (a part of) an INFO, to `rest`. */
 static size_t await_pong(int fd, char *rest) {
     char text[2 * RARE_BYTES];
     for (size_t have = 0; have < sizeof text - 1;) {
@@ -450,7 +450,7 @@ static void set_shape(struct shape *s, size_t between, const char *begin, const 
     s->line_bytes = s->begin_bytes + between + s->end_bytes;
 }
 
-/* What it subscribes to, and what its messages look like. */
+/* Writes the SUB of a connection, and notes what its messages look like. */
 static int say_subscription(const struct load *load, struct connection *c, unsigned index, char *to) {
     const struct options *o = &load->options;
     char begin[LINE_BYTES], end[LINE_BYTES];
@@ -484,7 +484,7 @@ static void prepare_requests(struct load *load, struct connection *c, unsigned i
     }
 }
 
-/* Those beyond the first: each a subject of its own. */
+/* Subscribes an idle connection to its share of the subscriptions, each of a subject of its own. */
 static void subscribe_to_many(const struct options *o, int fd, unsigned index) {
     char *lines = allocate(1, IN_BYTES);
     for (unsigned sid = 2, n = index; n < o->subscriptions;) {
@@ -542,14 +542,14 @@ static void open_load(struct load *load) {
     prepare_block(load);
     load->in_bytes = IN_BYTES + o->body_bytes + LINE_BYTES + 2 * RARE_BYTES;
     load->in = allocate(1, load->in_bytes);
-    /* An answer is shorter than the request that it answers. */
+    /* An answer is shorter than its request. */
     load->answers = allocate(1, load->in_bytes);
     load->connection_count = o->publishers + o->subscribers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
-    /* Who wants a message before who publishes it. */
+    /* Subscribers before publishers. */
     for (unsigned i = 0; i < o->subscribers; i++)
         open_connection(load, &load->connections[o->publishers + i], asks ? ANSWERS : SUBSCRIBES, i);
-    /* When another server knows it nobody says. */
+    /* No server says when it knows the subscriptions of another. */
     if (o->subscribe_port != 0) nanosleep(&(struct timespec){.tv_nsec = INTEREST_NS}, NULL);
     for (unsigned i = 0; i < o->publishers; i++)
         open_connection(load, &load->connections[i], asks ? ASKS : PUBLISHES, i);

@@ -10,7 +10,7 @@
  * it was due, so that a server that falls behind cannot hide it.
  *
  * FIN has no answer. A timed run ends by the clock and counts the messages finished (or answered, without consumers) in
- * its window. A run over a number of messages ends when each consumer has sent CLS behind its last FIN and has read
+ * its window. A run over a number of messages ends when each consumer has sent CLS after its last FIN and has read
  * CLOSE_WAIT.
  *
  * Any frame that is not expected ends the program with a message. The result is one line of JSON on stdout.
@@ -42,7 +42,7 @@
 #define MAX_RDY            1000000u
 #define MAX_NAME_BYTES     64
 #define MAX_EVENTS         256
-#define IN_BYTES           ((size_t)512 << 10) /* what one recv() may bring, besides one whole frame */
+#define IN_BYTES           ((size_t)512 << 10) /* most that one recv() brings, besides one whole frame */
 #define RESPONSE_BYTES     1024u               /* more than any frame that is not a message */
 #define COMMAND_HEAD_BYTES 128u                /* more than the longest command line with two sizes */
 #define FRAME_HEAD_BYTES   8u                  /* size, type */
@@ -51,7 +51,7 @@
 #define ID_BYTES           16u
 #define FIN_BYTES          (4u + ID_BYTES + 1u)
 #define OK_BYTES           10u
-#define SAMPLE             16u /* in a closed loop with depth > 1, one command in so many carries the time */
+#define SAMPLE             16u /* in a closed loop with depth > 1, one of so many commands carries the time */
 #define TICK_NS            (NS / 4000)
 #define STALL_NS           (20 * NS)
 
@@ -73,7 +73,7 @@ struct options {
     double seconds;
     double warmup;
     double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: by time */
+    uint64_t messages; /* 0: the run ends by time */
     uint64_t max_ready;
     const char *topic;
     int output_buffer_bytes; /* as in IDENTIFY: 0 the server's default, -1 none */
@@ -89,10 +89,10 @@ struct counts {
 };
 
 struct connection {
-    struct stream stream; /* first: the epoll set gives its address */
+    struct stream stream; /* must be first: the epoll set has its address */
     bool is_producer;
-    unsigned in_flight; /* commands unanswered */
-    uint64_t sent;      /* commands */
+    unsigned in_flight; /* commands that are not answered yet */
+    uint64_t sent;      /* commands sent */
     uint64_t answered;
     uint64_t sample_at; /* the command whose round trip is being measured, if sample_ns is not 0 */
     uint64_t sample_ns;
@@ -107,15 +107,15 @@ struct snapshot {
 struct load {
     struct options options;
     int epoll_fd;
-    int timer_fd; /* paces an open loop; in the epoll set without an address */
+    int timer_fd; /* paces an open loop; in the epoll set its address is NULL */
     struct connection *connections;
     unsigned connection_count;
     char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
     size_t command_bytes;
-    size_t body_at; /* of a command's first message */
+    size_t body_at; /* of the first message of a command */
     unsigned sample;
-    uint64_t commands_left; /* still to send */
-    int64_t ready;          /* deliveries expected of what was answered, less those that came */
+    uint64_t commands_left; /* commands still to be sent */
+    int64_t ready;          /* deliveries expected for answered messages, less those that came */
     bool paused;
     uint64_t pace_begin_ns;
     double commands_per_tick;
@@ -128,8 +128,8 @@ struct load {
     uint64_t now_ns;
     uint64_t last_progress_ns;
     struct counts counts;
-    struct histogram publish_ns; /* command sent .. OK */
-    struct histogram message_ns; /* message sent, or due .. delivered */
+    struct histogram publish_ns; /* from a command's sending to OK */
+    struct histogram message_ns; /* from when it was sent, or due, to delivery */
 };
 
 static uint32_t read_u32(const char *at) {
@@ -182,7 +182,7 @@ static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
     write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
 }
 
-/* `n` commands of the block, stamped already. */
+/* Sends `n` commands of the block, stamped already. */
 static void send_block(struct load *load, struct connection *c, size_t begin, uint64_t n) {
     stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
     if (c->sample_ns == 0) {
@@ -199,7 +199,7 @@ static uint64_t room(const struct load *load, const struct connection *c) {
     return n < load->commands_left ? n : load->commands_left;
 }
 
-/* The closed loop: as many commands as may be unanswered. */
+/* Sends, in a closed loop, as many commands as may be unanswered. */
 static void send_commands(struct load *load, struct connection *c) {
     uint64_t n = load->paused ? 0 : room(load, c);
     if (n == 0) return;
@@ -209,15 +209,15 @@ static void send_commands(struct load *load, struct connection *c) {
     send_block(load, c, begin, n);
 }
 
-/* When command `index` of the open loop is due: at a tick, with the others of that tick. */
+/* Returns when command `index` of the open loop is due: at a tick, with the others of that tick. */
 static uint64_t due_ns(const struct load *load, uint64_t index) {
     return load->pace_begin_ns + (uint64_t)((double)index / load->commands_per_tick) * TICK_NS;
 }
 
-/* What is due goes to all producers in equal parts. What finds no room stays due, and its latency grows. */
+/* Sends what is due, in equal parts over all producers. What finds no room stays due, and its latency grows. */
 static void send_due(struct load *load) {
     unsigned producers = load->options.producers;
-    uint64_t most = (uint64_t)producers * load->options.depth; /* there is room for no more */
+    uint64_t most = (uint64_t)producers * load->options.depth; /* there is no room for more */
     uint64_t due = 0;
     while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
     uint64_t share = (due + producers - 1) / producers;
@@ -282,7 +282,7 @@ static bool says(const char *frame, const char *text) {
            memcmp(frame + FRAME_HEAD_BYTES, text, bytes) == 0;
 }
 
-/* A frame that is neither an OK nor a message. */
+/* Takes a frame that is neither an OK nor a message. */
 static void take_rare_frame(struct load *load, struct connection *c, const char *frame) {
     if (says(frame, "_heartbeat_"))
         stream_send(&c->stream, "NOP\n", 4);
@@ -292,7 +292,7 @@ static void take_rare_frame(struct load *load, struct connection *c, const char 
         die_of_frame(c, frame);
 }
 
-/* The length of the frame at `at`, 0 if it is not whole. `limit` is the longest that may come. */
+/* Returns the length of the frame at `at`; 0 if it is not whole. `limit` is the longest that may come. */
 static size_t frame_bytes(const char *at, const char *end, size_t limit) {
     if ((size_t)(end - at) < FRAME_HEAD_BYTES) return 0;
     size_t bytes = 4 + (size_t)read_u32(at);
@@ -300,7 +300,7 @@ static size_t frame_bytes(const char *at, const char *end, size_t limit) {
     return bytes <= (size_t)(end - at) ? bytes : 0;
 }
 
-/* Both parsers return how much of the input they have used. */
+/* Both parsers return how many bytes of the input they have used. */
 static size_t take_answers(struct load *load, struct connection *c, const char *in, size_t bytes) {
     static const char ok[OK_BYTES] = {0, 0, 0, 6, 0, 0, 0, 0, 'O', 'K'};
     const char *at = in, *end = in + bytes;
@@ -380,7 +380,7 @@ static void turn(struct load *load) {
     for (int i = 0; i < n; i++) {
         struct connection *c = events[i].data.ptr;
         if (c == NULL) {
-            uint64_t ticks; /* how many is of no interest, but the next one comes only when this one is read */
+            uint64_t ticks; /* the number of ticks does not matter, but the next one comes only when this one is read */
             if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
             continue;
         }
@@ -496,7 +496,7 @@ static void subscribe(const struct options *o, int fd, unsigned channel) {
     if (strcmp(answer, "OK") != 0) die("SUB was answered %s", answer);
 }
 
-/* A channel stays when its consumer goes. */
+/* Creates the channels: each stays when its consumer leaves. */
 static void create_channels(const struct options *o) {
     for (unsigned channel = 0; channel < o->channels; channel++) {
         int fd = connect_and_identify(o);
@@ -510,7 +510,7 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     int fd = connect_and_identify(o);
     if (!is_producer) subscribe(o, fd, index % o->channels);
     c->is_producer = is_producer;
-    /* A message is in flight until its FIN has left; then there may be a heartbeat to answer. */
+    /* A message is in flight until its FIN has been sent; besides, there may be a heartbeat to answer. */
     size_t fins = (size_t)o->rdy * 2 * FIN_BYTES + RESPONSE_BYTES;
     size_t output_bytes = is_producer ? o->depth * load->command_bytes + RESPONSE_BYTES : fins;
     size_t longest = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes + RESPONSE_BYTES;
@@ -541,7 +541,7 @@ static void open_load(struct load *load) {
     load->fins = allocate(most_messages, FIN_BYTES);
     load->connection_count = o->producers + o->consumers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
-    /* Channels before what is published to them. */
+    /* Creates channels before anything is published to them. */
     for (unsigned i = 0; i < o->consumers; i++) open_connection(load, &load->connections[o->producers + i], false, i);
     if (o->consumers == 0) create_channels(o);
     for (unsigned i = 0; i < o->producers; i++) open_connection(load, &load->connections[i], true, i);

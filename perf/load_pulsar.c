@@ -1,18 +1,19 @@
 /* A load generator for servers of Pulsar's binary protocol: one process, one thread, one epoll set.
  *
- * It exists to measure brokers on a machine that it shares with them, so it must cost little for each message: SENDs are made once
- * and leave a block at a time, with what differs written into them; frames are read where recv() left them; all messages of a
- * consumer that one recv() brought are acknowledged by one ACK, as clients group them.
+ * It exists to measure brokers on a machine that it shares with them, so it must cost little for each message. SENDs
+ * are made once and go out a block at a time, with only what differs written into them. Frames are read where recv()
+ * left them. All messages of a consumer that one recv() brought are acknowledged by one ACK, as clients do.
  *
- *   publish   each connection has a producer on each topic, which keeps `depth` SENDs (single, or batches) without receipt
- *   fill      the same, when each topic has got a subscription: a backlog for
- *   consume   consumers take what is there. It ends when as many messages have come, and the broker has heard of the last ACK
- *   full      producers and consumers; producers pause while too many messages wait. With --rate it is open-loop instead: SENDs are due
- *             at fixed times
- *   idle      each connection has a producer and a consumer on each of its own topics, and says nothing, until the program is ended
+ *   publish   each connection has a producer on each topic; it keeps `depth` SENDs (single, or batches) without receipt
+ *   fill      the same, after each topic has got a subscription: this makes a backlog for consume
+ *   consume   consumers take what is there, until --messages have come and the broker has handled the last ACK
+ *   full      producers and consumers; producers pause while too many messages wait. With --rate it is open-loop
+ *             instead: SENDs are due at fixed times
+ *   idle      each connection has a producer and a consumer on each of its own topics, and is silent until the program
+ *             is ended
  *
- * Topics are NAME-0 and so on: to a broker a partition is a topic. Any frame that is not expected ends the program with a message.
- * The result is one line of JSON on stdout.
+ * Topics are NAME-0 and so on: to a broker a partition is a topic. Any frame that is not expected ends the program with
+ * a message. The result is one line of JSON on stdout.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,7 +40,7 @@
 #define MAX_BATCH       100000u
 #define MAX_BODY_BYTES  (4u << 20)
 #define MAX_NAME_BYTES  64
-#define IN_BYTES        ((size_t)512 << 10) /* what one recv() may bring, besides one whole frame */
+#define IN_BYTES        ((size_t)512 << 10) /* most that one recv() brings, besides one whole frame */
 #define ID_BYTES        64u                 /* more than a message's id */
 #define SUBSCRIPTION    "load"
 #define TRIES           50u
@@ -65,7 +66,7 @@ struct options {
     double seconds;
     double warmup;
     double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: by time */
+    uint64_t messages; /* 0: the run ends by time */
     uint64_t max_ready;
     const char *topic;
     struct processes server;
@@ -79,15 +80,15 @@ struct counts {
 };
 
 struct producer {
-    uint64_t sent, answered;       /* SENDs */
+    uint64_t sent, answered;       /* number of SENDs */
     uint64_t sample_at, sample_ns; /* the SEND whose round trip is being measured, if sample_ns is not 0 */
 };
 
 struct connection {
-    struct stream stream;       /* first: the epoll set gives its address */
-    struct producer *producers; /* one a topic; NULL: it consumes */
+    struct stream stream;       /* must be first: the epoll set has its address */
+    struct producer *producers; /* one for each topic; NULL: the connection consumes */
     unsigned *taken;            /* messages of each consumer since its last FLOW */
-    unsigned next;              /* producer of an open loop */
+    unsigned next;              /* the producer that sends next in an open loop */
     unsigned index;
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
@@ -100,20 +101,20 @@ struct snapshot {
 struct load {
     struct options options;
     struct loop loop;
-    struct connection *connections; /* those that publish first */
+    struct connection *connections; /* those of producers first */
     unsigned connection_count;
     struct block block;
-    uint64_t sends_left; /* still to be sent */
-    int64_t ready;       /* messages that have a receipt, less those that came */
+    uint64_t sends_left; /* SENDs still to be sent */
+    int64_t ready;       /* messages that have a receipt, less those delivered */
     bool paused;
     unsigned next_connection;
     unsigned consumers_open;
     uint8_t *in;
     size_t in_bytes, frame_most;
-    uint8_t *acks; /* ids, with room before them for the head */
+    uint8_t *acks; /* ids of messages, after room for the head of an ACK */
     struct counts counts;
-    struct histogram publish_ns; /* SEND .. receipt */
-    struct histogram message_ns; /* sent, or due .. delivered */
+    struct histogram publish_ns; /* from SEND to its receipt */
+    struct histogram message_ns; /* from when it was sent, or due, to delivery */
 };
 
 static void say(struct connection *c, enum command type, const uint8_t *body, const uint8_t *end) {
@@ -128,7 +129,7 @@ static uint64_t room(const struct load *load, const struct producer *p) {
     return n < load->sends_left ? n : load->sends_left;
 }
 
-/* `n` SENDs of a producer, which there is room for. `paced`: each was due at a time of its own. */
+/* Sends `n` SENDs of a producer, which has room for them. `paced`: each was due at a time of its own. */
 static void send_some(struct load *load, struct connection *c, unsigned producer, uint64_t n, bool paced) {
     struct producer *p = &c->producers[producer];
     struct block *b = &load->block;
@@ -153,7 +154,7 @@ static void send_all(struct load *load, struct connection *c) {
     for (unsigned i = 0; i < load->options.topics; i++) send_some(load, c, i, room(load, &c->producers[i]), false);
 }
 
-/* What is due goes to the producers in turn. What finds no room stays due, and its latency grows. */
+/* Sends what is due, with the producers in turn. What finds no room stays due, and its latency grows. */
 static void send_due(struct load *load) {
     const struct options *o = &load->options;
     uint64_t most = (uint64_t)o->producers * o->topics * o->depth, due = loop_due(&load->loop, most);
@@ -315,7 +316,7 @@ static struct snapshot take_snapshot(const struct load *load) {
     return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
 }
 
-/* What was acknowledged has been heard of when what was said behind it is answered. */
+/* Closes the consumers: when a broker answers that, it has handled the ACKs sent before it. */
 static void close_consumers(struct load *load) {
     const struct options *o = &load->options;
     for (unsigned i = 0; i < o->consumers; i++) {
@@ -357,7 +358,7 @@ static void run(struct load *load, struct snapshot *begin, struct snapshot *end)
 
 struct asking {
     int fd;
-    uint8_t *out; /* what is to be said next */
+    uint8_t *out; /* commands to be sent next */
     size_t out_bytes;
     uint8_t *in;
     size_t begin, end, in_bytes;
@@ -374,7 +375,7 @@ static void send_asked(struct asking *a) {
     a->out_bytes = 0;
 }
 
-/* The next frame that answers something; it stands until the next one is read. */
+/* Returns the next frame that answers something; it is valid until the next one is read. */
 static struct frame heard(struct asking *a) {
     for (struct frame frame;;) {
         size_t used = read_frame(a->in + a->begin, a->in + a->end, a->in_bytes, &frame);
@@ -402,7 +403,7 @@ static uint8_t *put_topic(const struct options *o, uint8_t *to, unsigned topic) 
     return put_text(to, 1, name);
 }
 
-/* A broker may not have taken over the topic yet, and says so: then it is asked again. */
+/* Looks the topics up. A broker that has not taken one over yet says so, and is asked again. */
 static void look_up(const struct options *o, struct asking *a, unsigned first) {
     bool found[MAX_TOPICS] = {false};
     for (unsigned try = 0, missing = o->topics; missing > 0; try++) {
@@ -450,7 +451,7 @@ static void make_producers(const struct options *o, struct asking *a, unsigned f
     for (unsigned t = 0; t < o->topics; t++) expect(a, PRODUCER_SUCCESS);
 }
 
-/* `all`: of all topics, whoever else has some. */
+/* `all`: subscribes to all topics, whichever consumers other connections have. */
 static void make_consumers(const struct options *o, struct asking *a, unsigned first, unsigned index, bool all) {
     unsigned asked = 0;
     for (unsigned t = 0; t < o->topics; t++) {
@@ -480,7 +481,7 @@ static struct asking begin_asking(const struct load *load) {
                            .in_bytes = IN_BYTES};
 }
 
-/* What has come behind the answers is the stream's. */
+/* Hands the socket over to the stream, with the bytes that came after the answers. */
 static void take_over(struct load *load, struct connection *c, struct asking *a, size_t unsent) {
     stream_open(&c->stream, a->fd, load->loop.epoll_fd, unsent, load->frame_most);
     stream_keep(&c->stream, (const char *)a->in + a->begin, a->end - a->begin);
@@ -508,7 +509,7 @@ static void open_connection(struct load *load, struct connection *c, unsigned in
     for (unsigned t = 0; t < o->topics; t++) flow(c, t, o->queue);
 }
 
-/* Each topic gets a subscription that nobody has yet. */
+/* Gives each topic a subscription that has no consumers yet. */
 static void subscribe_for_later(struct load *load) {
     const struct options *o = &load->options;
     struct asking a = begin_asking(load);
@@ -534,7 +535,7 @@ static void open_load(struct load *load) {
     if (o->mode == MODE_FILL) subscribe_for_later(load);
     load->connection_count = o->producers + o->consumers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
-    /* Who consumes before who publishes. */
+    /* Consumers before producers. */
     for (unsigned i = load->connection_count; i-- > 0;) open_connection(load, &load->connections[i], i);
 }
 

@@ -43,7 +43,7 @@ void loop_turn(struct loop *l, void (*on_readable)(void *owner, struct stream *s
     for (int i = 0; i < n; i++) {
         struct stream *s = events[i].data.ptr;
         if (s == NULL) {
-            uint64_t ticks; /* how many is of no interest, but the next one comes only when this one is read */
+            uint64_t ticks; /* the number of ticks does not matter, but the next one comes only when this one is read */
             if (read(l->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
             continue;
         }

@@ -56,7 +56,7 @@ void read_pids(struct processes *processes, char *list) {
     }
 }
 
-/* In nanoseconds and not in ticks. */
+/* Returns the CPU time of a process, in nanoseconds: ticks would be too coarse. */
 static uint64_t process_cpu_ns(pid_t pid) {
     clockid_t clock;
     if (clock_getcpuclockid(pid, &clock) != 0) die("process %d is not there", (int)pid);
@@ -88,7 +88,7 @@ static unsigned histogram_bucket(uint64_t ns) {
     return bucket < HISTOGRAM_BUCKETS ? (unsigned)bucket : HISTOGRAM_BUCKETS - 1;
 }
 
-/* The middle of a bucket. */
+/* Returns the middle of a bucket. */
 static uint64_t histogram_value(unsigned bucket) {
     if (bucket < 2 * HISTOGRAM_FINE) return bucket;
     unsigned shift = bucket / HISTOGRAM_FINE - 1;

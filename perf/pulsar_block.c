@@ -28,7 +28,7 @@ static uint8_t *put_payload(uint8_t *to, size_t body_bytes, unsigned batch) {
     return to;
 }
 
-/* The first frame; of the places in it those that change are noted. */
+/* Makes the first frame, and notes the places in it that change. */
 static void make_frame(struct block *b, size_t body_bytes, unsigned batch) {
     uint8_t send[64], metadata[256];
     uint8_t *end = put_number(send, 1, 0);
@@ -108,7 +108,7 @@ void block_write(struct block *b, unsigned place, unsigned producer, uint64_t se
         write_stamp((char *)frame + b->body_at, time_ns);
         b->payload_crc[place] = crc32c_extend(0, frame + b->payload_at, b->payload_bytes);
     }
-    /* The checksum of two pieces one behind the other, from those of both: it is linear. */
+    /* The checksum of the frame, from those of its two pieces: a CRC is linear. */
     uint32_t crc = crc32c_extend(0, checked, b->payload_at - b->checksum_at - 4);
     crc = b->behind[0][crc & 0xff] ^ b->behind[1][crc >> 8 & 0xff] ^ b->behind[2][crc >> 16 & 0xff] ^
           b->behind[3][crc >> 24] ^ b->payload_crc[place];

@@ -1,5 +1,5 @@
-/* Pulsar's frames, as a load generator and the bare server write and read them: just the commands that they need. Whatever is not
- * as it should be ends the program. */
+/* Pulsar's frames, as a load generator and the bare server write and read them: just the commands that they need.
+ * Any wrong frame ends the program. */
 #ifndef MQ_PERF_PULSAR_FRAMES_H
 #define MQ_PERF_PULSAR_FRAMES_H
 
@@ -28,7 +28,7 @@ enum command {
     LOOKUP_RESPONSE = 24,
 };
 
-/* More than a frame of any command that is written here, but for what has a list or a payload. */
+/* More than a frame of any command that is written here, apart from those with a list or a payload. */
 #define COMMAND_BYTES 512u
 
 struct bytes {
@@ -38,26 +38,26 @@ struct bytes {
 struct field {
     unsigned number;
     uint64_t value;
-    struct bytes bytes; /* at: NULL if it is a number */
+    struct bytes bytes; /* at is NULL if the field is a number */
 };
 
 struct frame {
     enum command type;
     struct bytes body;
-    struct bytes entry; /* what stands behind the command */
+    struct bytes entry; /* what comes after the command */
 };
 
 /* ---- reading ---- */
 
 uint32_t get_u32(const uint8_t *at);
 
-/* Returns how long the frame at `at` is, 0 if it is not whole. `limit` is the longest that may come. */
+/* Returns the length of the frame at `at`; 0 if it is not whole. `limit` is the longest that may come. */
 size_t read_frame(const uint8_t *at, const uint8_t *end, size_t limit, struct frame *frame);
 
-/* The next field of a message; false at its end. */
+/* Reads the next field of a message; false at its end. */
 bool next_field(struct bytes *rest, struct field *field);
 
-/* The number in a field of a message, or `otherwise`. */
+/* Returns the number in a field of a message, or `otherwise`. */
 uint64_t number_in(struct bytes body, unsigned field, uint64_t otherwise);
 struct bytes bytes_in(struct bytes body, unsigned field);
 
@@ -68,10 +68,10 @@ uint8_t *put_number(uint8_t *to, unsigned field, uint64_t value);
 uint8_t *put_bytes(uint8_t *to, unsigned field, const void *data, size_t bytes);
 uint8_t *put_text(uint8_t *to, unsigned field, const char *text);
 
-/* A frame of a command whose message is `body`. */
+/* Writes a frame of a command whose message is `body`. */
 uint8_t *put_frame(uint8_t *to, enum command type, const uint8_t *body, size_t bytes);
 
-/* The head of such a frame, `behind` bytes of which come after the command; the message of `bytes` is to be written behind it. */
+/* Writes the head of such a frame. The caller writes the message of `bytes` after it, and `behind` bytes after that. */
 uint8_t *put_frame_head(uint8_t *to, enum command type, size_t bytes, size_t behind);
 
 #endif

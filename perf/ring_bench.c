@@ -2,17 +2,17 @@
  *
  *     ring_bench RECORD_BYTES RING_BYTES RECORDS [sleep]
  *
- * The producer copies each record in from a buffer of its own; the consumer reads every word of it. Both publish or
- * release after so many bytes, as a loop does at the end of a turn, and spin when there is nothing to do: this is the
- * ring's own limit, without sleeping or waking.
+ * The producer copies each record in from a buffer of its own; the consumer reads every word of it. They publish or
+ * release after so many bytes, as a loop does at the end of a turn, and spin when there is nothing to do: this shows
+ * the ring's own limit, without sleeping or waking.
  *
- * With `sleep` they sleep by the ring's protocol instead, a random moment after they found nothing to do: a hammer for
- * the protocol rather than a measurement. The ring should be smaller than a turn; then the producer publishes only
- * when it is full and the consumer releases only when it is empty, no later move can make up for a wake-up that was
- * lost, and both sleep for ever. A sleep that nobody ends within 5 s ends the run with status 3.
+ * With `sleep` they sleep by the ring's protocol instead, a random moment after they found nothing to do: that is a
+ * stress test of the protocol rather than a measurement. The ring should be smaller than a turn: then the producer
+ * publishes only when it is full, and the consumer releases only when it is empty. No later move can then make up for a
+ * wake-up that was lost, and both sleep for ever. A sleep that does not end within 5 s ends the run with status 3.
  *
- * Prints "seconds records bytes sleeps" of the run, first record to last release; the sleeps are both sides'. Status 4
- * if what arrived is not what was sent. */
+ * Prints "seconds records bytes sleeps" of the run, from the first record to the last release; the sleeps are those
+ * of both sides. Status 4 if what arrived is not what was sent. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -41,7 +41,7 @@ struct run {
     uint64_t record_bytes;
     uint64_t records;
     int ring_fd;
-    int producer_wake_fd; /* -1, both: spin */
+    int producer_wake_fd; /* -1 for both: spin */
     int consumer_wake_fd;
 };
 
@@ -55,7 +55,7 @@ static void pin(size_t cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    /* A machine that forbids it is measured unpinned. */
+    /* Where pinning is not allowed, the measurement is unpinned. */
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -78,7 +78,7 @@ static uint64_t sum_words(const void *payload, uint32_t bytes) {
     return sum;
 }
 
-/* Record i begins with i; the rest is a piece of the source that moves on with i. */
+/* Record i begins with i; the rest is a piece of the source whose place moves with i. */
 static const uint8_t *piece(const uint8_t *source, uint64_t i, uint64_t record_bytes) {
     return source + (i * 64) % (SOURCE_BYTES - record_bytes);
 }
@@ -87,7 +87,7 @@ static bool turn_is_over(uint64_t bytes) {
     return bytes >= TURN_BYTES;
 }
 
-/* So that the two sides' moves meet in every order. */
+/* Pauses at random, so that the moves of the two sides meet in every order. */
 static void pause_at_random(uint64_t *dice) {
     *dice ^= *dice << 13;
     *dice ^= *dice >> 7;
@@ -95,7 +95,7 @@ static void pause_at_random(uint64_t *dice) {
     for (uint64_t i = *dice & 31; i > 0; i--) relax();
 }
 
-/* Looks at the eventfd a while before it really sleeps: a real sleep takes so long that few could be tried. */
+/* Polls the eventfd for a while before it really sleeps: real sleeps take so long that few could be tried. */
 static void sleep_until_woken(int wake_fd) {
     uint64_t count;
     for (int i = 0; i < 200; i++)
@@ -181,7 +181,7 @@ static uint64_t expected_sum(const struct run *run, const uint8_t *source) {
     return sum;
 }
 
-/* The producer in a child, the consumer here. The status of whichever failed. */
+/* Runs the producer in a child, the consumer here. Returns the status of the side that failed. */
 static int both(const struct run *run, const uint8_t *source, struct outcome *outcome) {
     uint64_t *child_sleeps =
         mmap(NULL, sizeof *child_sleeps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

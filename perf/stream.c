@@ -22,8 +22,8 @@ int stream_connect(const char *host, uint16_t port) {
         die("connect to %s:%u: %s", host, port, strerror(errno));
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* A host that defaults to a pacing algorithm would pace the load: timers and estimates for a wire that is not
-     * there. What the server's sockets use is the server's and the host's affair. */
+    /* A host whose default congestion control paces would pace the load, with timers and estimates for a wire that
+     * is not there. What the server's sockets use is up to the server and the host. */
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     return fd;
 }
