@@ -80,7 +80,7 @@ class Beanstalkd:
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
         command = [self.program, "-l", "127.0.0.1", "-p", str(port)]
         if keeping.on_disk:
-            command += ["-b", str(directory)]  # synced every 50 ms unless told otherwise
+            command += ["-b", str(directory)]  # beanstalkd syncs every 50 ms unless told otherwise
         if keeping.sync_always:
             command += ["-f0"]
         return command

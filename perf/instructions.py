@@ -36,7 +36,7 @@ LOADS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Instructions a message."""
+    """How many instructions a message takes."""
 
     acceptor: float
     worker: float
@@ -66,7 +66,7 @@ def count(program: Path, load: str, rounds: int, profile: Path) -> Counted:
 
 
 def instructions_of(shown: str, function: str) -> int:
-    """The inclusive count of a function in what callgrind_annotate has printed."""
+    """Returns the inclusive count of a function in what callgrind_annotate has printed."""
     counts = re.findall(rf"^ *([\d,]+) .*:{function} ", shown, re.MULTILINE)
     return max(int(each.replace(",", "")) for each in counts)
 

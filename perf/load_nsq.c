@@ -119,7 +119,7 @@ struct load {
     bool paused;
     uint64_t pace_begin_ns;
     double commands_per_tick;
-    uint64_t paced; /* commands sent since then */
+    uint64_t paced; /* commands sent since the pace began */
     unsigned next_producer;
     unsigned closed; /* consumers that have read CLOSE_WAIT */
     char *in;
@@ -418,7 +418,7 @@ static void start_traffic(struct load *load) {
     for (unsigned i = 0; i < o->producers && o->rate <= 0; i++) send_commands(load, &load->connections[i]);
 }
 
-/* A server handles the commands of a connection in turn, so CLOSE_WAIT says that it has seen every FIN. */
+/* Sends CLS and waits for CLOSE_WAIT: a server handles a connection's commands in turn, so it has seen every FIN. */
 static void finish_consumers(struct load *load) {
     const struct options *o = &load->options;
     for (unsigned i = o->producers; i < load->connection_count; i++)

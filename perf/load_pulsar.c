@@ -35,7 +35,7 @@
 #include "stream.h"
 
 #define MAX_CONNECTIONS 60000u
-#define MAX_TOPICS      4096u /* of a connection */
+#define MAX_TOPICS      4096u /* most topics of a connection */
 #define MAX_DEPTH       65536u
 #define MAX_BATCH       100000u
 #define MAX_BODY_BYTES  (4u << 20)
@@ -56,11 +56,11 @@ struct options {
     enum type type;
     const char *host;
     uint16_t port;
-    unsigned producers, consumers; /* connections */
+    unsigned producers, consumers; /* numbers of connections */
     unsigned topics;
     unsigned depth;
     unsigned batch;
-    unsigned queue; /* permits of each consumer */
+    unsigned queue; /* permits that each consumer keeps */
     unsigned keys;
     size_t body_bytes;
     double seconds;
@@ -205,7 +205,7 @@ static void flow(struct connection *c, unsigned consumer, unsigned permits) {
 
 struct acks {
     unsigned consumer;
-    uint8_t *end; /* of the ids */
+    uint8_t *end; /* end of the ids */
 };
 
 static void send_acks(struct load *load, struct connection *c, struct acks *acks) {
@@ -431,7 +431,7 @@ static uint8_t *put_subscribe(const struct options *o, uint8_t *to, unsigned top
     static const uint8_t auto_split[] = {0x08, 0};
     to = put_text(put_topic(o, to, topic), 2, SUBSCRIPTION);
     to = put_number(put_number(put_number(to, 3, o->type), 4, consumer), 5, consumer);
-    to = put_number(to, 13, 1); /* earliest */
+    to = put_number(to, 13, 1); /* initialPosition: earliest */
     return o->type == KEY_SHARED ? put_bytes(to, 17, auto_split, sizeof auto_split) : to;
 }
 

@@ -26,12 +26,12 @@ from mq_shards.shards.reader.stretches import build
 from mq_shards.shards.store import SEGMENT_MAGIC, SEGMENT_VERSIONS, segment_name, shard_path
 
 SEGMENT_BYTES: Final = 64 << 20
-MESSAGES: Final = 1000  # of a stretch
+MESSAGES: Final = 1000  # messages in a stretch
 SECOND_NS: Final = 1_000_000_000
 
 
 def make(directory: Path, segments: int, topics: int, stretches: int) -> None:
-    """Each segment has all topics, in stretches of as many messages; its messages are all of one second."""
+    """Makes the shard. Each segment has all topics, in stretches of MESSAGES, all published in one second."""
     shard_path(directory, 0).mkdir(parents=True)
     names = {number: Known(b"topic-%d" % number, 0) for number in range(topics)}
     each = max(1, stretches // topics)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 LOWEST: Final = 10_000
-BLOCK: Final = 250  # ports
+BLOCK: Final = 250  # ports in a block
 BLOCKS: Final = 88
-MOST: Final = 8  # blocks of one process
+MOST: Final = 8  # most blocks of one process
 PATIENCE_S: Final = 60.0
 
 _LOCKS: Final = Path(tempfile.gettempdir()) / f"mq-shards-ports-{os.getuid()}"
-_held: Final[list[int]] = []  # open files, locked
+_held: Final[list[int]] = []  # open lock files of this process's blocks
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* BaseCommand.Type; the message of a type is the field of that number. */
+/* BaseCommand.Type: the number of a type is also that of the field with its message. */
 enum command {
     CONNECT = 2,
     CONNECTED = 3,

@@ -31,7 +31,7 @@ def build(out: Path) -> Path:
 
 
 def measure(program: Path, record_bytes: int, records: int) -> tuple[float, float]:
-    """One round: records a second and payload bytes a second."""
+    """Runs one round, and returns records a second and payload bytes a second."""
     arguments = [str(program), str(record_bytes), str(RING_BYTES), str(records)]
     printed = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60).stdout
     seconds, received, received_bytes, _ = (float(field) for field in printed.split())
@@ -39,7 +39,7 @@ def measure(program: Path, record_bytes: int, records: int) -> tuple[float, floa
 
 
 def run(rounds: int) -> dict[str, float]:
-    """Medians over `rounds`: `records_per_s` with 100-byte records, `bytes_per_s` with 4 KiB records."""
+    """Returns medians over `rounds`: `records_per_s` with 100-byte records, `bytes_per_s` with 4 KiB records."""
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
         small = [measure(program, SMALL_BYTES, SMALL_RECORDS)[0] for _ in range(rounds)]

@@ -44,7 +44,7 @@ class Plan:
 
 Scenario: TypeAlias = Callable[[Plan], Figures]
 Measurement: TypeAlias = Mapping[str, float]
-Units: TypeAlias = Mapping[str, tuple[str, Better, bool]]  # by metric: unit, direction, judged
+Units: TypeAlias = Mapping[str, tuple[str, Better, bool]]  # by metric: unit, better direction, whether it is judged
 
 TRAFFIC_UNITS: Final[Units] = {
     "rate": ("jobs/s", "higher", True),

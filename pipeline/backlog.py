@@ -24,7 +24,7 @@ _TUBE: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]*")
 
 @dataclass(frozen=True)
 class Backlog:
-    """`waiting` messages of a topic, for a `kind` of consumer (reader, channel, tube) called `name`."""
+    """Says that `waiting` messages of a topic wait for a `kind` of consumer (reader, channel, tube) called `name`."""
 
     broker: str
     topic: str

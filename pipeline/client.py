@@ -104,7 +104,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a broker has of a topic: `records` messages of seq `earliest` to `latest` - 1, `bytes` in all. From
+    """What a broker has of a topic: `records` messages, of seq `earliest` to `latest` - 1, with `bytes` in all. From
     `complete` on none is missing."""
 
     topic: str
@@ -119,7 +119,7 @@ class Topic:
 
     @property
     def message_bytes(self) -> float:
-        """The average, at least 1."""
+        """The average size of a message, at least 1."""
         return max(1.0, self.bytes / max(1, self.records))
 
 
@@ -269,7 +269,7 @@ class Part:
 
 
 class _RefusedError(Exception):
-    """Trying again would not help."""
+    """The broker refused a call, or its reply is no use: trying again would not help."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

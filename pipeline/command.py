@@ -36,11 +36,11 @@ from pyspark.errors import PySparkException
 
 
 class Job(Protocol):
-    """A module of one job."""
+    """The interface of a job's module."""
 
     def add_arguments(self, command: argparse.ArgumentParser) -> None: ...
     def run(self, options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-        """`connection`: the options of the source and the sink that say which brokers, and how they are spoken to."""
+        """`connection`: the options of source and sink that name the brokers and say how to speak to them."""
 
 
 TRIES: Final = 3

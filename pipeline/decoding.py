@@ -15,7 +15,7 @@ import pyarrow as pa
 BATCH_MESSAGES: Final = 32768
 BATCH_BODY_BYTES: Final = 4 << 20
 SMALL_MESSAGE_BYTES: Final = 4096
-MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
+MAX_BODY_BYTES: Final = (1 << 31) - 1  # most that an Arrow binary column with 32-bit offsets, and so Spark, can hold
 # Most bytes that a compressed batch may say it opens to. A larger one becomes one row, still compressed.
 MAX_OPENED_BYTES: Final = 128 << 20
 ID_PREFIX_BYTES: Final = 17  # half of the broker's id, and a dash: makes ids unique over all brokers

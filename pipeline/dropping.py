@@ -10,7 +10,7 @@ from mq_shards.pipeline.client import BrokerError, Client
 from mq_shards.pipeline.options import OptionError, connection_of
 
 PATIENCE_S = 10.0
-MOST = 100_000  # of days, or hours
+MOST = 100_000  # the largest age, in days or hours
 
 
 def age(text: str) -> float:

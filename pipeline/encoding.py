@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-SIZE_BYTES: Final = 4  # before each body
-# Why a row's headers cannot be written.
+SIZE_BYTES: Final = 4  # the size field before each body
+# Reasons why a row's headers cannot be written.
 UNSOUND, TOO_MANY, NAMELESS = 1, 2, 3
 
 Bytes = npt.NDArray[np.uint8]
@@ -32,7 +32,7 @@ class Split:
 
 
 def is_large(kind: pa.DataType) -> bool:
-    """Whether its offsets have 64 bits."""
+    """Whether the offsets of a column of this type have 64 bits."""
     return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
 
 

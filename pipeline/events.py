@@ -15,8 +15,8 @@ from pyspark.sql import functions as sf
 
 AUTO, JSON, TEXT, BINARY = "auto", "json", "text", "binary"
 FORMATS: Final = (AUTO, JSON, TEXT, BINARY)
-# Times that are numbers count seconds, milli-, micro- or nanoseconds since 1970: they are told apart by their size,
-# which is right for the years 1973 to 5138.
+# Times that are numbers are seconds, milli-, micro- or nanoseconds since 1970. Their size tells which, rightly so for
+# the years 1973 to 5138.
 _UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (1e20, 1e-3))
 _FIELD: Final = re.compile(r"[^'\"\\\[\]]+")
 

@@ -17,7 +17,7 @@ UNBOUNDED: Final = 1 << 63
 
 @dataclass
 class Interval:
-    """[from, until)."""
+    """The numbers from `start` to `end` - 1."""
 
     start: int = -UNBOUNDED
     end: int = UNBOUNDED

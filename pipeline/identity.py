@@ -16,7 +16,7 @@ from mq_shards.pipeline.topics import Key, Stream
 
 log = logging.getLogger(__name__)
 
-Lost = Callable[[str], None]  # raises where data loss is an error
+Lost = Callable[[str], None]  # called with what is lost; raises if data loss is an error
 
 
 def with_brokers(offset: Offset, brokers: Mapping[str, Address], lost: Lost) -> Offset:

@@ -21,7 +21,7 @@ PATIENCE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Lag:
-    """Messages that are there and not read yet, by broker and topic."""
+    """How many messages are there and not read yet, by broker and topic."""
 
     by_topic: Mapping[Key, int]
 

@@ -1,4 +1,4 @@
-"""Events of OpenLineage (openlineage.io/spec, 2-0-2): a run begins, and ends well, is stopped, or fails."""
+"""Sends events of OpenLineage (openlineage.io/spec, 2-0-2): a run begins, and ends well, is stopped, or fails."""
 
 from __future__ import annotations
 

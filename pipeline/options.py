@@ -227,7 +227,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
 
 
 def names_of(name: str, value: str) -> tuple[str, ...]:
-    """Topics, as `a,b` or, since a name may have a comma in it, as a list in JSON. Raises OptionError."""
+    """Parses topics, as `a,b` or, since a name may have a comma in it, as a list in JSON. Raises OptionError."""
     topics = _list(name, value) if value.lstrip().startswith("[") else [topic.strip() for topic in value.split(",")]
     if not topics or not all(topics):
         raise OptionError(f"{name}: {value!r} names no topic")

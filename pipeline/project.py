@@ -109,7 +109,7 @@ class Project:
             raise ProjectError(str(error)) from None
 
     def warehouse(self) -> Path | None:
-        """Where tables are; None: not on a file system of this machine. Raises ProjectError."""
+        """Returns where the tables are; None if not on a file system of this machine. Raises ProjectError."""
         spec = self.spec()
         database = spec.get("database") or spec.get("schema") or "default"
         try:
@@ -166,7 +166,7 @@ class Project:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Held by one run at a time. Raises ProjectError."""
+        """Holds the project's lock, which one run at a time can have. Raises ProjectError."""
         with (self.directory / ".lock").open("w") as own:
             try:
                 fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)

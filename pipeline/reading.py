@@ -21,7 +21,7 @@ from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
 
 REPLY_BYTES: Final = 64 << 20  # most bytes asked for at once
-PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
+PIECE_BYTES: Final = 512 << 10  # most bytes read at once: small enough for the processor's cache
 SMALL_RECORD_BYTES: Final = 16 << 10  # buffer for each message of a small range: it grows when one needs more
 MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
 CORRUPT_TRIES: Final = 3

@@ -18,7 +18,7 @@ from mq_shards.pipeline.standing_back import be_nice, begin_nice_session
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
-_begins: Final[list[_Beginning]] = []  # while a JVM is started
+_begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 

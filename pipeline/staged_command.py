@@ -15,7 +15,7 @@ from mq_shards.pipeline.client import BrokerError, Client, StagedFile
 from mq_shards.pipeline.dropping import age, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
-CONFLICTS = (404, 409)  # it has gone meanwhile, or is being published
+CONFLICTS = (404, 409)  # the name has gone meanwhile, or is being published
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -24,6 +24,6 @@ def begin_nice_session() -> None:
     """Called in a process that was forked a moment ago, and has its parent's niceness."""
     if (niceness := os.nice(0)) > 0:
         os.setsid()
-        # Without autogroups there is no such file; the kernel also refuses where others have just changed theirs.
+        # Without autogroups there is no such file; the kernel also refuses it where others have just changed theirs.
         with contextlib.suppress(OSError):
             AUTOGROUP.write_text(str(niceness))

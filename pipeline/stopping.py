@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """Not an Exception, so that nobody takes it for a failure to try again after."""
+    """Not an Exception, so that no code takes it for a failure after which to try again."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

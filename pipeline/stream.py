@@ -63,8 +63,8 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # The owner that this checkpoint will have: a query with another owner is another query. Made once, because
         # Spark may ask for the first offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
-        self._triggered_s = -math.inf  # when the last micro-batch with something in it was begun
-        self._held_as = ""  # the owner under which this process has committed last
+        self._triggered_s = -math.inf  # when the last micro-batch with messages in it was begun
+        self._held_as = ""  # the owner that this process has committed with last
 
     def _connected(self) -> Brokers:
         if self._brokers is None:

@@ -13,7 +13,7 @@ PARQUET: Final = "parquet"
 
 
 class TableFormatError(Exception):
-    """One line: what is missing."""
+    """One line: which package of a table format is missing."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 SMALL_BYTES: Final = 1 << 20
 TASK_BYTES: Final = 16 << 20
 TASK_RANGES: Final = 1024
-REPLY_BYTES: Final = 64 << 20  # asked for at once: more than a task of many ranges has
+REPLY_BYTES: Final = 64 << 20  # most bytes asked for at once: more than a task of many ranges has
 NOT_ALLOWED: Final = 405
 
 

@@ -17,7 +17,7 @@ from mq_shards.pipeline.dropping import age, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
 DAY_NS = 24 * 3600 * 10**9
-CONFLICTS = (403, 404, 409)  # another user's; it has gone meanwhile; a batch of it is being published
+CONFLICTS = (403, 404, 409)  # the writer is another user's; has gone meanwhile; or publishes a batch now
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ class Batch:
 
 
 def orders(seed: int, count: int, now: float) -> Batch:
-    """Few customers order often. Most orders reach the broker within 100 ms, some take seconds."""
+    """Makes orders. A few customers order often; most orders reach the broker within 100 ms, some take seconds."""
     chance = random.Random(seed)
 
     def one(number: int) -> dict[str, object]:
@@ -61,7 +61,7 @@ def readings(seed: int, count: int, now: float) -> Batch:
 
 
 def _batch(chance: random.Random, events: list[dict[str, object]]) -> Batch:
-    """One in 20 is published a second time, one in 100 is followed by something that is no event."""
+    """Publishes one event in 20 a second time, and adds a message that is no event after one in 100."""
 
     def bodies() -> Iterator[bytes]:
         for event in events:
