@@ -1,6 +1,6 @@
-/* What is to be delivered again: a list, oldest first. Where the policy keeps an order that is the order of their seqs,
- * and a treap over the list finds a place in it, whatever order they are given back in. What was given back before the
- * policy kept one stands behind those in order, from again_unsorted on, until it has been given its place, piece by
+/* A subscription's redeliveries: a list, oldest first. If the policy keeps an order, that is the order of their seqs,
+ * and a treap over the list finds the place of a redelivery, whatever order they come in. Redeliveries from before the
+ * policy kept an order are at the end of the list, from again_unsorted on, until they are put in their places, piece by
  * piece.
  */
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include "shards/subscription.h"
 #include "shards/worker.h"
 
-/* A redelivery's place is seldom far from that of the one before: so many steps are tried along the list first. */
+/* A redelivery's place is usually near that of the previous one: this many steps along the list are tried first. */
 enum { NEAR_STEPS = 4 };
 
 static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
@@ -40,7 +40,7 @@ static bool stands_between(const struct worker *w, uint32_t before, uint32_t aft
     return (!before || delivery_of(w, before)->seq <= seq) && (!after || delivery_of(w, after)->seq > seq);
 }
 
-/* The last one whose seq is not higher. */
+/* The last redelivery whose seq is not higher. */
 static uint32_t look_up(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t before = 0;
     for (uint32_t n = s->again_root; n;) {
@@ -51,7 +51,7 @@ static uint32_t look_up(const struct worker *w, const struct subscription *s, ui
     return before;
 }
 
-/* The one behind which a message belongs. Equal seqs stay in the order in which they came. */
+/* The redelivery behind which one with this seq belongs. Equal seqs stay in the order in which they came. */
 static uint32_t place(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t last = last_in_order(w, s);
     if (!last || delivery_of(w, last)->seq <= seq) return last;
@@ -75,7 +75,7 @@ void again_look_from(struct subscription *s, uint64_t seq) {
     if (seq < s->look.from) s->look.from = s->look.began = seq;
 }
 
-/* One has been added to the list. Behind all others it comes before nobody's first. */
+/* A redelivery has been added to the list. If it is the last one, no consumer's first can come after it. */
 static void again_look_at(struct subscription *s, uint64_t seq, bool is_last) {
     if (is_last)
         again_look_from(s, seq);

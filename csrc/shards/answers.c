@@ -1,4 +1,4 @@
-/* What a worker answers, and the messages that it hands to who asked for one. */
+/* Sends answers, and jobs to the clients that asked for one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,13 +44,13 @@ void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t ki
     request_send(w, client, &m, NULL, 0);
 }
 
-/* Nobody can have seen it, and no round of syncs that does not cover this one lets it out. */
+/* Whether an answer can be joined to the last one: nobody can have seen that, and no sync round publishes it alone. */
 static bool may_join(const struct peer *p, uint32_t client, const struct message *m, uint32_t more) {
     if (p->joined_client != client || !channel_unseen(p->channel, p->joined_at) || p->joined_at < p->round_tail)
         return false;
     const struct message *to = p->joined;
     uint32_t count = to->count;
-    /* The number of a client that has gone may be another connection's by now. */
+    /* Compares conn too, as the number of a client that has left may be another connection's by now. */
     return m->conn == to->conn && m->slot == to->slot + count && m->seq == to->seq + count && m->topic == to->topic &&
            m->incarnation == to->incarnation && m->flags == to->flags && count + more <= JOINED_MOST;
 }
@@ -75,7 +75,7 @@ void request_joined(struct worker *w, uint32_t client, struct message *m, uint32
     channel_sent(p->channel);
 }
 
-/* A message that is in another, with which one of those it is. */
+/* Sends a job that is part of a packed message: the whole message, and which part the job is. */
 static void send_packed(struct worker *w, uint32_t client, struct message *m, const struct record *r, uint32_t first) {
     const struct packed_run run = {.id = r->id, .first = first, .count = 1};
     struct peer *p = peer_of(w, client);
@@ -106,7 +106,7 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
     const struct record *r = job_record(w, j);
     if (r->flags & MESSAGE_HEADERS) r = log_read(log, j->position);
     struct message m = answer_of(w, client, slot, kind, STATUS_OK);
-    size_t headers_bytes = message_headers_bytes(r); /* as a rule there are none */
+    size_t headers_bytes = message_headers_bytes(r); /* usually 0 */
     bool wants_headers = client_at(&w->clients, client)->wants_headers;
     size_t skipped = wants_headers ? 0 : headers_bytes;
     m.id = j->id;

@@ -1,20 +1,21 @@
-/* A group: what one PUBLISH_MANY brings, where that is too much for one turn. It is written to the log in pieces (log/group.c), of which
- * none counts until all are there; then all count, and they come to those who get them, in pieces again. One of a shard at a time.
+/* A group: the messages of one PUBLISH_MANY that are too many for one turn. They are written to the log in pieces
+ * (log/group.c). None counts until all are written; then all count, and are entered into the topic, in pieces again. A
+ * shard has one group at a time.
  *
- * Its request is parked meanwhile, and is what it is read from. What else is published to its topic waits, so that the group's seqs
- * follow each other, and so does what changes the topic or its channels: what the records say of those is written before they
- * count. It goes on to its end though who asked leaves.
+ * The request is parked meanwhile, and the messages are read from it. Other publishes to the topic wait, so that the
+ * group's seqs are consecutive. Requests that change the topic or its channels wait too, as the records, written before
+ * they count, depend on these. The group goes on to its end even if its client leaves.
  */
 #include <string.h>
 
 #include "shards/publish.h"
 #include "shards/queue.h"
 
-/* Of the log, for each message that a turn may touch: 6 MiB as a rule. What takes less is written at once; what takes more begins a
- * segment. */
+/* Bytes of the log for each step of a turn: 6 MiB with WORKER_TURN_STEPS. Less is written at once; that much or more is
+ * a group, and begins a segment. */
 enum { GROUP_BYTES = 1536 };
 
-/* Of a request, which is given back to the kernel as it is taken in. */
+/* How much of a request is entered in one turn, and given back to the kernel. */
 enum { TAKEN_IN_BYTES = 4 << 20 };
 
 static struct group *group_of(const struct worker *w, uint32_t topic) {
@@ -37,7 +38,7 @@ static uint64_t stride(uint64_t attribute_bytes, uint64_t body_bytes) {
 
 enum { PRODUCER_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
-/* What all of it takes in the log. */
+/* The bytes that the whole group takes in the log. */
 static uint64_t size_of(const struct message *m, struct many many, uint8_t attribute_bytes) {
     uint64_t bytes = many.once ? PRODUCER_BYTES : 0;
     for (uint32_t left = m->count; left > 0; left--)
@@ -53,7 +54,7 @@ enum outcome group_begin(struct worker *w, uint32_t topic, const struct message 
     if (s->group.id || log_large_goes_on(s->log) || t->handover) return MORE;
     uint64_t bytes = size_of(m, *many, pack_attributes(m, many->pri, &packed));
     enum log_result result = shard_begin_group(w, s, topic, bytes);
-    /* Who waits for a segment does not keep its acceptor's others waiting. */
+    /* MORE, not LATER: a client that waits for a segment must not keep its acceptor's other clients waiting. */
     if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
     if (*status != STATUS_OK) return DONE;
     s->group = (struct group){.id = m->id,
@@ -85,7 +86,7 @@ void group_drop(struct worker *w, uint32_t topic) {
 
 /* --- to the log --------------------------------------------------------------------------------------------------- */
 
-/* One behind the other, from where the group has come to. */
+/* The next message of the group. */
 static struct arrival next_of_group(const struct worker *w, const struct message *m, const struct group *g,
                                     struct many *rest) {
     rest->at = (const uint8_t *)(m + 1) + g->at;
@@ -111,7 +112,7 @@ static bool write_producer(struct worker *w, struct shard *s, const struct many 
     return log_group_append(s->log, &head, &many->part.part, NULL, 0);
 }
 
-/* Some of one that is larger than what is gathered. */
+/* Writes some of a message that is larger than LOG_GROUP_PIECE. */
 static bool write_some(struct shard *s, const struct arrival *one, const struct record *head, const void *attributes) {
     struct group *g = &s->group;
     uint64_t left = one->content_bytes - g->body_at;
@@ -122,7 +123,7 @@ static bool write_some(struct shard *s, const struct arrival *one, const struct 
     return g->body_at < one->content_bytes || log_group_close(s->log, head, attributes, one->content_bytes);
 }
 
-/* One, or, if it is large, some of it. */
+/* Writes the next message, or, if it is large, some of it. */
 static bool write_next(struct worker *w, uint32_t topic, const struct message *m, struct many *rest) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -185,7 +186,7 @@ bool group_count(struct worker *w, uint32_t topic, const struct message *m, cons
     return true;
 }
 
-/* --- from there --------------------------------------------------------------------------------------------------- */
+/* --- into the topic ----------------------------------------------------------------------------------------------- */
 
 static void take_in_next(struct worker *w, uint32_t topic, const struct message *each, const struct arrival *one,
                          bool more) {
@@ -194,7 +195,7 @@ static void take_in_next(struct worker *w, uint32_t topic, const struct message 
     const struct group *g = &s->group;
     const struct publish_record record = {
         .seq = g->seq + g->done, .position = g->next, .flags = (uint16_t)(g->flags | (more ? PUBLISH_MORE : 0))};
-    /* It was for channels that have gone, or its topic has. */
+    /* Its topic, or the only channels it was for, were deleted. */
     bool is_nobodys = g->is_nobodys || (g->flags & PUBLISH_FLEETING && !t->subscription_count);
     if (!g->is_nobodys) t->next_seq = record.seq + 1;
     if (is_nobodys)
@@ -224,7 +225,7 @@ enum outcome group_take_in(struct worker *w, uint32_t topic, const struct messag
         g->next += stride(attribute_bytes, one.content_bytes);
         passed(g, m, &rest);
     }
-    /* What the first piece begins with is looked at each time. */
+    /* Not of the first piece, whose beginning is read each time. */
     if (m->body_bytes >= LARGE_BYTES && begin + from > many->at) large_give_back(begin + from, begin + g->at);
     if (g->done < m->count) {
         queue_serve(w, topic);

@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
-/* A message so large that it is written to the log a piece a turn (log/large.c), while others are served; one of a
- * shard at a time.
+/* A message so large that it is written to the log a piece a turn (log/large.c), while other clients are served. A
+ * shard has one such message at a time.
  *
- * Its request is parked meanwhile, with all that its connection asks behind it, and is the message itself: pieces that
- * have been written are given back to the kernel. It is published when all of it is in the log: what is published
- * before that comes before it.
+ * Its request, which is the message itself, is parked meanwhile, with all later requests of its connection. Pieces that
+ * have been written are given back to the kernel. The message is published when all of it is in the log; messages
+ * published before that come before it.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -58,8 +58,7 @@ enum outcome large_write(struct worker *w, uint32_t topic, const struct message 
         w->no_space = true;
         return fail(w, s, status);
     }
-    if (left < content_bytes)
-        large_give_back(from, from + bytes); /* of the first piece the beginning is looked at again */
+    if (left < content_bytes) large_give_back(from, from + bytes); /* the beginning of the first piece is read again */
     worker_walk(w, WORKER_TURN_WALK / AT_ONCE);
     return MORE;
 }
@@ -75,7 +74,7 @@ bool large_waits(const struct worker *w, uint32_t client, const struct message *
     bool is_full = w->held_bytes > 0 && w->held_bytes + held_bytes(m) > HELD_MOST_BYTES;
     if (!is_full || held_bytes(m) == 0 || !(w->unfinished_first || w->larges_left)) return false;
     const struct client *c = client_at(&w->clients, client);
-    /* Behind what waits for long it stands whoever is before it: others are not to wait as long as that. */
+    /* A message behind a long wait of its client is parked all the same: other clients must not wait that long. */
     return !c->waiting && (m->body_bytes >= LARGE_BYTES || c->unfinished || c->parked.head != c->parked.tail);
 }
 
@@ -87,7 +86,7 @@ void large_leave(struct worker *w, uint32_t client) {
     s->large_left = parked_take_message(first);
     w->held_bytes += held_bytes(s->large_left);
     s->large_left_topic = first->topic;
-    first->topic = 0; /* it is held on */
+    first->topic = 0; /* the topic stays held, for large_left_topic */
     w->larges_left = true;
 }
 

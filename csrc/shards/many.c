@@ -1,5 +1,5 @@
-/* What a PUBLISH_MANY asks for: many messages, of which all are published or none, answered together. Those that are too many for one
- * turn are a group (group.c).
+/* Carries out a PUBLISH_MANY: many messages, of which all are published or none, with one answer. If they are too many
+ * for one turn they are handled as a group (group.c).
  */
 #include <string.h>
 
@@ -26,12 +26,12 @@ static bool split_many(const struct message *m, struct many *out) {
     return true;
 }
 
-/* As many messages as the request says, and nothing else. */
+/* Whether there are as many messages as the request says, and nothing else. */
 static bool all_whole(const struct message *m, const struct many *many) {
     return m->count > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->count;
 }
 
-/* One of many has one id: it is no packed one. */
+/* Whether a message is a packed one, which may not be among many: each of these has one id. */
 static bool is_packed(const struct arrival *one) {
     struct headers h;
     memcpy(&h, one->content, sizeof h);
@@ -47,7 +47,7 @@ static bool all_headers_whole(const struct message *m, struct many many) {
     return are;
 }
 
-/* Nobody has published it yet, who must not do so twice; else `status` is the answer. */
+/* Whether the batch was not published yet, if its producer is idempotent; if it was, `status` is the answer. */
 static bool is_next(struct worker *w, uint32_t topic, const struct many *many, uint8_t *status) {
     if (!many->once) return true;
     switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->writers, &many->part, w->wall_ns)) {
@@ -58,10 +58,10 @@ static bool is_next(struct worker *w, uint32_t topic, const struct many *many, u
     return false;
 }
 
-/* What has come of one whose time to be answered has not come: client.done. */
+/* How far a request that is not answered yet has come: client.done. */
 enum { MANY_WHOLE = 1, MANY_GROUP, MANY_ENTERED };
 
-/* Whether it is to be written at all; if not, `status` is the answer. */
+/* Whether the messages are to be written; if not, `status` is the answer. */
 static bool is_due(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, const struct many *many,
                    uint8_t *status) {
     const struct client *c = client_at(&w->clients, client);
@@ -88,8 +88,8 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
     if (unheard) catalog_heard(w, topic);
 }
 
-/* They are in the log, and with all who get them. Those for whom that is too much let go of the oldest piece by piece; who publishes more
- * than they take waits for that. */
+/* The messages are in the log, and with all subscriptions. Ephemeral ones that are too far behind drop their oldest
+ * messages piece by piece. The publisher is answered after that, so that it does not outrun them. */
 static enum outcome trim_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     struct client *c = client_at(&w->clients, client);
     const struct topic *t = topic_at(&w->topics, topic);
@@ -98,7 +98,7 @@ static enum outcome trim_many(struct worker *w, uint32_t client, uint32_t topic,
     return DONE;
 }
 
-/* They are in the log, and in the topic from `first` on. */
+/* To be called when the messages are in the log, and in the topic from `first` on. */
 static enum outcome entered(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                             uint64_t first) {
     struct client *c = client_at(&w->clients, client);
@@ -108,7 +108,7 @@ static enum outcome entered(struct worker *w, uint32_t client, uint32_t topic, c
     return trim_many(w, client, topic, m);
 }
 
-/* Those that one turn has the time for. */
+/* Publishes messages that are not too many for one turn. */
 static enum outcome enter_at_once(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                                   struct many *many, uint8_t *status) {
     struct message durable = *m;
@@ -117,7 +117,7 @@ static enum outcome enter_at_once(struct worker *w, uint32_t client, uint32_t to
     enum outcome prepared = publish_prepare(w, topic, &durable, m->count, bytes, NULL, status);
     if (prepared != DONE || *status != STATUS_OK) return prepared;
     enter_many(w, topic, m, many);
-    /* Beside it nobody else who publishes so many has a place in this turn. */
+    /* So that no other request of this size is carried out in this turn. */
     if (m->count > WORKER_TURN_STEPS) w->spare_until = w->steps;
     return entered(w, client, topic, m, topic_at(&w->topics, topic)->next_seq - m->count);
 }
@@ -134,7 +134,7 @@ static enum outcome begin_group(struct worker *w, uint32_t client, uint32_t topi
     return outcome;
 }
 
-/* DONE with another status than OK: none of it counts. */
+/* Goes on with a group. DONE with a status other than OK: none of it counts. */
 static enum outcome go_on(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                           const struct many *many, uint8_t *status) {
     struct group *group = &shard_of_topic(w, topic_at(&w->topics, topic))->group;
@@ -175,7 +175,7 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
     else if (is_split && is_due(w, client, topic, m, &many, &status))
         outcome = group_takes(w, m) ? begin_group(w, client, topic, m, &many, &status)
                                     : enter_at_once(w, client, topic, m, &many, &status);
-    /* It is not looked through again each time that it has to wait. */
+    /* Notes that the messages were checked, so that this is not repeated each time the request waits. */
     if (outcome == MORE && !c->done) c->done = MANY_WHOLE;
     if (outcome != DONE) return outcome;
     if (c->done != MANY_ENTERED)

@@ -1,4 +1,4 @@
-/* What a PUBLISH asks for: the record, and the places that the message goes to. Of many at once: many.c. */
+/* Carries out a PUBLISH: writes the record, and enters the message into stream and job queue. Many at once: many.c. */
 #include <assert.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static uint64_t after(const struct worker *w, uint64_t delay_ns) {
 
 /* --- into the stream ---------------------------------------------------------------------------------------------- */
 
-/* More than one message goes for each that comes, so who has begun far behind is not for long. */
+/* More messages are dropped than come, so that a subscription that is far behind catches up. */
 enum { TRIMMED_AT_ONCE = 64, TRIMMED_LEAST = 2 };
 
 static uint32_t trim_one(struct worker *w, const struct topic *t, uint32_t subscription, uint32_t most) {
@@ -44,7 +44,7 @@ static void trim_for_one(struct worker *w, const struct topic *t) {
 
 static void trim_waiting(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (handover_goes_on(t)) return; /* a channel that goes still holds what is first */
+    if (handover_goes_on(t)) return; /* a channel being deleted still holds the first messages */
     while (t->waiting_messages + t->kept_messages > EPHEMERAL_BACKLOG) {
         uint64_t seq = stream_next(&t->stream, 0);
         if (stream_kept(&t->stream, seq)) {
@@ -64,7 +64,7 @@ static void defer_for_all(struct worker *w, const struct topic *t, uint64_t seq,
         if (!subscription_at(&w->subscriptions, n)->reader) subscription_defer(w, n, seq, id);
 }
 
-/* It is its topic's own, beside being the job queue's. */
+/* Keeps a message in the topic itself, besides the job queue. */
 static void keep(struct worker *w, uint32_t topic, uint64_t seq, log_position position, bool delayed) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!stream_put(&t->stream, seq, position, goes_to_queue(t) ? 2 : 1, delayed)) worker_die("out of memory");
@@ -82,7 +82,7 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
         return;
     }
     bool delayed = (how & ENTER_DELAYED) != 0, queued = goes_to_queue(t);
-    /* If the log has lost that its topic retains, it waits too, rather than being nobody's. */
+    /* If the log has lost that the topic retains, the message waits too; otherwise nobody would hold it. */
     bool awaited = !(how & ENTER_UNAWAITED) || !t->stream.retains;
     bool waits = !t->subscription_count && !queued && awaited;
     uint32_t holds = t->subscription_count + (queued || waits);
@@ -104,10 +104,10 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-/* A producer's, of which the attributes are its part. */
+/* A PRODUCER record, whose attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
-/* Its body is written in pieces; but what is staged for a transaction is not. */
+/* Whether the body is written in pieces; never if it is staged for a transaction. */
 static bool is_large(const struct message *m) {
     return m->body_bytes >= LARGE_BYTES && !(m->flags & MSG_TXN);
 }
@@ -121,18 +121,18 @@ bool publish_split_headers(const struct message *m, struct arrival *one) {
     return true;
 }
 
-/* Only ephemeral subscriptions get it, and nobody after a restart, ... */
+/* Whether only ephemeral subscriptions get a message, and nobody after a restart, ... */
 static bool is_fleeting(const struct topic *t) {
     return only_ephemeral(t) && !goes_to_queue(t) && !t->keeps;
 }
 
-/* ... unless it is retained: then it waits for nobody. */
+/* ... unless it is retained: then it waits for no subscription. */
 uint32_t publish_who_waits(const struct topic *t, const struct message *m) {
     if (is_fleeting(t)) return t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
     return m->flags & MSG_RETAIN && !topic_keeps(t, UINT64_MAX, true) ? PUBLISH_UNAWAITED : 0;
 }
 
-/* There is room for it in all the tables that have limits. */
+/* Whether all tables that have limits have room for `count` messages. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
     if (goes_to_queue(t) && worker_jobs(w) + count >= WORKER_MAX_JOBS) return false;
     return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
@@ -140,7 +140,7 @@ static bool fits(const struct worker *w, const struct topic *t, uint64_t count, 
 
 void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
                     uint64_t seq) {
-    if (!client) return; /* it has gone meanwhile */
+    if (!client) return; /* the client has left */
     struct message a = request_answer_of(w, client, m, status);
     a.id = m->id;
     if (status == STATUS_OK) {
@@ -190,7 +190,7 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
                 record->position);
 }
 
-/* All that a message costs here is inlined: calls were a twentieth of it. */
+/* Inlines all calls, which took a twentieth of the time of a message. */
 __attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, const struct message *m,
                                             const struct arrival *one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
@@ -231,7 +231,7 @@ enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct mess
     return requests_reserve_named(w, topic, count + 1, bytes, status);
 }
 
-/* In front of what is published by a producer that has a name. False: it should be there, and is not. */
+/* Splits off the part that an idempotent producer puts before its message. False: it is missing or wrong. */
 static bool split_part(const struct message *m, struct arrival *one, struct producer_part *part) {
     if (!(m->flags & MSG_IDEMPOTENT)) return true;
     if (one->content_bytes < sizeof *part) return false;
@@ -241,7 +241,7 @@ static bool split_part(const struct message *m, struct arrival *one, struct prod
     return part->part == 0;
 }
 
-/* It is there already: where, is not known. */
+/* Answers a message that was published before; its place is not known. */
 static void answer_repeated(struct worker *w, uint32_t client, const struct message *m) {
     if (!client) return;
     struct message a = request_answer_of(w, client, m, STATUS_OK);
@@ -250,7 +250,7 @@ static void answer_repeated(struct worker *w, uint32_t client, const struct mess
     request_send(w, client, &a, NULL, 0);
 }
 
-/* A message that is there, or one of those that it would be to who takes jobs. */
+/* Whether there is a job with the id of the message, or of one of its parts. */
 static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32_t parts) {
     if (!goes_to_queue(topic_at(&w->topics, topic))) return false;
     bool known = index_find(&w->ids, &w->jobs, id) != 0;
@@ -281,7 +281,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     enum outcome prepared = DONE;
     if (is_whole && !known) prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);
     if (prepared == LATER && large && shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id) {
-        /* Its topic was deleted meanwhile, and the room to make it anew is what comes with this message: it would wait for itself. */
+        /* The topic was deleted, and making it anew needs the segment that comes with this message: a deadlock. */
         prepared = DONE;
         status = STATUS_NO_SPACE;
     }
@@ -311,14 +311,14 @@ static const struct publish_each *each_at(const uint8_t *at) {
 
 enum { FETCH_AHEAD_BYTES = 1024, LINE_BYTES = 64 };
 
-/* Where a message begins is known only when the one before it is here, and the acceptor's core has them all: without this each would
- * be waited for alone. */
+/* Prefetches messages, which the acceptor's core has in its cache. Where one begins is known only when the previous one
+ * has been loaded, so without this the loads would follow each other. */
 static const uint8_t *fetch(const uint8_t *from, const uint8_t *upto) {
     for (; from < upto; from += LINE_BYTES) __builtin_prefetch(from);
     return from;
 }
 
-/* There is nothing but as many as it says, all whole. */
+/* Whether the body has exactly `several` messages, all whole. */
 static bool each_whole(const struct message *m) {
     const uint8_t *at = (const uint8_t *)(m + 1), *fetched = at;
     uint32_t count = 0, left = m->body_bytes;
@@ -333,7 +333,7 @@ static bool each_whole(const struct message *m) {
     return count > 0 && count == m->several && count <= EACH_MOST && left == 0;
 }
 
-/* Of ones that are all whole: none is there yet, and each is one of the topic's shard. */
+/* Whether all have new, rising ids of the topic's shard. All must be whole. */
 static bool each_new(const struct worker *w, uint32_t topic, const struct message *m) {
     const uint8_t *at = (const uint8_t *)(m + 1);
     uint64_t last = 0;

@@ -1,5 +1,5 @@
-/* What the files share that carry out what publishers ask for: publish.c (one message), many.c (many at once), group.c (so many that
- * they take turns).
+/* Shared by the files that publish messages: publish.c (one message), many.c (many at once), group.c (so many that they
+ * take several turns).
  */
 #ifndef MQ_PUBLISH_H
 #define MQ_PUBLISH_H
@@ -9,19 +9,19 @@
 
 struct arrival {
     uint64_t id;
-    const uint8_t *content; /* headers, if it has any, and body */
+    const uint8_t *content; /* the headers, if any, and the body */
     uint32_t content_bytes;
-    uint32_t headers_bytes; /* with the struct before them; 0: none */
+    uint32_t headers_bytes; /* of the headers and the struct before them; 0: none */
 };
 
-/* Where it went in the log, and what its record says. */
+/* The place of a message's record in the log, and what it says. */
 struct publish_record {
     uint64_t seq;
     log_position position;
     uint16_t flags;
 };
 
-/* What a PUBLISH_MANY brings, beside its message. */
+/* The parts of the body of a PUBLISH_MANY. */
 struct many {
     const uint8_t *at, *end;
     struct producer_part part;
@@ -31,37 +31,38 @@ struct many {
 
 /* --- publish.c --- */
 
-/* False: it says that it has headers, and has not. */
+/* Separates headers from the body. False: the request says that there are headers, and there are none. */
 bool publish_split_headers(const struct message *m, struct arrival *one);
-/* Of the flags of a record, those that the topic's state decides. */
+/* Those flags of the record that depend on the topic's state. */
 uint32_t publish_who_waits(const struct topic *t, const struct message *m);
 static inline uint16_t publish_flags(const struct topic *t, const struct message *m, const struct arrival *one,
                                      bool more) {
     uint32_t headers = one->headers_bytes ? MESSAGE_HEADERS : 0;
     return (uint16_t)((more ? PUBLISH_MORE : 0) | headers | publish_who_waits(t, m));
 }
-/* The topic is what the message wants it to be, and there is room for so many in the tables that have limits. DONE with another status than
- * OK: it cannot be published. MORE: others are being written to it in pieces. */
+/* Makes the topic durable, retaining or a tube, as the message requires, and checks the limits of tables for `count`
+ * messages. DONE with a status other than OK: it cannot be published. MORE: a group is being written to the topic. */
 enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct message *m, uint32_t count,
                                 uint8_t *status);
-/* The same, and the topic has a number in the log, which has room. `large`: of a message that is written in pieces, MORE until all of it is;
- * else NULL. */
+/* The same, and reserves room in the log. `large`: a message that is written in pieces, which this does, returning MORE
+ * until all of it is written; else NULL. */
 enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
                              const struct arrival *large, uint8_t *status);
-/* After that: to the log, and to all who get it. */
+/* After that: writes the message to the log, and enters it into the stream and the job queue. */
 void publish_enter(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one, bool more);
-/* The latter alone. */
+/* Only enters it, as its record is in the log already. */
 void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,
                      const struct publish_record *record);
-/* `seq`: where it went, or the first of many. */
+/* `seq`: of the message, or of the first of many. */
 void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
                     uint64_t seq);
-/* The oldest of what ephemeral subscriptions are behind with goes, of each so many messages, and of all: how many of these are left. */
+/* Drops the oldest messages that ephemeral subscriptions are too far behind with: at most `each` of each, and `all` in
+ * all. Returns how many of `all` are left. */
 uint32_t publish_trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all);
 
 /* --- many.c --- */
 
-/* One behind the other, of those that are all whole. */
+/* The next message. All must be whole. */
 static inline struct arrival next_of_many(struct many *many) {
     struct arrival one = {.content_bytes = many_size(many->at), .content = many->at + sizeof(uint32_t)};
     many->at = one.content + one.content_bytes;
@@ -70,21 +71,21 @@ static inline struct arrival next_of_many(struct many *many) {
 
 /* --- group.c --- */
 
-/* What takes so long to write that it is a group. */
+/* Whether a PUBLISH_MANY takes so long to write that it is handled as a group. */
 bool group_takes(const struct worker *w, const struct message *m);
-/* The topic has been made ready. MORE: it is begun, or has to wait; *begun says which. */
+/* Begins a group, after publish_make_ready. MORE: it has begun (*begun), or must wait. */
 enum outcome group_begin(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                          bool *begun, uint8_t *status);
-/* Some of it goes to the log. MORE until all of it has; DONE with another status than OK: it cannot be written. */
+/* Writes some of the group to the log. MORE until all is written; DONE with a status other than OK: that has failed. */
 enum outcome group_write(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                          uint8_t *status);
-/* Its topic is not any more what it was when it was begun. */
+/* Whether the topic has changed since the group was begun, so that its records would be wrong. */
 bool group_is_outdated(const struct worker *w, uint32_t topic, const struct message *m);
-/* None of it counts, and what is there of it is taken away. */
+/* Gives the group up: none of it counts, and what was written of it is cut off. */
 void group_drop(struct worker *w, uint32_t topic);
-/* All of it is written, and counts from now on. False, with the status: it does not. */
+/* Makes the group count, when all of it is written. False, with the status: it does not. */
 bool group_count(struct worker *w, uint32_t topic, const struct message *m, const struct many *many, uint8_t *status);
-/* Some of it comes to all who get it. MORE until all of it has; *first: the seq of the first. */
+/* Enters some of its messages into the topic. MORE until all are; *first: the seq of the first. */
 enum outcome group_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                            uint64_t *first);
 

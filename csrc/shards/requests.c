@@ -1,5 +1,5 @@
-/* Who does what a message of the shard protocol asks for (requests.h says what), and what stands in line until it can
- * be done. */
+/* Calls the function for each message of the shard protocol (see requests.h), and parks requests until they can be
+ * carried out. */
 #include "shards/requests.h"
 
 #include "ringbuf/request_each.h"
@@ -8,7 +8,7 @@
 /* --- room in the log --- */
 
 bool requests_await(struct worker *w, struct shard *s, enum log_result result) {
-    /* There will be one when that message is complete. */
+    /* Whether a segment will come: also when a large message or group is complete. */
     bool comes = log_large_goes_on(s->log) || (log_wants_segment(s->log) && !s->refused);
     if (result != LOG_NO_SPACE || !comes) return false;
     w->wanting = s;
@@ -162,8 +162,8 @@ static void drop_all_parked(struct worker *w, uint32_t client) {
     while (parked->head != parked->tail) drop_parked(w, parked);
 }
 
-/* It may have let go of messages, and the log is to say so when all are gone; or have published some: that does not end
- * with who asked for it. */
+/* Whether the client's request goes on though the client has left: it may have released messages, which the log must
+ * say when all are, or published some. */
 static bool is_letting_go(const struct client *c) {
     const struct parked_request *first = parked_first(&c->parked);
     if (!c->unfinished || !first) return false;
@@ -283,8 +283,8 @@ static bool done_at_once(struct worker *w, uint32_t acceptor, const struct messa
     return m->kind == MSG_OPEN || m->kind == MSG_CLOSE;
 }
 
-/* One after the other, until one has to wait, or much was walked along. *done: how many are; as each is, nothing is
- * kept of its way. */
+/* Carries out the requests of a REQUEST_EACH one after the other, until one has to wait, or has walked long lists.
+ * *done: how many are done. The state of a finished one is reset before the next. */
 static enum outcome execute_each(struct worker *w, uint32_t client, const struct message *m, uint32_t *done) {
     const struct client *c = client_at(&w->clients, client);
     const uint64_t walked = w->walked;

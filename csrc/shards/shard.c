@@ -49,7 +49,7 @@ static log_position append(struct worker *w, struct shard *s, const struct recor
     return log_append(s->log, head, attributes, body, body_bytes);
 }
 
-/* Its body is in the log. */
+/* Appends the record of a large message, whose body is in the log. */
 static log_position append_large(struct worker *w, struct shard *s, const struct record *head, const void *attributes) {
     count_append(w, s);
     s->large_id = 0;
@@ -58,10 +58,11 @@ static log_position append_large(struct worker *w, struct shard *s, const struct
     return position;
 }
 
-/* A copy of less costs no more than to have it written from elsewhere. */
+/* Smaller bodies are copied, which costs no more than writing them from where they lie. */
 enum { LENT_BODY_BYTES = 8 << 10 };
 
-/* What lies in a ring does so until all logs are written: see worker_turn. (Apart, so that small ones cost nothing more.) */
+/* A body in a ring stays there until all logs are written: see worker_turn. (Not inlined, for the sake of small
+ * ones.) */
 __attribute__((noinline)) static log_position append_from_ring(struct worker *w, struct shard *s,
                                                                const struct record *head, const void *attributes,
                                                                const void *body, size_t body_bytes) {
@@ -71,7 +72,7 @@ __attribute__((noinline)) static log_position append_from_ring(struct worker *w,
     return log_append_lent(s->log, head, attributes, body, body_bytes);
 }
 
-/* Without these, other records mean nothing: a copy of them is kept elsewhere. */
+/* Appends a record without which others mean nothing: a copy of it is kept in another file. */
 static void append_twice(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
                          const void *body, size_t body_bytes) {
     log_copy(s->log, append(w, s, head, attributes, body, body_bytes));
@@ -81,7 +82,7 @@ static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topi
     return (struct record){.kind = kind, .topic = topic, .seq = seq, .time_ns = w->wall_ns, .id = id};
 }
 
-/* Those that are remembered, the one that wrote last as the last: read back, they are in the same order. */
+/* In the order in which the producers wrote last, so that the order is the same after a recovery. */
 void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags) {
     for (uint32_t n = all->oldest; n; n = all->items[n].newer) {
         const struct producer_last *last = &all->items[n];
@@ -96,7 +97,7 @@ void shard_log_producers(struct worker *w, struct shard *s, const struct produce
     }
 }
 
-/* A table by number comes to have a place for it. */
+/* Makes a table large enough for a number. */
 static bool reach(uint32_t **table, uint32_t *capacity, uint32_t number) {
     if (number < *capacity) return true;
     if (number > UINT32_MAX / 4) return false;
@@ -127,7 +128,7 @@ void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes) {
     assert(bytes == 0 || bytes >= sizeof(struct record));
     while (bytes > 0) {
         uint64_t some = bytes < SHARD_FILLER_BYTES ? bytes : SHARD_FILLER_BYTES;
-        /* What is left for the next is nothing, or a record. */
+        /* Leaves nothing for the next record, or enough for one. */
         if (bytes - some > 0 && bytes - some < sizeof(struct record)) some -= sizeof(struct record);
         struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
         append(w, s, &floor, NULL, no_topic, some - sizeof floor);
@@ -150,8 +151,8 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     if (t->keeps) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;
     append_twice(w, s, &head, &a, t->name, t->name_bytes);
-    if (!t->durable) t->end_unwritten = false; /* this says it */
-    /* It has no channels that the log should name too. */
+    if (!t->durable) t->end_unwritten = false; /* this record says it */
+    /* It has no channels that must be named too. */
     if (t->subscription_count == t->ephemeral_count) shard_note_named(w, s, topic);
 }
 
@@ -403,7 +404,7 @@ void shard_count_in_many(struct shard *s, uint32_t segment, uint64_t count) {
 
 void shard_count_out(struct shard *s, log_position position) {
     struct segment_use *use = shard_use_of(s, position);
-    if (s->damaged && (!use->jobs || !s->jobs)) return; /* what was counted in was damaged; mend_counts counts anew */
+    if (s->damaged && (!use->jobs || !s->jobs)) return; /* what was counted in is lost; mend_counts counts anew */
     assert(use->jobs > 0);
     use->jobs--;
     s->jobs--;

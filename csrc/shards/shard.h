@@ -1,6 +1,6 @@
-/* A shard's log, with meaning: which records a worker writes and what keeps a segment alive.
+/* The meaning of a shard's log: which records a worker writes, and what keeps a segment alive.
  *
- * The records are laid out in log/records.h.
+ * The layout of the records is in log/records.h.
  */
 #ifndef MQ_SHARD_H
 #define MQ_SHARD_H
@@ -22,118 +22,117 @@ struct subscription;
 struct delivery;
 struct parts_left;
 
-/* What a segment still holds for us. */
+/* What a segment still has that is needed. */
 struct segment_use {
-    uint64_t jobs; /* alive */
+    uint64_t jobs; /* messages and other counted records that are alive */
     uint64_t total;
-    uint64_t names; /* bytes of those that stand in it and in no later one */
+    uint64_t names; /* bytes of the names that are in it and in no later one */
 };
 
-/* A PUBLISH_MANY that is written to the log, and then taken in, in pieces (group.c). */
+/* A PUBLISH_MANY that is written to the log, and then entered into its topic, in pieces (group.c). */
 struct group {
-    uint64_t id;     /* of its first message; 0: there is none */
-    bool counts;     /* all of it is in the log; it is being taken in */
-    bool is_nobodys; /* its topic has ended since */
-    bool is_queued;  /* it becomes jobs */
-    uint16_t flags;  /* of its records, but for PUBLISH_MORE and MESSAGE_HEADERS */
+    uint64_t id;     /* of its first message; 0: there is no group */
+    bool counts;     /* all of it is in the log, and is being entered */
+    bool is_nobodys; /* its topic was deleted since */
+    bool is_queued;  /* its messages become jobs */
+    uint16_t flags;  /* of its records, without PUBLISH_MORE and MESSAGE_HEADERS */
     uint32_t topic_number;
-    uint32_t done;     /* messages that are written, or taken in */
-    uint64_t at;       /* where the next one is in the request's body */
-    uint64_t body_at;  /* how much is written of the body of that one */
-    uint64_t seq;      /* of the first */
-    uint64_t wall_ns;  /* when it was begun */
-    log_position next; /* where the next one that is taken in is in the log */
+    uint32_t done;     /* messages written, or, when it counts, entered */
+    uint64_t at;       /* offset of the next one in the request's body */
+    uint64_t body_at;  /* bytes written of the body of that one */
+    uint64_t seq;      /* of the first message */
+    uint64_t wall_ns;  /* when the group was begun */
+    log_position next; /* where the next message to enter is in the log */
 };
 
 struct shard {
     uint32_t number;
-    uint32_t segment;                      /* the active one, as far as its head has been written */
-    uint32_t topics_known;                 /* the topic number in the log that was given last */
-    struct map numbers;                    /* of the topics that the log knows: the worker's */
-    uint32_t known_first, known_last;      /* those, as they were named last: naming.c */
-    uint64_t names_bytes, names_recovered; /* in the log; of those, in a place that is not relied upon */
+    uint32_t segment;                      /* the active one, if what it begins with has been written */
+    uint32_t topics_known;                 /* the last topic number given in the log */
+    struct map numbers;                    /* from topic numbers in the log to the worker's */
+    uint32_t known_first, known_last;      /* topics in the log, in the order they were named last: naming.c */
+    uint64_t names_bytes, names_recovered; /* of names in the log; of those named in a place that is not relied on */
     uint32_t asleep_first, asleep_last, asleep;
-    struct map keep; /* keys of the names that are not to be forgotten */
-    bool keep_all;   /* no name is */
-    bool drowsy;     /* some have to be forgotten */
+    struct map keep; /* keys of names that must not be forgotten */
+    bool keep_all;   /* no name may be forgotten */
+    bool drowsy;     /* some names are to be forgotten */
     struct shard *next_drowsy;
     uint32_t subscriptions_known; /* highest subscription number in the log */
     uint32_t subscriptions_capacity;
-    uint32_t *subscriptions;  /* by number: the worker's; 0: there is none any more */
-    uint32_t retaining;       /* the first of the topics that retain */
-    uint32_t forgetting;      /* of those, whose turn it is to forget what went with its segment; 0: none's */
-    uint64_t forgetting_page; /* how far that has come */
-    uint32_t pinned;          /* the first of the subscriptions that were set back */
+    uint32_t *subscriptions;  /* the worker's number by the log's; 0: deleted */
+    uint32_t retaining;       /* the first topic that retains */
+    uint32_t forgetting;      /* the one now forgetting what was in dropped segments; 0: none */
+    uint64_t forgetting_page; /* where it continues */
+    uint32_t pinned;          /* the first subscription that was set back */
     uint64_t floor;
     uint64_t top_id;
-    struct producers writers, named; /* of batches in parts; that have a name in a topic */
+    struct producers writers, named; /* producers of batches in parts; those with a name in a topic */
     struct log *log;
-    struct segment_use *use; /* of segments first_use, first_use + 1, ... */
+    struct segment_use *use; /* for segments first_use, first_use + 1, ... */
     uint32_t first_use, use_count, use_capacity;
     uint64_t jobs;
-    uint64_t replayed_ns; /* recovery: what the time of the log has come to, now */
-    uint64_t scan_offset; /* of compaction, in the first segment */
-    bool passed_over; /* ... of which something could not be read: what it still holds then is looked for (lost.c) */
-    uint32_t rest_job, rest_topic; /* ... among these and those behind them, */
-    uint64_t rest_seq;             /* ... of the topic's from here on */
-    uint64_t sync_upto;            /* what the round of syncs under way covers */
-    log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
-    uint64_t took_from, took_until; /* recovery: what the channel that was read last took of the stream at once */
+    uint64_t replayed_ns;           /* recovery: the time that the log's records have come to */
+    uint64_t scan_offset;           /* where compaction continues in the first segment */
+    bool passed_over;               /* ... some of which was unreadable: lost.c then looks for what it had */
+    uint32_t rest_job, rest_topic;  /* ... from these on, */
+    uint64_t rest_seq;              /* ... and from this seq of the topic */
+    uint64_t sync_upto;             /* how far the round of syncs under way covers the log */
+    log_position moved;             /* recovery: of the MOVED just read, if a REFERENCES must follow; 0: none */
+    uint64_t took_from, took_until; /* recovery: the seqs that the channel read last took at once */
     uint32_t took_by;
-    bool
-        headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
-    bool heals;   /* something of the log was lost: all names are to be written anew */
-    bool
-        damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
-    uint64_t large_id;          /* of the message that is being written in pieces; 0: none is */
-    struct message *large_left; /* that one, if its client has gone meanwhile */
+    bool headless; /* recovery: the names at the beginning of the active segment may be incomplete: write them anew */
+    bool heals;    /* something of the log was lost: write all names anew */
+    bool damaged;  /* recovery: something of the log was lost, so no record can be relied on to complete another */
+    uint64_t large_id;          /* id of the message that is written in pieces; 0: none */
+    struct message *large_left; /* that message, if its client has left */
     uint32_t large_left_topic;
     struct group group;
     bool syncing;
-    bool dirty;   /* appended to in this turn */
-    bool asked;   /* the segment that is wanted is being made */
-    bool refused; /* a segment that was wanted could not be had: no space until one can */
-    bool full;    /* what a subscription has finished could not be written for that */
+    bool dirty;   /* its log was appended to in this turn */
+    bool asked;   /* a segment is being made for it */
+    bool refused; /* no segment could be made: no space until one can */
+    bool full;    /* finishes of a subscription could not be written for lack of space */
 };
 
 struct shard *shard_new(uint32_t number, uint32_t shards);
 void shard_free(struct shard *shard);
 
-/* Room for records whose attributes and bodies are `bytes` in all. Publishes keep back what deletes will need. */
+/* Reserves room for records with `bytes` of attributes and bodies. Publishes also keep what deletes will need. */
 enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish);
 
-/* --- naming.c: where in the log topics are named --- */
+/* --- naming.c: where topics are named in the log --- */
 
-/* Room for what is published to a topic, which the segment that it goes to names by then. */
+/* Reserves room for messages to a topic, and writes the topic's name first, if the segment does not have it yet. */
 enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t topic, uint32_t records,
                                     uint64_t bytes);
-/* A topic and all its channels have just been written; or the log does not know it any more. */
+/* To be called when a topic and all its channels have just been written; or when the log does not know it any more. */
 void shard_note_named(struct worker *w, struct shard *s, uint32_t topic);
-/* A channel has been written behind the topic's name: what it takes to name the topic again is more. */
+/* To be called when a channel was written behind its topic's name: naming the topic again takes more bytes. */
 void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic);
 void shard_uncount_name(struct shard *s, struct topic *t);
 void shard_names_recovered(struct worker *w, struct shard *s);
-/* Bytes that would have to be written before a segment goes. */
+/* Bytes of names that must be written before a segment can be deleted. */
 uint64_t shard_segment_names(const struct shard *s, uint32_t segment);
 enum names_moved { NAMES_MORE, NAMES_MOVED, NAMES_NO_ROOM };
-/* Names some of what is named up to a segment and in no later one: at the head of the log. */
+/* Writes some of those names anew that are in segments up to `until` and in no later one. */
 enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t until);
-/* After something of the log was lost: all that is known is named again, so that it stands in two places that are whole. */
+/* After something of the log was lost: writes all names anew, so that each has two intact copies. */
 enum names_moved shard_heal_names(struct worker *w, struct shard *s);
 
-/* A message that is written in pieces (large.c): room for it; and, when all of its body is in the log, for its record and a producer's
- * of so many bytes, if any, which are the next to be appended. LOG_NO_SPACE then: too many names have come meanwhile. */
+/* For a message that is written in pieces (large.c): the first makes room for it. The second, when all of its body is
+ * in the log, makes room for its record and a PRODUCER record of `beside_bytes`, if not 0, which must be appended next.
+ * LOG_NO_SPACE: too many names were written meanwhile. */
 enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
                                   uint64_t body_bytes);
 enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes);
-/* The same for a group (group.c), which takes so much. */
+/* The same for a group (group.c), whose records take `bytes`. */
 enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes);
 
-/* These append; the caller has reserved. */
-/* Records that say nothing new, of so many bytes in all. */
+/* The following append records, for which the caller has reserved room. */
+/* Appends records that say nothing new, of `bytes` bytes in all. */
 enum { SHARD_FILLER_BYTES = 64 << 10 };
 void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes);
-/* Where topics made from now on begin to count; and numbers of topics that are known no more. */
+/* Says where topics made from now on begin to count, and the numbers of topics that are not known any more. */
 void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count);
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
@@ -141,19 +140,19 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
                                uint16_t flags);
 log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                               const struct staged_attributes *a, const void *body, uint32_t body_bytes, uint16_t flags);
-/* Both keep their segments until they are counted out. */
+/* Both of these records keep their segment alive until they are counted out. */
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
                                uint64_t txn, const struct parts_left *left, bool upto);
 void shard_log_txn_end(struct worker *w, struct shard *s, uint32_t topic, uint64_t txn, bool commit);
-/* The shard remembers it too. flags: PUBLISH_MORE, PRODUCER_NAMED. */
+/* Also remembers the producer. flags: PUBLISH_MORE, PRODUCER_NAMED. */
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
-/* All that are remembered. */
+/* Appends a record for each producer that is remembered. */
 void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job, uint64_t seq);
-/* Of one of a message's jobs that has been done before. */
+/* Says again that one of a message's jobs is deleted. */
 void shard_log_delete_part(struct worker *w, struct shard *s, const struct job *whole, uint64_t id);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
-/* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */
+/* Appends a copy of the PUBLISH or MOVED record of a message, with the present state of its job, if it has one. */
 log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,
                              const struct record *from, uint16_t flags);
 void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, const struct record *of, uint16_t flags,
@@ -161,9 +160,9 @@ void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, con
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of);
 void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of);
 void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of);
-/* Of what subscription_finished has noted, which is forgotten. */
+/* Writes the finishes that subscription_finished has noted, and forgets them. */
 void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of);
-/* Of all that it has passed up to a seq. */
+/* Says that all that were delivered up to a seq are finished. */
 void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq);
 void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
                             const struct parts_left *left);
@@ -172,102 +171,103 @@ void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscr
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count, uint16_t flags);
-/* All that are there; what was delayed at that time it has as that. */
+/* Says that the subscription gets all messages in the job queue; those delayed at `wall_ns` as delayed. */
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by, uint64_t wall_ns);
-/* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
+/* Appends EMPTY or UNSUBSCRIBE of a subscription; TOPIC_GONE, with `of` NULL. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
-/* What the subscription with this number has, or, 0, what waits for the topic's first one, and comes before `until`, is its no more. */
+/* Says that the subscription with this number holds nothing before `until` any more; 0: the messages that wait for the
+ * topic's first one are meant. */
 void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint32_t subscription, uint64_t until);
-/* How many bytes a topic's record takes beside its header. */
+/* How many bytes a topic's record takes besides its header. */
 uint64_t shard_topic_bytes(const struct topic *t);
 
-/* The topic of a number in the shard's log; 0: it knows none of that number. */
+/* The topic that has a number in the shard's log; 0: none has. */
 static inline uint32_t shard_topic(const struct shard *s, uint32_t number) {
     return map_find(&s->numbers, number);
 }
-/* Gives a topic this number in the shard's log, which must be free; or a new one, unless it has one; a subscription. False
- * when memory is short. */
+/* Give a topic this number in the shard's log, which must be free; a topic a new number, unless it has one; a
+ * subscription this number. False when memory is short. */
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
 bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic);
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
-/* It comes to be the last of the known ones. */
+/* Makes a topic the last of the known ones. */
 void shard_list_last(struct worker *w, struct shard *s, uint32_t topic);
 
 struct segment_use *shard_use_of(struct shard *s, log_position position);
 void shard_count_in(struct shard *s, log_position position);
 void shard_count_in_many(struct shard *s, uint32_t segment, uint64_t count);
 void shard_count_out(struct shard *s, log_position position);
-/* One that was counted out. */
+/* Counts a record in again that was counted out. */
 void shard_count_back(struct shard *s, log_position position);
 
-/* How many of the oldest segments hold nothing alive, nor what a subscription was set back to (the active one is never among
- * them). */
+/* How many of the oldest segments have nothing alive, and nothing that a subscription was set back to. The active one
+ * is never among them. */
 uint32_t shard_dead_segments(struct worker *w, struct shard *s);
-/* Of position.c. The first that has something of the latter; UINT32_MAX: none. */
+/* position.c: the first segment that a subscription was set back to; UINT32_MAX: none. */
 uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
-/* Of retain.c. After segments went: what was retained in them is forgotten, a piece a turn. True if there is more. */
+/* retain.c: after segments were dropped, forget the messages retained in them, a piece a turn. True: there is more. */
 void shard_forget_retained(struct worker *w, struct shard *s);
 bool shards_forget_retained(struct worker *w);
-/* Of names.c. The log knows a topic no more, and later ones count on from where it stopped. */
+/* names.c: makes the log forget a topic; topics made later count on from where it stopped. */
 void shard_unknow_topic(struct worker *w, uint32_t topic);
-/* After anything that may send it to sleep or wake it. One that the log does not know is gone then. */
+/* To be called after anything that may send a topic to sleep or wake it. May remove one that the log does not know. */
 void shard_settle_topic(struct worker *w, uint32_t topic);
-/* Forgets some of those that have slept longest. True if there are more. */
+/* Forgets some of the topics that have slept longest. True if there are more. */
 bool shards_forget(struct worker *w);
 void shard_sleep_after_replay(struct worker *w, struct shard *s);
-/* Somebody remembers its seqs: it is not forgotten. */
+/* Whether a topic must not be forgotten, as somebody remembers its seqs. */
 static inline bool shard_keeps(const struct shard *s, const struct topic *t) {
     return s->keep_all || map_find(&s->keep, t->key);
 }
-/* No seq and no id is given out that could have been in so many segments more. */
+/* Skips all seqs and ids that could have been given out in `segments` more segments. */
 void shard_skip(struct worker *w, struct shard *s, uint32_t segments);
-/* Names what has to be named elsewhere before, if shard_move_names has not. False: there was no room for that. */
+/* Drops the oldest segment, after writing the names anew that shard_move_names has not. False: no room for these. */
 bool shard_drop_first(struct worker *w, struct shard *s);
-/* Topics that are named (a newline between two; NULL: all) are not forgotten until this is called again: each call takes
- * the place of the one before. */
+/* Sets the topics that must not be forgotten (names separated by newlines; NULL: all topics). Each call replaces the
+ * previous one. */
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);
 
-/* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the
- * segment has been gone through. */
+/* Appends live messages of the oldest segment to the log again, reading no more than `budget` bytes. True when the
+ * whole segment has been read. */
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
 
-/* The message that lives there, should it still do so: its record can be read. False: there is no room, or it has to wait. */
+/* Moves the message at a position, if still alive: its record must be readable. False: no room, or it must wait. */
 bool shard_move_from(struct worker *w, struct shard *s, log_position position);
-/* A message that the stream has, as if its segment were to go: `r` is its record, and can be read. False: there is no room. */
+/* Moves a message of the topic's stream, as if its segment were to be dropped; `r` must be readable. False: no room. */
 bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r);
 
-/* A place of a segment that could not be read: [offset, until); nothing whole came after it if the two are equal. */
+/* A damaged place in a segment: [offset, until); if the two are equal, nothing whole came after it. */
 struct damage {
     uint32_t shard, segment;
     uint64_t offset, until;
 };
 
-/* A record of a kind that is not known: who wrote it knew more than this program does. */
+/* A record of an unknown kind, written by a later version. */
 struct unknown {
     uint32_t shard, segment;
     uint64_t offset;
-    uint32_t kind; /* 0: there is none */
+    uint32_t kind; /* 0: none was found */
 };
 
-/* What recovery found; added up over the segments it is passed to. */
+/* What recovery found, added up over shards. */
 struct replay {
     uint64_t records, jobs, bytes;
-    uint32_t damages;         /* seen */
+    uint32_t damages;         /* found */
     struct damage damage[64]; /* the first of them */
     struct unknown unknown;
-    uint32_t uncut; /* the last segment that could not be cut where it ends, and why; 0: all could */
+    uint32_t uncut; /* the last segment that could not be cut at its end, and why; 0: all could */
     int uncut_errno;
 };
 /* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
- * with errno if one cannot be cut; EPROTO: `unknown` says where there is a record of a kind that is not known. */
+ * with errno if one cannot be cut; EPROTO: a record is of an unknown kind, see `unknown`. */
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
-/* While it replays: a job that is in no state yet gets one; it is delayed if `due_wall_ns` has not come. */
+/* During replay: gives a job that has none a state: delayed, if `due_wall_ns` has not come. */
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
-/* A MOVED whose REFERENCES is not `next`, as it must be, was referenced by everybody, as far as anybody knows. */
+/* If a MOVED was read and `next` is not its REFERENCES, as it must be: assumes that all subscriptions hold it. */
 void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next);
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
 void replay_durable(struct worker *w, uint32_t topic, bool ephemeral);
-/* After the last segment of all shards: what was counted in the time of the shard's log, in this process's. */
+/* After the last segment of all shards: converts a deadline from the time of the shard's log to this process's. */
 uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns);
 void replay_place_deferred(struct worker *w);
 void replay_forget_ephemeral(struct worker *w);

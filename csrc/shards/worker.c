@@ -19,7 +19,7 @@
 
 enum {
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
-    WANTS_EVERY_TURNS = 16,    /* between looks at whether some log is half full */
+    WANTS_EVERY_TURNS = 16,    /* how often it looks whether some log is half full */
     MAX_SYNC_FDS = 4096,
     LOOK_AGAIN_NS = 1000000,
 };
@@ -70,13 +70,13 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
                   subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
                                      WORKER_MAX_DELIVERIES, shards, key.words[0]) &&
                   transactions_open(&w->transactions);
-    /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
+    /* Edge-triggered: each wake-up is reported once, and the eventfd is never read. */
     struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
     if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
         worker_free(w);
         return NULL;
     }
-    w->unsynced = true; /* whether what recovery reads was ever synced, nobody knows */
+    w->unsynced = true; /* it is not known whether what recovery reads was ever synced */
     w->count = &w->board->workers[index];
     memset(w->count, 0, sizeof *w->count);
     return w;
@@ -290,7 +290,7 @@ uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t s
 
 void worker_roll(struct worker *w, uint32_t shard) {
     struct shard *s = w->own[shard];
-    /* The head of the new one is written at once: until then the one before could not go. */
+    /* Writes what the new one begins with at once: until then the previous one could not be dropped. */
     if (log_roll(s->log, w->wall_ns)) (void)shard_reserve(w, s, 0, 0, false);
 }
 
@@ -325,8 +325,8 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The next message, the time being that at which it was seen or later: a turn may have begun before the message was
- * sent, and nothing is to be dated before that, nor a delay to be counted from there. */
+/* Returns the next message, and reads the clocks if it has just become visible. The turn may have begun before the
+ * message was sent: with the time of the turn, messages would be dated too early, and delays would end too early. */
 static const struct message *receive(struct worker *w, struct channel *channel) {
     if (channel_drained(channel)) {
         if (!channel_look(channel)) return NULL;
@@ -338,7 +338,7 @@ static const struct message *receive(struct worker *w, struct channel *channel) 
     return channel_receive(channel);
 }
 
-/* One of many costs a fraction of what one does alone; very many have a turn of their own, or wait for one. */
+/* One of many messages costs a fraction of one alone. (Very many get a turn of their own, and count as one.) */
 enum { MANY_AS_ONE = 4 };
 
 static uint32_t message_count(const struct message *m) {
@@ -347,8 +347,8 @@ static uint32_t message_count(const struct message *m) {
     return is_several && m->several > 0 ? m->several : 1;
 }
 
-/* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
- * a channel that is backlogged is not taken in. */
+/* Receives and carries out an acceptor's messages. If the acceptor does not read, answers pile up in the channel's
+ * overflow, so nothing is received from a channel that is backlogged. */
 static bool take_in(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t done = 0;
@@ -367,7 +367,7 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
         done += message_count(m);
         requests_run_parked(w);
     }
-    /* Nobody there would be answered any more; with new rings they are. */
+    /* This channel can carry no answers any more; a new process gets new rings. */
     if (channel_broken(p->channel)) worker_die("a ring is not to be believed, or out of memory");
     return done > 0;
 }
@@ -402,7 +402,7 @@ static bool start_round(struct worker *w) {
     w->unsynced = count == MAX_SYNC_FDS;
     if (!count) return false;
     if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
-        /* Out of descriptors: what waits for this round waits for the next try. */
+        /* Out of descriptors: replies that wait for this round wait for the next try. */
         w->sync_failed = syncer_error(w->syncer) != 0;
         w->sync_refused = w->unsynced = true;
         return true;
@@ -410,7 +410,7 @@ static bool start_round(struct worker *w) {
     w->sync_refused = false;
     w->sync_ticket = ++w->next_ticket;
     if (!w->unsynced) durations_wait(&w->durations);
-    /* More logs than one round takes: the replies wait for the round that takes the last of them. */
+    /* More logs than fit in one round: the replies wait for the round with the last of them. */
     if (w->unsynced) return true;
     struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) p->round_tail = channel_tail(p->channel);
@@ -431,8 +431,8 @@ static bool round_over(struct worker *w) {
     return true;
 }
 
-/* What was taken in is in the logs: acceptors may forget it. What they find in a ring when this process dies was not done,
- * or nobody knows. */
+/* Gives the room of received messages back, as they are in the logs now. A message still in a ring when this process
+ * dies was not carried out, or nobody knows. */
 static void release_all(struct worker *w) {
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));)
@@ -444,12 +444,12 @@ static void publish_all(struct worker *w) {
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_publish(p->channel);
 }
 
-/* With SYNC_ALWAYS a round covers what was appended, and so the replies that were sent, before it began. */
+/* With SYNC_ALWAYS: a round covers what was appended before it began, and so the replies that were sent before. */
 static void let_out_synced(struct worker *w) {
     if (w->sync_ticket) {
         const struct peer *p;
         if (!round_over(w)) {
-            /* What is lent need not wait for that, only who is to see it: else there would be something to do all the time. */
+            /* Lent bodies may move into the ring before, not yet visible: else the loop would stay busy. */
             for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_move(p->channel);
             return;
         }
@@ -478,13 +478,13 @@ static void let_out(struct worker *w) {
     if (w->sync == SYNC_INTERVAL) sync_in_background(w);
 }
 
-/* The segment that was waited for is there: the one that a large message was written to, which is not wanted any more. */
+/* Stops waiting if no segment is wanted any more, as the one of a large message that was given up is free again. */
 static void want_no_more(struct worker *w) {
     const struct log *log = w->wanting->log;
     if (!log_large_goes_on(log) && !log_wants_segment(log)) w->wanting = NULL;
 }
 
-/* What was finished is not in the log, as the segment for it is being made: until it is there nobody hears of this turn. */
+/* Whether finishes are not in the log yet, as they wait for a segment: until then nothing of this turn is published. */
 static bool is_owed(const struct worker *w) {
     return w->wanting && w->subscriptions.touched_first && !log_large_goes_on(w->wanting->log);
 }
@@ -517,8 +517,8 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         requests_run_parked(w);
         struct peer *p;
         for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));
-        /* Who has published need not wait for the deliveries of it. What was finished before is in the log by then, as
-         * with any answer. */
+        /* Answers publishers before the deliveries of their messages are made. Finishes are written first, as before
+         * any answer. */
         if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
             subscriptions_write(w);
             if (flush_logs(w) && !is_owed(w)) publish_all(w);
@@ -575,23 +575,23 @@ static bool may_sleep(struct worker *w) {
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
         bool backlogged = channel_backlogged(p->channel);
-        /* It has room by now for what this turn had none for. */
+        /* The channel has room now for deliveries that this turn had no room for. */
         if (p->full && !backlogged && w->subscriptions.due_first) may = false;
-        /* One that is backlogged, or stalled on a segment, is not listened to. */
+        /* Nothing is received from a channel that is backlogged, or stalled on a segment. */
         bool deaf = p->stalled || backlogged;
         may &= deaf ? channel_may_sleep_until_room(p->channel) : channel_may_sleep(p->channel);
     }
     return may;
 }
 
-/* When to see to the syncs in the background. A round that is still under way then is looked at again a little later. */
+/* When to look after the background syncs. A round that is still under way then is looked at again a little later. */
 static uint64_t next_sync_ns(const struct worker *w) {
     if (w->sync != SYNC_INTERVAL || !(w->unsynced || w->sync_ticket)) return UINT64_MAX;
     uint64_t due = w->synced_at_ns + w->sync_interval_ns;
     return due > w->now_ns + LOOK_AGAIN_NS ? due : w->now_ns + LOOK_AGAIN_NS;
 }
 
-/* Sleeps until woken, a timer, or `until_ns`. True if the control fd is readable. */
+/* Sleeps until it is woken, something is due, or `until_ns`. True if the control fd is readable. */
 static bool rest(struct worker *w, uint64_t until_ns, bool block) {
     struct epoll_event events[2];
     int timeout_ms = 0;

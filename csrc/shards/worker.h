@@ -1,10 +1,10 @@
-/* A worker: the process that owns shards. This is its whole state; what is done with it is in
+/* A worker: the process that owns shards. This is its whole state. The work is done in
  *
- *   requests.c  who does what each message of the shard protocol asks for
- *   queue.c     the job queue: how jobs pass between ready, reserved, delayed, buried and gone
+ *   requests.c       calls the function for each message of the shard protocol
+ *   queue.c          the job queue: how jobs pass between ready, reserved, delayed, buried and deleted
  *   subscription.h   the other kind of subscription: cursors over a topic's stream
- *   shard.c     what of that goes to the log; compact.c and replay.c, the log's other two uses
- *   worker.c    a turn: take messages in, let time pass, write the log, let replies out
+ *   shard.c          what of that is written to the log; compact.c and replay.c read it again
+ *   worker.c         a turn: receive messages, handle what is due, write the log, publish replies
  *
  * Law: no reply leaves before what it promises is in the log. Replies are sent into the channels during a turn and
  * published at its end, after the logs have been flushed (and, with SYNC_ALWAYS, synced).
@@ -37,27 +37,26 @@ enum {
     WORKER_MAX_TOPICS = 1 << 20,
     WORKER_MAX_CLIENTS = (1 << 22) + 1, /* all connections of all acceptors, and number 0 */
     WORKER_MAX_WATCHES = 1 << 26,
-    WORKER_MAX_OPEN_TOPICS = 1 << 20, /* numbers of one acceptor */
-    WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
+    WORKER_MAX_OPEN_TOPICS = 1 << 20, /* topic numbers of one acceptor */
+    WORKER_TURN_MESSAGES = 4096,      /* taken from one acceptor in one turn */
     WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
     WORKER_MAX_DELIVERIES = 1 << 26,
     WORKER_TURN_STEPS =
-        4096, /* messages or topics that one request, or time alone, touches in one turn; the rest in the next */
-    WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
-    WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
+        4096, /* messages or topics that one request, or what is due, touches in one turn; the rest in the next */
+    WORKER_MAX_SLOTS = 1 << 22,    /* key slots with messages in flight */
+    WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries some of whose parts are finished */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
-    WORKER_TURN_WALK = 1
-        << 18, /* items of lists that requests walk along in one turn before the others wait for the next; */
-    WORKER_LONG_WALK = 1 << 12, /* ... whoever has asked for so much goes on in the next */
-    WORKER_LOST_IN_TURN = 64,   /* jobs that cannot be read, and so are looked at, in one turn */
-    WORKER_LOST_MOST = 16,      /* messages that could not be read and nobody has asked about yet */
+    WORKER_TURN_WALK = 1 << 18, /* items of lists that requests walk in one turn; further requests wait for the next; */
+    WORKER_LONG_WALK = 1 << 12, /* ... a client whose request walked this many goes on in the next */
+    WORKER_LOST_IN_TURN = 64,   /* unreadable jobs that are handled in one turn */
+    WORKER_LOST_MOST = 16,      /* unreadable messages remembered until Python asks about them */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
 _Static_assert(BOARD_MAX_ACCEPTORS <= 64, "each has a bit");
 _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
 
-/* The last part of a job's time to run, in which its client gets no further waiting. */
+/* In this last part of a job's time to run its client may not wait for another one. */
 #define SAFETY_MARGIN_NS 1000000000ULL
 
 /* A message that could not be read. */
@@ -66,25 +65,25 @@ struct lost {
     char topic[TOPIC_NAME_MAX + 1];
 };
 
-/* A message of so many bytes is written to the log in pieces, and stays where it was put together until then. */
+/* A message of LARGE_BYTES or more is written to the log in pieces, and stays where it was assembled until then. */
 enum { LARGE_BYTES = 8 << 20, LARGE_PIECE_BYTES = 1 << 20 };
 
-/* Bodies that stand in line are counted, those of all clients together, but for small ones; with so many of them what comes next waits
- * in its ring. */
+/* Bodies of parked requests count, over all clients together, unless they are small. From HELD_MOST_BYTES on, the next
+ * one waits in its ring. */
 enum { HELD_SMALL_BYTES = 4 << 10, HELD_MOST_BYTES = 64 << 20 };
 
 enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
 
-/* Why worker_run came back. */
+/* Why worker_run returned. */
 enum worker_event {
     WORKER_CONTROL = 1,       /* the control fd is readable */
     WORKER_WANTS_SEGMENT = 2, /* see worker_wanting_shard */
-    WORKER_TICK = 4,          /* the wait is over */
+    WORKER_TICK = 4,          /* max_wait_ns is over */
     WORKER_FAILING = 8,       /* a log cannot be written or synced */
-    WORKER_NO_SPACE = 16,     /* a publish was refused for want of disk */
+    WORKER_NO_SPACE = 16,     /* a publish was refused for lack of disk space */
 };
 
-/* What an acceptor's number for a topic is bound to. */
+/* The topic that an acceptor's number stands for. */
 struct opened {
     uint32_t topic; /* 0: nothing */
     bool listed;
@@ -94,28 +93,28 @@ struct peer {
     struct channel *channel;
     struct opened *topics; /* by the acceptor's number */
     uint32_t topics_capacity;
-    const struct message *stalled; /* could not be done yet, ... */
-    uint32_t stalled_at;           /* ... being a REQUEST_EACH: from this one on */
-    uint64_t round_tail;           /* replies before this are covered by the sync under way */
-    struct message *joined;        /* the answer to what joined_client has published last, if it lies in the ring; */
-    uint64_t joined_at;            /* ... where that is */
-    uint32_t joined_client;        /* 0: something else has been answered since */
-    bool full;                     /* nothing is to be pushed to it in this turn any more */
-    uint64_t window_bytes;         /* of all its consumers */
+    const struct message *stalled; /* a request that must wait for a segment, ... */
+    uint32_t stalled_at;           /* ... if a REQUEST_EACH: from this one on */
+    uint64_t round_tail;           /* the sync under way covers replies before this place */
+    struct message *joined;        /* the answer to the last publish of joined_client, if it lies in the ring; */
+    uint64_t joined_at;            /* ... its place there */
+    uint32_t joined_client;        /* 0: another answer was sent to it since */
+    bool full;                     /* no more deliveries are sent to it in this turn */
+    uint64_t window_bytes;         /* in flight to all its consumers */
     uint32_t leaving,
-        closing; /* it is gone: the first client, and number of a topic's, that is yet to be let go; 0: it is there */
-    struct channel *next; /* of the acceptor that is heard when all are; NULL: none */
+        closing; /* the acceptor is gone: the first client, and topic number, not released yet; 0: it is there */
+    struct channel *next; /* of its successor, attached when all are released; NULL: none */
 };
 
 struct worker {
     uint32_t index, workers, shards;
-    uint64_t now_ns;  /* monotonic; while a log is read back: how much time its records saw pass */
-    uint64_t wall_ns; /* wall clock; while a log is read back: that of its records */
-    bool reads_clock; /* when messages have come in; else time is what a turn is told */
+    uint64_t now_ns;  /* monotonic; at recovery: the time that has passed in the log read */
+    uint64_t wall_ns; /* wall clock; at recovery: the time of the record read last */
+    bool reads_clock; /* it reads the clocks when messages have come in; else the time is as passed to a turn */
 
     struct shard *own[WORKER_MAX_SHARDS];
     struct arena jobs, reservations;
-    uint64_t jobs_to_come; /* of groups that are in the log, and are yet to be taken in */
+    uint64_t jobs_to_come; /* of groups (group.c) that are in the log and not queued yet */
     struct index ids;
     struct topics topics;
     struct clients clients;
@@ -126,48 +125,48 @@ struct worker {
     struct lost lost[WORKER_LOST_MOST];
     uint32_t lost_count, lost_listed, lost_told;
     uint32_t lost_in_turn, unserved_count;
-    uint32_t unserved[WORKER_LOST_IN_TURN]; /* topics that somebody waits for: served in the next turn */
+    uint32_t unserved[WORKER_LOST_IN_TURN]; /* topics with waiting clients, to be served in the next turn */
 
-    struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */
-    struct heap delays;                     /* topics, by their first delayed job's deadline */
-    struct heap pauses;                     /* topics, by the end of their pause */
-    struct heap waits;                      /* waiting clients with something to wait no longer for */
-    uint32_t runnable_first, runnable_last; /* clients with parked requests that may go on */
-    uint32_t unfinished_first, unfinished_last; /* clients whose request goes on in the next turn */
-    uint32_t leaving_first, leaving_last;       /* clients that are gone, and give back what they had in pieces; */
-    uint32_t leaving_consumers, leaving_consumers_last; /* ... consumers, too */
+    struct wheel inflight;                      /* reservations, by when the last second begins, then by deadline */
+    struct heap delays;                         /* topics, by the deadline of the first delayed job */
+    struct heap pauses;                         /* topics, by the end of their pause */
+    struct heap waits;                          /* waiting clients, by when they stop waiting */
+    uint32_t runnable_first, runnable_last;     /* clients whose parked requests may be carried out now */
+    uint32_t unfinished_first, unfinished_last; /* clients whose request continues in the next turn */
+    uint32_t leaving_first, leaving_last;       /* clients that have left, whose jobs are given back in pieces; */
+    uint32_t leaving_consumers, leaving_consumers_last; /* ... the same of consumers */
     uint32_t yielding_consumers;
-    uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
+    uint64_t steps, most_steps; /* messages and topics touched in this turn; the most in any */
     uint64_t spare_until;       /* see worker_spare */
     uint64_t walked;            /* see WORKER_TURN_WALK */
     uint64_t turns;
-    uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
+    uint32_t piece; /* WORKER_TURN_STEPS, unless a test has set less */
 
-    struct peer peers[BOARD_MAX_ACCEPTORS + 1]; /* the last is NOBODY */
-    uint64_t peers_there;                       /* those that have a channel, as bits */
-    uint64_t peers_leaving;                     /* those of which more is to be let go: see peer.c */
-    uint64_t push_most_bytes;                   /* to one of them, before its consumers' windows are short */
+    struct peer peers[BOARD_MAX_ACCEPTORS + 1]; /* the last one is for NOBODY */
+    uint64_t peers_there;                       /* bits of those that have a live channel */
+    uint64_t peers_leaving;                     /* bits of dead ones with more to release: see peer.c */
+    uint64_t push_most_bytes;                   /* in flight to one acceptor before its consumers get short windows */
     struct board *board;
     struct worker_board *count;
 
-    struct tomb *tombs; /* what is to be freed piece by piece */
-    uint32_t orphans;   /* subscriptions of which only deliveries are left */
+    struct tomb *tombs; /* deleted things that are freed piece by piece */
+    uint32_t orphans;   /* deleted subscriptions that still have deliveries */
     struct handover *handovers;
     struct keeping *keepings;
     struct release *releases, *releases_last;
-    uint64_t held_bytes;  /* of bodies that stand in line: see HELD_MOST_BYTES */
-    bool larges_left;     /* some shard has a large message whose client has gone, or takes one away */
-    bool forgetting;      /* some shard has to forget what was retained */
-    struct shard *drowsy; /* the first of those with topics to be forgotten */
+    uint64_t held_bytes;  /* of bodies of parked requests: see HELD_MOST_BYTES */
+    bool larges_left;     /* some shard has a large message whose client has left, or is cutting one off */
+    bool forgetting;      /* some shard has retained messages to forget */
+    struct shard *drowsy; /* the first of those with topics to forget */
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
     struct shard *wanting;        /* a shard whose log wants a segment */
-    const struct channel *taking; /* from which the request that is handled has just come; NULL: it has waited */
-    bool failing;                 /* a log cannot be written: nothing is taken in or let out */
+    const struct channel *taking; /* where the handled request comes from; NULL: it was parked */
+    bool failing;                 /* a log cannot be written: nothing is received or published */
     bool no_space;
     bool unsynced; /* something was written since the last round of syncs began */
     bool sync_refused;
-    bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
+    bool sync_failed; /* for good: the kernel may have dropped what was to be synced */
 
     bool replaying;
     enum sync_mode sync;
@@ -183,99 +182,102 @@ struct worker {
 
 /* --- what Python calls -------------------------------------------------------------------------------------------- */
 
-/* Zeroes it, but for the counter of ids. */
+/* Formats a new board: all zeros, but for the counter of ids. */
 bool board_format(int fd);
 
-/* `seed`: of the hash of names; 0: one that nobody knows. */
+/* `seed`: for the hash of names; 0: a random one. */
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
 void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
 void worker_spin(struct worker *w, uint64_t spin_ns);
-/* So much may be on its way to all consumers of an acceptor before their windows are short. */
+/* How much may be in flight to all consumers of an acceptor before they get short windows. */
 void worker_push_at_most(struct worker *w, uint64_t bytes);
 
-/* Whether it reads the clocks itself when messages have come in, as it does from worker_run on. */
+/* Whether the worker reads the clocks itself when messages have come in; worker_run switches that on. */
 void worker_read_clock(struct worker *w, bool reads);
 
-/* Takes on a shard; its segments are then given in order. */
+/* Makes the worker own a shard, whose segments are then added in order. */
 bool worker_own(struct worker *w, uint32_t shard);
-/* Gives a segment to a shard, which owns the fd from then on. False: it is not what it should be. */
+/* Adds a segment to a shard, which owns the fd from then on. False: the segment is not valid (see log_add_segment). */
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
-/* Gives it the file in which copies of a segment's names are kept, which it owns from then on. */
+/* Gives a shard the file with the copies of a segment's names; the shard owns the fd from then on. */
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
-/* Reads a shard's segments back; adds what was found to `out`. */
+/* Recovers a shard from its segments; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
-/* After worker_replay: so many of the newest segments are missing. No number that was given out in them is given out again. */
+/* After worker_replay, if the newest `segments` segments are missing: no number that may have been given out in them is
+ * used again. */
 void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
-/* After the last shard: from now on it may serve. */
+/* To be called after the last shard was recovered: the worker may serve from now on. */
 void worker_recovered(struct worker *w);
-/* After that: topics whose names are damaged, which go by lost+found/shard-SHARD/..., and how many messages they have. */
+/* After that: how many topics have lost their names and are called lost+found/shard-SHARD/..., and how many messages
+ * they have. */
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
-/* A message that could not be read and was left out, each once. Returns how many have not been told of, this one included; 0:
- * none. Beyond WORKER_LOST_MOST, or half of that of one topic, they are only counted. The name is there until the next turn. */
+/* Reports each message that could not be read and was skipped, once. Returns how many were not reported before, this
+ * one included; 0: none. Beyond WORKER_LOST_MOST, or half of that for one topic, they are only counted. *topic is valid
+ * until the next turn. */
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
-/* The shard that needs a segment next and how large it must be; -1: none. */
+/* The shard that needs a segment next, how large it must be, and its number; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
-/* It is being made: nobody is told again that it is wanted. */
+/* Says that the segment is being made, so that it is not asked for again. */
 void worker_ask_segment(struct worker *w, uint32_t shard);
-/* A segment that was wanted cannot be had now: publishes that need it are answered NO_SPACE until one comes. */
+/* Says that the segment cannot be made now: publishes that need it are answered NO_SPACE until one is added, ... */
 void worker_refuse_segment(struct worker *w, uint32_t shard);
-/* ... or may be had again. */
+/* ... or this is called, as it can perhaps be made now. */
 void worker_retry_segments(struct worker *w);
 
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
-/* Where a segment that is there ends, or will if it is the active one: bytes. */
+/* Where the records of a segment end, in bytes, staged ones included; 0: there is no such segment. */
 uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment);
-/* How much was appended to a shard's log, and synced, since the worker began: bytes. */
+/* Bytes appended to a shard's log, and synced, what was found at recovery included. */
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
-/* Before the oldest segments up to this one go, once and again: some of the names that stand in them come to stand in the
- * active one too. enum names_moved: whether there are more, or no room. 0: of all names, if something of the log was lost. */
+/* To be called repeatedly before the oldest segments up to `until` are deleted: writes some of the names in them to the
+ * active one too. Returns enum names_moved. `until` 0: writes all names anew, if something of the log was lost. */
 uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
-/* How many bytes of names would have to be written before a segment goes. */
+/* How many bytes of names must be written before a segment can be deleted. */
 uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
-/* The seq that a topic's next message gets; 0: it is not in memory. */
+/* The seq that a topic's next message gets; 0: the topic is not in memory. */
 uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes);
-/* Moves what names are left to be moved first. False, and it stays: there is no room for them. */
+/* Drops the oldest segment, after writing the names in it anew. False, with the segment kept: no room for these. */
 bool worker_drop_first(struct worker *w, uint32_t shard);
-/* These topics are not to be forgotten (shard_keep_topics). */
+/* Sets the topics that must not be forgotten (shard_keep_topics). */
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
-/* Topics at most, less than WORKER_MAX_TOPICS. */
+/* Limits the number of topics, to less than WORKER_MAX_TOPICS. */
 void worker_limit_topics(struct worker *w, uint32_t limit);
-/* Deliveries of which parts are finished at most, no more than WORKER_MAX_IN_PARTS. */
+/* Limits the number of deliveries some of whose parts are finished, to WORKER_MAX_IN_PARTS or less. */
 void worker_limit_parts(struct worker *w, uint32_t limit);
-/* How many are in memory, asleep or not. */
+/* How many topics are in memory, asleep or not. */
 uint32_t worker_topics(const struct worker *w);
-/* Where it ends; 0 if there is no such segment. */
+/* The same as worker_segment_end. */
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
-/* Goes on in a new segment, though there is room in this one. */
+/* Switches to a new segment, though there is room in the active one. */
 void worker_roll(struct worker *w, uint32_t shard);
-/* Segments that are full are cut to worker_segment_bytes by who calls this. */
+/* From now on the caller cuts full segments to worker_segment_bytes. */
 void worker_leave_uncut(struct worker *w);
-/* Why the disk failed last. */
+/* The errno of the last failure to write or sync; 0: none. */
 int worker_disk_errno(const struct worker *w);
-/* How many messages of a segment are alive, of how many that were ever in it. Of one that a subscription was set back to: all. */
+/* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 
-/* Attaches (or replaces) the channel to an acceptor; what an earlier one's connections had is let go. */
+/* Attaches (or replaces) the channel to an acceptor. What the connections of a previous one had is released. */
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
 void worker_peer_gone(struct worker *w, uint32_t acceptor);
 
-/* One turn at a given time. True if anything was done. */
+/* Runs one turn at a given time. True if anything was done. */
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
-/* When time alone will give it something to do; UINT64_MAX: never. */
+/* When something is due next, even if no message comes; UINT64_MAX: never. */
 uint64_t worker_next_ns(const struct worker *w);
-/* The most messages and topics that one turn has touched since this was asked last. */
+/* The most messages and topics that one turn has touched since the last call. */
 uint64_t worker_longest_turn(struct worker *w);
-/* What one request, or time alone, touches in one turn, instead of WORKER_TURN_STEPS. */
+/* Sets what one request, or what is due, may touch in one turn, instead of WORKER_TURN_STEPS. */
 void worker_limit_turn(struct worker *w, uint32_t steps);
-/* Turns until Python is needed: returns enum worker_event bits. */
+/* Runs turns until Python is needed. Returns bits of enum worker_event. */
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
-/* Writes and syncs all that was appended; false if that failed. */
+/* Writes and syncs all that was appended; false: that failed. */
 bool worker_flush(struct worker *w);
 
 /* --- between the C files ------------------------------------------------------------------------------------------ */
@@ -292,24 +294,24 @@ static inline struct shard *shard_of_topic(const struct worker *w, const struct 
 static inline struct shard *shard_of_job(const struct worker *w, const struct job *j) {
     return w->own[topic_at(&w->topics, j->topic)->shard];
 }
-/* Without its body, for which there are log_body and log_read. */
+/* The record of a job. Its body may not be in place: see log_body and log_read. */
 static inline const struct record *job_record(const struct worker *w, const struct job *j) {
     return log_find(shard_of_job(w, j)->log, j->position);
 }
-/* There are, or will be. */
+/* Jobs that exist, or will when groups in the log are queued. */
 static inline uint64_t worker_jobs(const struct worker *w) {
     return w->jobs.live + w->jobs_to_come;
 }
-/* Its topic was deleted since: nobody knows of it any more (tomb.c). */
+/* Whether the topic was deleted since, so that the job counts as deleted (tomb.c). */
 static inline bool job_is_gone(const struct worker *w, const struct job *j) {
     return w->tombs && j->position < topic_at(&w->topics, j->topic)->gone_until;
 }
-/* 0: there is none. */
+/* The job of a message; 0: none. */
 static inline uint32_t job_of_message(const struct worker *w, uint64_t id) {
     uint32_t job = index_find(&w->ids, &w->jobs, id);
     return job && job_is_gone(w, job_at(w, job)) ? 0 : job;
 }
-/* One that a client may mean: of a batch not the whole of it. */
+/* The job that a client means by an id: not that of a whole batch, which was split. 0: none. */
 static inline uint32_t job_named(const struct worker *w, uint64_t id) {
     uint32_t job = job_of_message(w, id);
     return job && job_at(w, job)->state == JOB_SPLIT ? 0 : job;
@@ -318,7 +320,7 @@ static inline struct publish_attributes job_attributes(const struct worker *w, c
     return publish_attributes_of(job_record(w, j));
 }
 
-/* When something is due that is due at `due_wall_ns`, by the monotonic clock; in `longest_ns` at the latest, whatever the wall
+/* The monotonic time that corresponds to the wall time `due_wall_ns`; in `longest_ns` at the latest, whatever the wall
  * clock was set to. */
 static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall_ns, uint64_t longest_ns) {
     uint64_t left_ns = due_wall_ns > w->wall_ns ? due_wall_ns - w->wall_ns : 0;
@@ -326,49 +328,49 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
     return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
 
-/* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */
+/* Ends the process, which has failed or has no memory and cannot continue: the supervisor starts a new one. */
 _Noreturn void worker_die(const char *why);
 
-/* What may be on its way to a consumer now. */
+/* How many bytes may be in flight to a consumer now. */
 static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
     const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
     return peer->window_bytes < w->push_most_bytes ? WINDOW_BYTES : SHORT_WINDOW_BYTES;
 }
-/* Those that are there, one after the other; `rest` is peers_there at first. NULL: that were all. */
+/* Returns the acceptors that are there one after the other; `rest` is peers_there at first. NULL: those were all. */
 static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
     if (!*rest) return NULL;
     struct peer *p = &w->peers[__builtin_ctzll(*rest)];
     *rest &= *rest - 1;
     return p;
 }
-/* One of a turn's, as few as a request needs. */
+/* Counts one message or topic touched in this turn. */
 static inline void worker_step(struct worker *w) {
     w->steps++;
 }
-/* A piece is shared by all who let go of much at once, and by all whose requests go on: so many steps are left of it. */
+/* How many steps are left of the current piece, which all requests and clean-ups of the same kind share in a turn. */
 static inline uint64_t worker_spare(const struct worker *w) {
     return w->steps < w->spare_until ? w->spare_until - w->steps : 0;
 }
 static inline void worker_share_piece(struct worker *w) {
     w->spare_until = w->steps + w->piece;
 }
-/* Along a list that strangers can make long. */
+/* Counts items walked of a list that clients can make long. */
 static inline void worker_walk(struct worker *w, uint64_t items) {
     w->walked += items;
 }
 
-/* peer.c: some of what acceptors that are gone had is let go. True if there is more. */
+/* peer.c: releases some of what dead acceptors had. True if there is more. */
 bool peers_leave(struct worker *w);
 void peers_free(struct worker *w);
-/* requests.c. False: it cannot be done before a segment comes; ask again. */
+/* requests.c. Carries out a message. False: it must wait for a segment; call again. */
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m);
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
 bool requests_run_parked(struct worker *w);
-/* large.c: those that nobody asks for any more. True if there are some; and all are let go. */
+/* large.c: goes on with large messages whose clients have left, and cuts off dropped ones. True if there are more. */
 bool larges_go_on(struct worker *w);
 void larges_free(struct worker *w);
-/* What the turn before has left over comes again. True if there is any. */
+/* Goes on with requests that the previous turn left unfinished. True if there were any. */
 bool requests_resume(struct worker *w);
 void client_gone(struct worker *w, uint32_t client);
 
