@@ -1,6 +1,6 @@
-/* Lines to commands, and what is said to them. What a line may look like, and what is said of one that does not, is
- * nats-server's: it reads byte by byte, so a wrong word is answered before its line is complete, and PING may have
- * anything behind it. */
+/* Parses clients' lines and handles the commands. Valid lines, and the errors for others, are those of nats-server. It
+ * reads byte by byte, so an unknown word is answered before its line is complete, and PING may be followed by anything.
+ */
 #include "acceptor/protocols/nats/nats_publish.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ void nats_say_error(struct acceptor *a, struct connection *c, const char *text) 
     nats_say(a, c, "'\r\n", 3);
 }
 
-/* It is closed when its output has left, or is not taken in time. */
+/* Closes the connection when its output has been sent, or is not taken in time. */
 void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
     struct nats *n = nats_of(c);
     if (n->reason == 0) n->reason = (uint8_t)reason;
@@ -60,7 +60,7 @@ void nats_say_quoted(struct acceptor *a, struct connection *c, const char *befor
     nats_say(a, c, quoted, (size_t)(end - quoted));
 }
 
-/* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
+/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
                         struct text queue) {
     a->refused[c->protocol - 1]++;
@@ -136,7 +136,7 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct na
 static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct nats *n = nats_of(c);
     if (nats_is(c, NATS_CONNECTED) && !nats_is(c, NATS_GREETED)) {
-        /* The first one is answered by Python too: who it is, is said behind it. */
+        /* The first PING goes to Python too, which sends INFO about the account after PONG. */
         n->flags |= NATS_GREETED;
         nats_say(a, c, PONG, sizeof PONG - 1);
         if (!c->closed) reply_by_python(a, c, line, bytes);
@@ -145,7 +145,7 @@ static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *l
     nats_say(a, c, PONG, sizeof PONG - 1);
 }
 
-/* How long it took to come is how far away it is, about, until that has been measured, which is soon. */
+/* CONNECT has come. The time that took is a first estimate of the round-trip time, until a PING has measured that. */
 static void take_connect(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     struct nats *n = nats_of(c);
@@ -169,7 +169,7 @@ static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
     return bytes;
 }
 
-/* Nobody wants what a client's INFO says, but it has to be something: a look at its ends will do. */
+/* Whether an INFO has an object. A client's INFO is ignored, so only its first and last characters are checked. */
 static bool is_object(const uint8_t *at, const uint8_t *end) {
     while (at < end && nats_is_between(*at, false)) at++;
     while (at < end && nats_is_between(end[-1], false)) end--;
@@ -177,7 +177,7 @@ static bool is_object(const uint8_t *at, const uint8_t *end) {
     return bytes >= 2 && ((at[0] == '{' && end[-1] == '}') || (bytes == 4 && memcmp(at, "null", 4) == 0));
 }
 
-/* What is wanted servers and leaf nodes are told: where there are some it is handed out as messages are. */
+/* Whether a client may subscribe in this turn, towards which interest counts that servers are told, like messages. */
 static bool may_want(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     return server->route_count == 0 || nats_may_hand_out(a, server, c);
@@ -217,7 +217,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
 }
 
 static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    /* Who has to say first who it is, says nothing else. */
+    /* Before authentication only CONNECT is allowed. */
     if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') {
         if (!nats_is(c, NATS_MAY_BE_NOBODY)) {
             nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
@@ -317,7 +317,7 @@ static void freed(struct connection *c) {
     free(nats_of(c)->info);
 }
 
-/* The number of an account, by its name; all acceptors know of it then. */
+/* Returns the number of an account; if it is new, tells all acceptors of it. */
 static int64_t open_account(struct acceptor *a, struct nats_server *server, const uint8_t *name, size_t bytes) {
     uint32_t before = server->account_count, number = nats_open_account(server, (struct text){name, bytes});
     if (number == 0) return CALL_REFUSED;
@@ -404,7 +404,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     n->max_subscriptions = server->max_subscriptions;
     n->ping_ns = a->now_ns + server->ping_interval_ns;
     nats_schedule(a, c);
-    /* INFO comes first, and is Python's. */
+    /* INFO comes first, and Python sends it. */
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
 }
 
@@ -433,7 +433,7 @@ static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t nu
     return CALL_DONE;
 }
 
-/* At any time, for a reason of Python's; if there is a text, with it. */
+/* Ends the connection for a reason that Python gives, after an error if there is a text. */
 static int64_t end_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     if (k->bytes_count > 0) nats_say(a, c, "-ERR '", 6);
     if (k->bytes_count > 0 && !c->closed) nats_say(a, c, k->bytes, k->bytes_count);
@@ -445,8 +445,8 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     return CALL_DONE;
 }
 
-/* What the server itself answers to a subject, which a blank ends, in the connection's account; a value: to clients of
- * this acceptor alone. */
+/* Publishes an answer of the server in the connection's account: a subject, a blank and the content. With a value only
+ * clients of this acceptor get it. */
 static int64_t answer_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
     uint8_t digits[DECIMAL_MAX_BYTES];
@@ -462,7 +462,7 @@ static int64_t answer_by_python(struct acceptor *a, struct connection *c, const 
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-/* -ERR 'Permissions Violation for Subscription to "subject" using queue "queue" (sid "sid")', and it is gone. */
+/* Removes a subscription, with -ERR 'Permissions Violation for Subscription to "subject" using queue "q" (sid "s")'. */
 static void take_away(struct acceptor *a, struct connection *c, struct nats_subscription *s) {
     const struct subject_group *g = s->entry.group;
     const struct subject_pattern *p = s->entry.pattern;
@@ -475,7 +475,7 @@ static void take_away(struct acceptor *a, struct connection *c, struct nats_subs
     if (!c->closed) nats_unsubscribe(a, s);
 }
 
-/* 0: all is allowed. What it may not have any more is taken away. */
+/* Sets the permissions by number; 0: all is allowed. Removes subscriptions that are no longer allowed. */
 static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_t number) {
     struct nats *n = nats_of(c);
     struct nats_permissions *set = nats_permissions_take(&nats_server_of(a, c)->permissions, number);
@@ -493,7 +493,7 @@ static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_
     return CALL_DONE;
 }
 
-/* Who it is, as services of other accounts are told: JSON, with a line's end where the time to its answers goes. */
+/* Sets what services of other accounts are told of the client: JSON, with \n where its round-trip time is inserted. */
 static int64_t set_info(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats *n = nats_of(c);
     free(n->info);

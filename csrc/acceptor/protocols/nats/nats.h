@@ -1,33 +1,33 @@
-/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and what goes to a client. CONNECT, INFO and whatever is
- * said of accounts and users are Python's (acceptor/protocols/nats/nats.py).
+/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and output to clients. CONNECT, INFO, accounts and users
+ * are handled by Python (acceptor/protocols/nats/nats.py).
  *
- *   nats.c                 lines to commands, and what is said to them
- *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
+ *   nats.c                 parses lines and handles commands
+ *   nats_subscription.c    a connection's subscriptions, by their names (sids)
  *   nats_account.c         accounts by their names
  *   nats_permissions.c     what a user may publish and subscribe to
- *   nats_shares.c          what becomes of a message besides: mappings, and other accounts that import it
- *   nats_transform.c       ... under which subject
- *   nats_answers.c         ... and how answers find the way back
- *   nats_journey.c         ... and in which order all that is done
- *   nats_replies.c         ... and answer, because it was asked
+ *   nats_replies.c         ... and which requests it may answer
+ *   nats_shares.c          mappings, and messages that other accounts import
+ *   nats_transform.c       ... the subjects that these get
+ *   nats_answers.c         ... how answers find the way back
+ *   nats_journey.c         ... the order in which all that is done
  *   nats_publish.c         PUB and HPUB
- *   nats_run.c             ... of many in a row, as they come as a rule
- *   nats_deliver.c         from one publisher to all who are interested
+ *   nats_run.c             ... the fast path of many PUBs in a row
+ *   nats_deliver.c         from one publisher to all that want the message
  *   nats_give.c            ... into the output of one of them
  *   nats_turns.c           ... in this turn or the next
- *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
- *   nats_leaving.c         what is forgotten in pieces
- *   nats_clock.c           pings, and who does not take its output
+ *   nats_mesh.c            interest of other acceptors, and messages for them
+ *   nats_leaving.c         removes interest of others, and of clients, in pieces
+ *   nats_clock.c           PINGs, and clients that do not take their output
  *   nats_websocket.c       why a websocket ends
- *   nats_proxied.c         for whom a proxy speaks
- *   nats_figures.c         what is known of connections, for monitoring
- *   nats_route.h           other servers, and what is said to them
- *   nats_origins.h         ... and which clusters of leaf nodes they speak for
+ *   nats_proxied.c         PROXY headers
+ *   nats_figures.c         figures of connections, for monitoring
+ *   nats_route.h           other servers
+ *   nats_origins.h         ... and the clusters of leaf nodes behind them
  *
- * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
- * its output is cut, so a publisher never waits for one.
+ * Messages are not stored: a message is copied to the output of those that want it, or dropped. A client that does not
+ * take its output is closed, so a publisher never waits for one.
  *
- * What is accepted, refused and said is what nats-server does.
+ * This server accepts, refuses and sends what a nats-server does.
  */
 #ifndef MQ_NATS_H
 #define MQ_NATS_H
@@ -44,9 +44,9 @@ enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
     NATS_MAX_ACCOUNT_BYTES = 1024,        /* of a name */
     NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
-    NATS_INTEREST_BYTES = 128,            /* of text, on an average, of what other servers want */
-    NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
-    NATS_LAST_WORDS_BYTES = 4096,         /* that Python is told when a connection ends */
+    NATS_INTEREST_BYTES = 128,            /* average text of one interest of other servers, at most */
+    NATS_MAX_CONTROL_LINE = 64 << 10,     /* largest value of the option */
+    NATS_LAST_WORDS_BYTES = 4096,         /* most that Python is told when a connection ends */
     /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
     NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
     CRLF_BYTES = 2,
@@ -80,9 +80,9 @@ enum nats_reason {
     NATS_TOO_LONG = 17,
 };
 
-/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server, then leaf
- * nodes: a leaf node's connection is a route that has one account, and who is behind it is nobody's of the cluster.
- * Behind them are hubs, whose leaf node this server is: their connections are like those of leaf nodes. */
+/* The numbers of others that may want messages. First come acceptors, then routes, each a connection to another server
+ * of the cluster. Then come leaf nodes, whose connections are routes of a single account to servers outside the
+ * cluster. Last come hubs, whose leaf node this server is; their connections are like those of leaf nodes. */
 enum {
     NATS_ROUTES = 192,
     NATS_LEAVES = 1024,
@@ -117,8 +117,8 @@ enum nats_kind {
     NATS_ANY_KIND = 31,
 };
 
-/* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers
- * say of it on others is not true any more. */
+/* Whether an account has dedicated routes. While it is moving to them, interest that servers tell on pooled routes is
+ * obsolete. */
 enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
 
 /* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to
@@ -215,9 +215,8 @@ struct nats_server {
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
-    bool answers_all; /* it answers each account's questions about itself */
-    bool
-        learns_accounts; /* accounts named by other servers are accepted; their configuration is fetched when a client comes */
+    bool answers_all;     /* it answers each account's questions about itself */
+    bool learns_accounts; /* accepts accounts that other servers name; clients cause a fetch */
 
     struct nats_account *accounts; /* indexed by number; 0 is not used */
     uint32_t account_count;
@@ -446,10 +445,10 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 /* Delivers a message that this server publishes itself. */
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
                             const struct nats_message *message);
-/* Hands a message that came over a route out to all on this server, and to its leaf nodes: to those who stand alone,
- * and to one of each group named. What came from a leaf node, `from`, goes to routes too, and not back to its cluster;
- * `kept`: it is kept here, and so by no other server of the group that shares that. What came from a hub goes to no
- * route: the others have hubs of their own. */
+/* Delivers a message that came over a route, from `from`: to all plain subscribers and to one member of each group
+ * named, on this server and behind its leaf nodes. A leaf node's message goes to routes too, but not back to its
+ * cluster. A hub's goes to no route, since other servers have hubs of their own. `kept`: it is logged here, so no other
+ * server of the topics-queue may log it. */
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);
@@ -468,17 +467,16 @@ void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 
-/* In one message: so many, and of so many bytes; one name always has room. A server has one message, whatever it is
- * for, so these are the most groups that match a subject anywhere: a nats-server names as many as there are, in a line
- * of any length. */
+/* Most groups in one message, and bytes of their names; a single name always fits. As a server is sent a message only
+ * once, no more groups can match a subject there. A nats-server has no such limit, and sends lines of any length. */
 enum {
     NATS_GROUPS = 1 << 16,
     NATS_GROUPS_BYTES = 1 << 20,
     NATS_MAX_ROUTE_LINE = NATS_GROUPS_BYTES + 2 * NATS_MAX_CONTROL_LINE, /* subject, reply and sizes beside them */
-    NATS_ROUTE_ARGUMENTS = 6 + NATS_GROUPS, /* an account, a subject, a reply and its sign, two sizes */
+    NATS_ROUTE_ARGUMENTS = 6 + NATS_GROUPS, /* account, subject, sign, reply, two sizes, groups */
 };
 
-/* The bytes that a group's name takes on a ring. */
+/* Returns the bytes that a group's name takes up on a ring. */
 static inline size_t nats_group_bytes(size_t name_bytes) {
     return sizeof(uint32_t) + name_bytes;
 }
@@ -512,14 +510,14 @@ struct nats_alone {
 
 enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
 
-/* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is
- * said of it beside that. */
+/* Sends a message to the others in `alone`, for their plain subscribers, and to those chosen for groups. `flags` are
+ * PASSED_*. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
                   uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
-/* Notes that `weight` subscribers of another, of that origin, want a subject, and tells those whom it concerns. */
+/* Notes that `weight` subscribers of `other`, of cluster `origin`, want a subject, and tells the others of it. */
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
                         uint32_t account, struct text subject, struct text queue, uint32_t weight);
-/* Notes that they do not want it any more. */
+/* Removes such interest. */
 void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
 /* Whether there is anybody to tell what our clients want. */
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
@@ -543,7 +541,7 @@ void nats_tell_account(struct acceptor *a, const struct nats_server *server, uin
 
 /* --- nats_account.c ----------------------------------------------------------------------------------------------- */
 
-/* The number of an account by its name, or 0. */
+/* Returns the number of an account by its name, or 0. */
 uint32_t nats_account_named(const struct nats_server *server, struct text name);
 /* The same, made if need be; 0 when the limit is reached. */
 uint32_t nats_open_account(struct nats_server *server, struct text name);

@@ -1,5 +1,5 @@
-/* Accounts by their names: open addressing over the numbers. An account stays until the acceptor ends: they are the
- * operator's to make, and never as many as the limit. */
+/* Accounts by their names: a hash table of their numbers, with open addressing. Accounts are never removed: only the
+ * operator makes them, and their number is limited. */
 #include <stdlib.h>
 
 #include "acceptor/members.h"
@@ -71,7 +71,7 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     return number;
 }
 
-/* Whether it looks like an account's public key: A and base 32. */
+/* Whether a name looks like an account's public key: A and base 32. */
 static bool is_key(struct text name) {
     bool good = name.bytes == KEY_BYTES && name.at[0] == 'A';
     for (size_t i = 0; good && i < name.bytes; i++)

@@ -31,7 +31,7 @@ static struct text text_of(const struct subject_name *name) {
     return (struct text){(const uint8_t *)name->text, name->bytes};
 }
 
-/* To the first that can be given it of some members, from one on; they are counted over all groups from `g` on. */
+/* Gives the message to the first of the members `from` to `end` that may have it, counted over all groups from `g`. */
 static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t from, uint64_t end) {
     uint64_t before = d->delivered, passed = 0;
     for (; g != NULL && passed < end; g = g->same) {
@@ -47,8 +47,8 @@ static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t 
     return false;
 }
 
-/* To one member here. Whoever is chosen and cannot be given it (it is closed, or the publisher, who wants no echo) is
- * passed over for another. Each member of ours weighs 1. */
+/* Delivers to a random member here. A member that cannot have the message (it is closed, or is the publisher without
+ * echo) is passed over for another. Each member here weighs 1. */
 static bool deliver_to_member(struct nats_delivery *d, struct subject_group *first, uint64_t members) {
     uint64_t chosen = nats_random(d->server) % members;
     return give_one(d, first, chosen, members) || give_one(d, first, 0, chosen);
@@ -166,8 +166,8 @@ static void begin_abroad(const struct nats_server *server, struct abroad *abroad
     abroad->chosen->count = abroad->chosen->bytes = 0;
 }
 
-/* When there is no room for more groups, what has been chosen for acceptors is sent: those who stand alone there get
- * the message with the last. A server has one message, whatever it is for: there is no more then. */
+/* Makes room for another chosen group, by sending what was chosen for acceptors; their plain subscribers get the last
+ * part. False if a server was chosen, because a server is sent a message only once. */
 static bool make_room(struct nats_delivery *d, struct abroad *abroad, size_t bytes) {
     static const struct nats_alone nobody = {.count = 0};
     struct nats_chosen *chosen = abroad->chosen;
@@ -359,8 +359,8 @@ bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text sub
     return account->shares != NULL && nats_imports_of(server, nats_of(from)->account, subject, imports) > 0;
 }
 
-/* What a stream of another server sends its consumer's clients they see under the subject that it was published to,
- * which stands behind the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
+/* Returns the message as clients see it. A JetStream of another server puts the subject that a message was published to
+ * at the end of the reply: $JS.ACK.stream.consumer and five numbers, @, the subject. */
 static const struct nats_message *shown_of(const struct nats_message *m, struct nats_message *room) {
     static const char ACK[] = "$JS.ACK.";
     enum { ACK_BYTES = sizeof ACK - 1, ACK_DOTS = 8 };
@@ -412,7 +412,7 @@ struct subject_entry *nats_pick_other(struct nats_server *server, const struct n
     return found != NULL ? pick_among(server, found, among) : NULL;
 }
 
-/* To one member of a group, on this server or among those; or else to one outside of the cluster. */
+/* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. */
 static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
                           struct nats_candidates all) {
     struct nats_candidates among = all;
@@ -442,8 +442,8 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
                                     count);
 }
 
-/* Who may have what came from one of the others. What a hub sends stays on this server, its leaf nodes and other hubs;
- * a server of the cluster has hubs of its own, but an answer to a question from a hub comes back by that one. */
+/* Returns which others may get a message that came from one of them. A hub's goes to acceptors, leaf nodes and other
+ * hubs. A server's does not go to hubs, since that server has hubs of its own, unless it answers a request of a hub. */
 static struct nats_candidates audience_of(uint32_t from, const struct nats_message *m) {
     static const char REPLY[] = "_R_.";
     enum { HERE = NATS_ACCEPTORS | NATS_LEAF_NODES, AND_HUBS = HERE | NATS_HUB_SERVERS };

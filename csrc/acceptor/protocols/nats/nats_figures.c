@@ -1,5 +1,5 @@
-/* What is known of connections, for monitoring: records one behind the other, as many as there is room for; Python asks
- * for the next from where the last one ended. Nothing is counted for this that a message would have to wait for. */
+/* Figures of connections for monitoring. An answer is a row of records, as many as fit; Python asks for the next ones
+ * from where the last answer ended. Counting for this must not slow messages down. */
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
@@ -12,14 +12,14 @@ struct nats_figures {
     uint64_t pending_bytes, rtt_ns, idle_ns, opened_ns, client_id;
 };
 
-/* Of one account, since the acceptor began but for what there is now: subscriptions. */
+/* Figures of one account, since the acceptor began; subscriptions and members: how many there are now. */
 struct nats_account_figures {
     uint64_t number;
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
 }; /* followed by the name */
 
-/* What is kept of earlier matches, of some accounts; it goes on with that account, at that place; 0: with none. */
+/* Figures of the caches of matches of some accounts. The next answer starts at `account` and `place`; 0: no more. */
 struct nats_kept_figures {
     uint64_t account, place, subjects, fanout, max_fanout;
 };
@@ -103,8 +103,8 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
     return at;
 }
 
-/* What a server wants is named as nats-server names it: R, the account unless the route is for one alone, and what is
- * wanted. */
+/* Writes one interest of a server. Its sid is as with nats-server: R, the account unless the route has a single one,
+ * subject and queue. */
 static bool put_wanted(const struct nats_server *server, bool is_named, const struct nats_remote *wanted,
                        uint32_t place, uint8_t *out, size_t limit, size_t *at) {
     static const uint8_t mark[] = "R ";
@@ -119,7 +119,7 @@ static bool put_wanted(const struct nats_server *server, bool is_named, const st
     return put_texts(figures, texts, sizeof texts / sizeof *texts, out, limit, at);
 }
 
-enum { NAMED_BIT = 32 }; /* of what is asked: the account is to be said too */
+enum { NAMED_BIT = 32 }; /* of a question: the account is to be named too */
 
 /* Writes what a route wants, by its number, whichever acceptor has it. The oldest comes last. */
 static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, uint32_t from, uint8_t *out,

@@ -1,9 +1,9 @@
-/* A message's way from account to account: what one says is imported by others, whose imports go on to others again,
- * and answers go back. A list of legs, each a message in one account with the imports of it that are still to be done;
- * the last is worked on until nothing is left of it. What was published is the first.
+/* A message's way from account to account: other accounts import it, further accounts import it from these, and answers
+ * go back. A journey is a stack of legs. Each leg is a message in one account, and the imports of it that are still to
+ * be done. The first leg is the published message; the last one is worked on until it is done.
  *
- * A configuration in which imports form a cycle is refused, as by nats-server; should there be one nevertheless, an
- * import that a message has come by is not taken again. */
+ * A configuration in which imports form a cycle is refused, as by nats-server. In case there is one nevertheless, an
+ * import that a message has passed is not taken again. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -12,11 +12,11 @@ enum { KEPT_ROOM_BYTES = 64 << 10 };
 
 struct leg {
     struct nats_message message;
-    struct connection *asker; /* the publisher of the first message; NULL: it is an answer, or came from elsewhere */
+    struct connection *asker; /* publisher of the first message; NULL: an answer, or not published here */
     const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
     uint32_t account;
-    uint16_t count, next; /* of imports */
-    bool answers;         /* it may be an answer that another account waits for */
+    uint16_t count, next; /* how many imports there are, and the next to be done */
+    bool answers;         /* may be an answer that another account waits for */
     struct nats_room room;
 };
 

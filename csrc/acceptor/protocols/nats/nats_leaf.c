@@ -1,10 +1,10 @@
-/* Leaf nodes: servers of other clusters that are connected to one account here, and share it; and hubs, to one account
- * of which this server is connected. Their connections are routes (nats_route.h) but for what is here: what one may
- * want and send, and who it is to the others.
+/* Leaf nodes: servers outside of the cluster that are connected to one account here; and hubs: servers to one of whose
+ * accounts this server is connected. Their connections are routes (nats_route.h), except for what is here: permissions,
+ * joining an account, and loops.
  *
- * What a leaf node wants is told to all as if a client here did; what it sends goes to all who want that but for those
- * of its own cluster, its origin: they have it from each other. What a hub sends and wants goes to no route. INFO,
- * CONNECT and who may come are Python's (acceptor/protocols/nats/leaves.py, and hubs.py).
+ * A leaf node's interest is told to all like that of a client here. Its messages go to all that want them, except leaf
+ * nodes of its own cluster, its origin, which get them from each other. A hub's messages and interest go to no route.
+ * INFO, CONNECT and authentication are handled by Python (acceptor/protocols/nats/leaves.py and hubs.py).
  */
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_route.h"
@@ -15,7 +15,7 @@ static bool begins_with(struct text text, const char *prefix) {
     return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
 }
 
-/* --- what it may -------------------------------------------------------------------------------------------------- */
+/* --- permissions -------------------------------------------------------------------------------------------------- */
 
 static void end_loop(struct acceptor *a, struct connection *c) {
     const struct nats_account *account = &route_server(a, c)->accounts[route_of(c)->account];
@@ -50,11 +50,11 @@ bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text su
     bool may = nats_may_subscribe(&server->permissions, r->permissions, subject, none);
     bool is_pattern = subject_has_wildcard(subject.at, subject.bytes);
     if (!may && !is_pattern) {
-        /* A hub has told this server itself what it may send. */
+        /* A hub has set this server's permissions itself, so it need not be told of a violation. */
         if ((r->flags & ROUTE_HUB) == 0) end_violation(a, c, "Subscription to ", subject);
         return false;
     }
-    /* With a pattern it gets those messages that it may have. */
+    /* Of a pattern it gets the messages that are allowed. */
     if (!may || nats_is_denied_some(r->permissions, subject, none)) r->flags |= ROUTE_DENIED_SOME;
     return true;
 }
@@ -90,8 +90,8 @@ static uint32_t free_link(struct nats_server *server, bool is_hub) {
     return 0;
 }
 
-/* "LOOP CLUSTER ACCOUNT": the subject by which loops are found, the name of its cluster, which may be empty, and the
- * account; in the value whether it knows headers. It is told what is wanted in that account. */
+/* Joins a leaf node or hub to an account, and tells it the interest there. Text: "LOOP CLUSTER ACCOUNT": the subject by
+ * which loops are found, its cluster's name, perhaps empty, and the account. The value: whether it supports headers. */
 static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -127,7 +127,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "solicited") == 0) r->flags |= ROUTE_HUB;
-    if (strcmp(what, "sniff-until-ns") == 0) { /* Python watches the time */
+    if (strcmp(what, "sniff-until-ns") == 0) { /* Python has the deadline */
         r->flags |= ROUTE_SNIFF;
         return CALL_DONE;
     }
@@ -137,7 +137,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-/* The connection may be encrypted or not: its first byte tells. */
+/* Hands the first byte to Python, which decides by it whether the connection is encrypted; then parses lines. */
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     struct nats_route *r = route_of(c);
     if ((r->flags & ROUTE_SNIFF) == 0) return nats_route_parse(a, c, data, bytes);

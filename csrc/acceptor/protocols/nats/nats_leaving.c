@@ -1,10 +1,9 @@
-/* What is forgotten in pieces: what a server, or another acceptor, wanted that has gone, and what a client that has
- * gone subscribed to. There may be millions of each, and nobody else is to wait for them.
+/* Removes the interest of servers and acceptors that have left, and the subscriptions of clients that have left, in
+ * pieces. There may be millions of each, and others must not wait for that.
  *
- * It is nobody's from the beginning: a message is given to no connection that is closed, and for nobody whose epoch has
- * ended. Who comes back, or gets the number of one that has gone, begins with nothing. Other servers are told of the
- * subjects of a client, or of another acceptor's clients, as each goes: until then they send what nobody here wants any
- * more, as they would if it was on its way.
+ * Such interest counts for nothing at once: messages go to no closed connection, and to no other whose epoch has ended.
+ * One that comes back, or gets the number of one that has left, starts without interest. Other servers are told of each
+ * subject as it is removed. Until then they may send messages that are no longer wanted here, and are dropped.
  */
 #include <stdlib.h>
 
@@ -12,7 +11,7 @@
 
 enum { FORGOTTEN_AT_ONCE = 2048 };
 
-/* How many are forgotten in a turn; fewer where many have to be told of each. */
+/* Returns how many to remove in a turn; fewer if many servers have to be told of each. */
 static size_t most_at_once(const struct acceptor *a, const struct nats_server *server) {
     size_t left = a->handed < HANDED_PER_TURN ? HANDED_PER_TURN - a->handed : 0;
     if (server->route_count == 0 || left / server->route_count >= FORGOTTEN_AT_ONCE) return FORGOTTEN_AT_ONCE;
@@ -21,7 +20,7 @@ static size_t most_at_once(const struct acceptor *a, const struct nats_server *s
 
 /* --- others ------------------------------------------------------------------------------------------------------- */
 
-/* Adds to a list of what is to be forgotten, at its front or end. */
+/* Adds interest to a list that is to be removed, at its front or end. */
 static void put_to(struct nats_remotes *left, struct nats_remotes more, bool before) {
     struct nats_remotes one = before ? more : *left, other = before ? *left : more;
     *left =

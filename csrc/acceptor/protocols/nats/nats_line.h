@@ -1,5 +1,5 @@
-/* Lines of NATS, of clients and of routes: the word that one begins with, and its arguments. They are read as
- * nats-server does, byte by byte: what begins with no word is known before its line is complete. */
+/* Parses lines of clients and routes: the first word, and the arguments. As in nats-server, an unknown word is found
+ * byte by byte, before its line is complete. */
 #ifndef MQ_NATS_LINE_H
 #define MQ_NATS_LINE_H
 

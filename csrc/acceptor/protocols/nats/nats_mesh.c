@@ -1,14 +1,14 @@
-/* The other acceptors of this broker: they are one server to clients.
+/* The other acceptors of this broker, which together are one server to clients.
  *
- * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to
- * each acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has
- * nobody there any more when the message comes is passed on to an acceptor that has members still, and so on until all
- * have been asked: members come and go faster than others hear of it.
+ * Each acceptor tells the others which patterns its clients want, and how many members of a group it has. A message is
+ * sent once to each acceptor that wants it, with the names of the groups of which that acceptor is to choose a member.
+ * Members may be gone when the message comes. Then the acceptor passes the group on to one that still has members, and
+ * so on until all have been tried.
  *
- * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes
- * after that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to
- * have it. So the answer waits until all others have confirmed that they have come so far. Interest and messages travel
- * on one ring, so a request is behind the subscription to its reply.
+ * A client that has subscribed and receives PONG (or +OK, if verbose) gets all messages published from then on. When
+ * one that has published receives PONG, the message is in the output of all recipients. So the answer waits until all
+ * other acceptors have confirmed what they were told. Interest and messages go over one ring, so a request comes after
+ * the subscription to its reply.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Clusters of leaf nodes ("origins") by number: of leaf nodes connected here, and those that other servers of this
- * cluster name. Those of one cluster have what they send from each other, whichever servers they are connected to.
+ * cluster name. Leaf nodes of one cluster pass messages to each other, whichever servers they are connected to.
  *
- * A number stays as long as it is referred to: by a connection, and by each thing that is wanted. Only the acceptor
- * that has the routes has names; to others the numbers are told.
+ * A number lives as long as a connection or interest refers to it. Only the acceptor with the routes knows the names;
+ * the other acceptors know only the numbers.
  */
 #ifndef MQ_NATS_ORIGINS_H
 #define MQ_NATS_ORIGINS_H

@@ -1,12 +1,11 @@
-/* What a user may publish and subscribe to: sets of patterns, one for all connections of a user.
+/* What a user may publish and subscribe to: a set of patterns, shared by all connections of the user.
  *
- * A set is made of text that Python gives it, and lives as long as Python or a connection refers to it. What a set says
- * of a subject is kept for a while, in one table for all sets of an acceptor: so a message is looked up once and
- * compared once, and strangers cannot make the table grow.
+ * A set is made of text from Python, and lives as long as Python or a connection refers to it. Decisions are cached in
+ * one table for all sets of an acceptor, whose size is fixed: mostly a message costs one look-up and one comparison.
  *
- * Which entries count for what is nats-server's: publishing is denied by a deny or where no allow matches; subscribing
- * too, where entries may name queues; a message that a wildcard or a queue's member matches is denied when it is
- * delivered.
+ * Sets mean what they mean to nats-server. Publishing is denied if a deny matches, or if there are allows and none
+ * matches. Subscribing likewise, but there entries may name queues. If a subscription has a wildcard or a queue and
+ * denies match only some of its messages, these are left out when they are delivered.
  */
 #ifndef MQ_NATS_PERMISSIONS_H
 #define MQ_NATS_PERMISSIONS_H
@@ -34,17 +33,18 @@ struct nats_permitted {
 struct nats_permission_sets {
     struct nats_permissions **sets; /* indexed by Python's numbers */
     uint32_t count;
-    uint64_t made; /* numbers that never come again */
+    uint64_t made; /* sets made so far, which numbers them for the cache */
     struct siphash_key key;
-    struct subject_walk *walk;        /* others may be in use */
+    struct subject_walk *walk;        /* its own, as other walks may be in use */
     struct nats_permitted *permitted; /* allocated with the first set */
 };
 
-/* Makes the set of that number of lines of text, or makes it anew for whoever refers to it later; no text: Python does
- * not refer to it any more. A line is what it is for and a pattern, with a queue perhaps:
- *   "pa" publish, allow; "pd" publish, deny; "sa", "sd" subscribe; "p" publish: nothing but what is allowed;
- *   "r MAX NS": replies may be sent to whoever asked, so many (0: any number) and for so long (0: for ever).
- * False when it cannot be, or memory is short. */
+/* Makes set `number` of lines of text, or replaces it for later references; without text drops Python's reference. A
+ * line is a word and a pattern, perhaps with a queue:
+ *   "pa" allow to publish; "pd" deny to publish; "sa", "sd" the same for subscribing;
+ *   "p" deny to publish all that is not allowed, even if nothing is;
+ *   "r MAX NS": requests may be answered, MAX times each (0: no limit) within NS (0: for ever).
+ * False when the text is invalid or memory is short. */
 bool nats_permissions_make(struct nats_permission_sets *all, uint64_t number, const uint8_t *text, size_t bytes);
 void nats_permissions_close(struct nats_permission_sets *all);
 
@@ -55,23 +55,23 @@ void nats_permissions_drop(struct nats_permissions *set);
 bool nats_may_publish(struct nats_permission_sets *all, struct nats_permissions *set, struct text subject);
 bool nats_may_subscribe(struct nats_permission_sets *all, const struct nats_permissions *set, struct text subject,
                         struct text queue);
-/* Whether messages of the pattern have to be looked at when they are delivered, */
+/* Whether each message of the pattern has to be checked when it is delivered, */
 bool nats_is_denied_some(const struct nats_permissions *set, struct text pattern, struct text queue);
-/* ... and whether one is delivered. */
+/* ... and whether a message may be delivered. */
 bool nats_may_have(struct nats_permission_sets *all, struct nats_permissions *set, struct text subject,
                    struct text queue);
 
-/* --- nats_replies.c: replies to what was asked --------------------------------------------------------------------- */
+/* --- nats_replies.c: answers to requests -------------------------------------------------------------------------- */
 
 struct nats_replies;
 
 enum { NATS_MAX_REPLIES = 1 << 16 /* most replies expected of one connection at a time */ };
 
-/* How long and how often a set allows replies; false if it does not. */
+/* Returns how often and for how long a set allows answers to a request; false if it does not. */
 bool nats_replies_of(const struct nats_permissions *set, uint64_t *max, uint64_t *lifetime_ns);
-/* A message with this reply subject is given to a connection that may not publish there but may answer. */
+/* Notes that a message with this reply subject was delivered to the connection, which may then answer it. */
 void nats_reply_expect(struct acceptor *a, struct connection *c, struct text reply);
-/* Whether it may publish to this subject as an answer; counts the answer. */
+/* Whether the connection may publish to this subject as an answer, which is counted. */
 bool nats_reply_allowed(struct acceptor *a, struct connection *c, struct text subject);
 void nats_replies_free(struct nats_replies *replies);
 

@@ -1,6 +1,5 @@
-/* A connection that a proxy has made says for whom, before anything else (PROXY protocol, versions 1 and 2, as HAProxy
- * describes it). Where that may be, the first bytes are looked at: a header goes to Python, which knows addresses, and
- * what is none is the client's. */
+/* PROXY headers: a proxy begins a connection with its client's address (PROXY protocol, versions 1 and 2, as HAProxy
+ * describes it). If the option is set, a header is handed to Python, which parses it; other input is the client's. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -29,7 +28,7 @@ static enum header read_line(const uint8_t *data, size_t bytes, size_t *header_b
     return HEADER_WHOLE;
 }
 
-/* What begins version 2: for whom, of which family, and how long that is. Only what is a stream has an address here. */
+/* Whether the head of version 2 is valid: command, family, and enough bytes of addresses. Only streams are accepted. */
 static bool is_head(const uint8_t *head, size_t addresses) {
     enum { LOCAL = 0x20, PROXY = 0x21, STREAM = 1, NO_FAMILY = 0x00, FAMILY_4 = 0x10, FAMILY_6 = 0x20 };
     if (head[12] == LOCAL) return true;

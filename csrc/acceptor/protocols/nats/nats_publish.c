@@ -57,8 +57,8 @@ static bool may_publish(struct acceptor *a, struct connection *c, struct text su
            nats_reply_allowed(a, c, subject);
 }
 
-/* What the server answers itself, in every account: who asks, and which clients and figures does the account have? The
- * first needs nobody else; the others are answered where there is somebody who can. */
+/* Requests that the server answers in every account: who the client is, and the account's connections and statistics.
+ * The first is always answered, the others only if `answers_all` is set. */
 static const char *const QUESTIONS[] = {"$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.CONNZ",
                                         "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ"};
 enum { QUESTIONS_COUNT = sizeof QUESTIONS / sizeof *QUESTIONS, MAX_QUESTION_BYTES = NATS_MAX_CONTROL_LINE - 64 };
@@ -177,8 +177,8 @@ static bool may_leave(struct acceptor *a, struct connection *c, struct nats_serv
     return stays || mesh_may_send(a, c, full);
 }
 
-/* A whole message, whose line is well formed; what it says may be too much, or not end as it should. Returns what was
- * used of the input. */
+/* Handles a message whose line is well formed; it may still be too large, incomplete, or end wrongly. Returns how much
+ * of the input was used. */
 static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
                            size_t bytes) {
     struct nats_server *server = nats_server_of(a, c);

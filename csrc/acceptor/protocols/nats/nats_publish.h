@@ -10,7 +10,7 @@ enum { NATS_MAX_ARGUMENTS = 4 };
 
 struct nats_arguments {
     struct text items[NATS_MAX_ARGUMENTS];
-    size_t count; /* above NATS_MAX_ARGUMENTS: there were more than `items` has */
+    size_t count; /* may exceed NATS_MAX_ARGUMENTS: then `items` has only the first ones */
 };
 
 /* Handles a PUB or HPUB, whose line has `line_bytes`; the payload follows as far as it has come. Returns how much was
@@ -21,7 +21,7 @@ size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct 
 bool nats_is_only_traced(const struct nats_message *m);
 /* Tells the sender of a request that there was nobody to answer, if it subscribes to the reply subject. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
-/* Whether a name may be one that servers make for themselves. */
+/* Whether a subject may be one of those that servers reserve for themselves. */
 static inline bool nats_is_reserved(struct text name) {
     return (name.at[0] == '_' && name.bytes > 1 && name.at[1] != 'I') || name.at[0] == '$';
 }
@@ -35,10 +35,10 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
 
 void nats_say_ok(struct acceptor *a, struct connection *c);
-/* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
+/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
                         struct text queue);
-/* Closes the connection when its output has left, or is not taken in time. */
+/* Closes the connection when its output has been sent, or is not taken in time. */
 void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
 
 #endif

@@ -1,6 +1,6 @@
-/* Replies that a connection may send though it may not publish there, because it was asked: by the hash of the subject,
- * which is keyed, in a table of the connection's. What has expired goes when there is no room; where all are good,
- * nobody who asks later is answered: that is said to who answers. */
+/* Requests that a connection may answer although it may not publish to their reply subjects. A table of the connection
+ * holds keyed hashes of these subjects. When it is full, expired entries are removed. If none has expired, later
+ * requests are not noted, and answers to them are permission violations. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats.h"
@@ -34,7 +34,7 @@ static bool is_over(const struct reply *r, uint64_t now_ns, uint64_t max, uint64
     return (max > 0 && r->sent >= max) || (lifetime_ns > 0 && now_ns - r->since_ns > lifetime_ns);
 }
 
-/* Moves the entries that have not expired to a table that is half empty; false when that is not possible. */
+/* Moves the entries that have not expired to a half-empty table; false at the limit, or when memory is short. */
 static bool make_room(struct nats_replies *r, uint64_t now_ns, uint64_t max, uint64_t lifetime_ns) {
     uint32_t good = 0, slots = FIRST_REPLIES;
     for (uint32_t i = 0; r->items != NULL && i <= r->mask; i++)

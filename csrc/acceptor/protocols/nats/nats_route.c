@@ -10,7 +10,7 @@
 #define SECOND_NS ((uint64_t)1000000000)
 
 enum { LINE_FACTOR = 16 };
-/* How often a server is asked whether it is there: seldom enough, and often enough that one that is not is known. */
+/* Intervals of PINGs to servers: the first, and the longest. */
 #define FIRST_PING_NS SECOND_NS
 #define MOST_PING_NS  (30 * SECOND_NS)
 
@@ -96,8 +96,8 @@ static bool is_moving(const struct nats_server *server, const struct nats_route 
     return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
 }
 
-/* Of a leaf node, or by a server in its cluster's name. Servers that do not say in LS- of which cluster it is, tell
- * none apart: what these want they want themselves. */
+/* Notes interest of a leaf node, or one that a server has for a cluster of leaf nodes. For servers that do not name the
+ * cluster in LS- clusters are not distinguished: such interest counts as the server's own. */
 static void hear(struct acceptor *a, struct connection *c, struct text cluster, const struct nats_interest *i) {
     struct nats_server *server = route_server(a, c);
     const struct nats_route *r = route_of(c);
@@ -114,15 +114,15 @@ static void hear(struct acceptor *a, struct connection *c, struct text cluster, 
     if (!is_leaf && weight > 0) nats_origin_drop(&server->origins, origin);
 }
 
-/* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is
- * nobody's. */
+/* Handles RS+ account subject [queue weight], LS+ origin account subject [queue weight], and their opposites. Unknown
+ * accounts are ignored. */
 static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
                           bool wanted) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
     bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
     r->active_ns = a->now_ns;
-    /* Where nobody has said that the origin matters it is left out when the interest goes. */
+    /* LS- names the origin only if both servers support that. */
     if (!wanted && (r->flags & ROUTE_ORIGINS) == 0) leaf = false;
     size_t least = (leaf ? 1u : 0u) + (r->account == 0 ? 1u : 0u) + 1, groups = wanted ? 2 : 1;
     if (count != least && count != least + groups) return false;
@@ -155,7 +155,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* subject [reply] [header size] size, or subject +|| [reply] group... [header size] size. */
+/* Reads subject [reply] [header size] size, or subject +|| [reply] group... [header size] size. */
 static bool read_message(const struct text *items, size_t count, size_t sizes, struct nats_message *m,
                          const struct text **groups, size_t *group_count) {
     uint64_t total = 0, header = 0;
@@ -200,7 +200,7 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     if (!c->closed && is_kept) nats_keep_routed(a, c, server, m);
 }
 
-/* A leaf node publishes as clients do: mappings are the account's, and come before it is known what is kept. */
+/* Applies the account's mappings to a leaf node's message, as for clients: before deciding whether it is logged. */
 static void map(const struct acceptor *a, const struct connection *c, uint32_t account, struct nats_message *m) {
     struct nats_server *server = route_server(a, c);
     const struct nats_shares *shares = server->accounts[account].shares;
@@ -233,7 +233,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     struct nats_message m = {.payload = data + line_bytes};
     const struct text *groups = NULL;
     size_t group_count = 0;
-    /* What a client would say is nobody's: no account is named. */
+    /* The verbs of clients, which name no account, are parsed and ignored. */
     if ((route_of(c)->flags & ROUTE_LEAF) != 0 && verb == VERB_LEAF_MESSAGE) verb = VERB_MESSAGE;
     bool is_named = verb != VERB_PUBLISH && verb != VERB_PUBLISH_HEADERS;
     size_t least = (is_named && route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
@@ -391,10 +391,10 @@ static void ping(struct acceptor *a, struct connection *c) {
     if (c->stall != STALL_PYTHON) send_ping(a, c);
 }
 
-/* While publishers wait for it, a server has to take this part of what may wait in each write deadline. */
+/* While publishers wait for a server, it has to take max_pending / LEAST_TAKEN in each write deadline. */
 enum { LEAST_TAKEN = 64 };
 
-/* Whether it takes no output, or too little for the publishers that wait. */
+/* Whether the server takes no output, or too little for the publishers that wait. */
 static bool is_slow(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     uint64_t deadline = route_write_deadline_ns(a, c);
@@ -489,7 +489,7 @@ void nats_route_freed(struct connection *c) {
     nats_permissions_drop(route_of(c)->publishing);
 }
 
-/* Why the connection has ended, if nothing else tells. */
+/* Says why the connection has ended, if that is not known otherwise. */
 size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     (void)a;
     const char *damage = compression_damage(c);
@@ -516,8 +516,8 @@ void nats_route_closed(struct acceptor *a, struct connection *c) {
 
 /* --- what Python says of a route ---------------------------------------------------------------------------------- */
 
-/* By turns: what other acceptors have on their way for one that has just ended is not for the next. 0: there can be no
- * more. */
+/* Returns a free number, in rotation, so that messages of other acceptors for a route that has just ended do not reach
+ * a new one. 0: none is free. */
 static uint32_t free_link(struct nats_server *server) {
     for (uint32_t n = 0; n < NATS_ROUTES; n++) {
         server->last_link = (server->last_link + 1) % NATS_ROUTES;
@@ -526,7 +526,7 @@ static uint32_t free_link(struct nats_server *server) {
     return 0;
 }
 
-/* It is known who the server is: it is one of those who want something from now on, and is told what is wanted here. */
+/* Joins a server that Python has accepted: its interest counts from now on, and it is told the interest here. */
 static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -546,7 +546,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-/* For monitoring: each 64-bit number in two halves, the lower first. */
+/* Writes figures for monitoring: each 64-bit number in two halves, the lower first. */
 static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
     const struct nats_route *r = route_of(c);
     uint64_t patterns = r->other != 0 ? route_server(a, c)->others[r->other].count : 0;
@@ -566,7 +566,7 @@ static int64_t figures(const struct acceptor *a, const struct connection *c, con
     return PARTS;
 }
 
-/* An account has got a route of its own, or has lost it. */
+/* An account has lost its dedicated routes (tell), or is moving to them (forget). */
 static void tell_or_forget(struct acceptor *a, struct connection *c, const struct codec_call *k, bool tell) {
     struct nats_server *server = route_server(a, c);
     uint32_t account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});

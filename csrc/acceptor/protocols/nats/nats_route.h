@@ -1,20 +1,20 @@
-/* Routes: connections to other servers of a cluster, ours or nats-server's. INFO, CONNECT, who is connected to whom,
- * and what is refused are Python's (acceptor/protocols/nats/routing.py).
+/* Routes: connections to other servers of a cluster, ours or nats-server's. INFO, CONNECT, connecting and refusing
+ * servers are Python's part (acceptor/protocols/nats/routing.py).
  *
- *   nats_route.c            lines to commands
- *   nats_route_send.c       what goes to a server: interest and messages
- *   nats_route_interest.c   which interest that is
- *   nats_leaf.c             what is otherwise with leaf nodes
+ *   nats_route.c            parses lines and handles commands
+ *   nats_route_send.c       sends interest and messages to a server
+ *   nats_route_interest.c   which interest is sent
+ *   nats_leaf.c             how leaf nodes differ
  *
- * One acceptor has all routes; to the others a route is one more who wants something, whose messages they give that
- * acceptor. What came over a route goes to clients, on whatever acceptor, and never to a route.
+ * One acceptor has all routes. The other acceptors know the interest of each route, and send that acceptor messages for
+ * it. A message that came over a route goes to clients of all acceptors, but never to a route.
  *
- * A leaf node's connection (nats_leaf.c) is one of a single account: what came over it goes wherever a client's
- * messages go, and what comes over a route goes to leaf nodes too.
+ * A leaf node's connection (nats_leaf.c) carries a single account. Its messages go wherever a client's go, and messages
+ * from routes go to leaf nodes too.
  *
- * A server is not cut off because much waits for it (who publishes for it waits then), only when nothing of that leaves
- * for nats.write-deadline, or so little while publishers wait that they would for ever. Its input is always taken: two
- * servers that are full go on.
+ * If much output waits for a server, its publishers wait. It is closed only if it takes nothing for
+ * nats.write-deadline, or so little that publishers would wait for ever. Its input is always taken, so that two servers
+ * whose output is full do not block each other.
  */
 #ifndef MQ_NATS_ROUTE_H
 #define MQ_NATS_ROUTE_H
@@ -28,9 +28,9 @@ enum nats_route_flag {
     ROUTE_HEADERS = 2,          /* the server knows headers */
     ROUTE_NO_POOL = 4,          /* the server has a single connection for all accounts */
     ROUTE_TELLS_PONG = 8,       /* Python wants to know when a PING is answered */
-    ROUTE_NEGOTIATES = 16,      /* we send nothing unasked yet, because the route may be about to be compressed */
+    ROUTE_NEGOTIATES = 16,      /* we send nothing of our own yet, as compression may be about to begin */
     ROUTE_LEAF = 32,            /* a leaf node's connection */
-    ROUTE_DENIED_SOME = 64,     /* it may not have some of what it wants: each message is checked */
+    ROUTE_DENIED_SOME = 64,     /* not allowed all that it wants: each message is checked */
     ROUTE_HUB = 128,            /* a hub's connection, whose leaf node this server is; together with ROUTE_LEAF */
     ROUTE_LOOPED = 256,         /* it was ended because of a loop */
     ROUTE_SNIFF = 512,          /* Python wants the first byte of a leaf node's connection */
@@ -53,7 +53,7 @@ struct nats_route {
     uint32_t account;   /* it carries only this account, which is not named on it; 0: several */
     uint32_t pool_size; /* our pool size, and its place in the pool: these determine its accounts */
     uint32_t pool_index;
-    uint32_t last_account;                /* of the message that came last */
+    uint32_t last_account;                /* of the last message */
     uint32_t pings;                       /* unanswered */
     uint64_t ping_ns;                     /* when the next PING is due */
     uint64_t asked_ns;                    /* when the last PING was sent */
@@ -109,20 +109,20 @@ void nats_route_due(struct acceptor *a, struct connection *c);
 void nats_route_closed(struct acceptor *a, struct connection *c);
 void nats_route_freed(struct connection *c);
 size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
-/* Closes the connection when its output has left, or is not taken in time, ... */
+/* Closes the connection when its output has been sent, or is not taken in time, ... */
 void nats_route_hang_up(struct acceptor *a, struct connection *c);
 /* ... after saying -ERR 'text'. */
 void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
 
 /* --- nats_leaf.c -------------------------------------------------------------------------------------------------- */
 
-/* Whether a leaf node may want a subject; if not it is told why, or closed. */
+/* Whether a leaf node may subscribe to a subject; if not, sends it an error or closes it. */
 bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject);
-/* Whether it may send a message; if not it is closed, or, if it is a hub, the message is dropped. */
+/* Whether it may send a message. If not, a leaf node is closed; a hub's message is only dropped. */
 bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject);
-/* Whether it may have a message, where that has to be checked. */
+/* Whether it may receive a message, for ROUTE_DENIED_SOME. */
 bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject);
-/* A subject by which loops are found. */
+/* Whether this is a subject by which loops are found. */
 static inline bool nats_is_loop(struct text subject) {
     return subject.bytes > 5 && memcmp(subject.at, "$LDS.", 5) == 0;
 }
@@ -140,12 +140,12 @@ struct nats_interest {
     uint64_t weight; /* 0: no longer wanted */
 };
 
-/* Says RS+ or RS-, LS+ or LS-. */
+/* Sends RS+ or RS-, LS+ or LS-. */
 void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c,
                              const struct nats_interest *interest);
 /* Starts the clock of the write deadline, if there is output. */
 void nats_route_watch(struct acceptor *a, struct connection *c);
-/* Publishers begin to wait for it, or still do. */
+/* Publishers begin to wait for the server, or still do. */
 void nats_route_holds(struct acceptor *a, struct connection *c);
 void nats_route_schedule(struct acceptor *a, struct connection *c);
 
@@ -164,10 +164,10 @@ void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct c
 void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account);
 void nats_tell_route_on(struct acceptor *a, struct connection *c);
 void nats_telling_free(struct nats_telling *telling);
-/* Its permissions have changed: tells it what it may know now, and what no longer. Takes over `now`. */
+/* Replaces a server's permissions, and tells it the interest that it may know now, or no longer. Owns `now`. */
 void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
                        struct nats_permissions *now);
-/* Which subjects are bound has changed: it was these. */
+/* The bound subjects have changed: tells servers and leaf nodes. `before`: those that were bound. */
 void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-/* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it
- * and when the last is gone; of a group how many members it has, whenever that changes. Servers of the cluster hear of
- * each cluster of leaf nodes by itself, or as if these were clients, if they do not tell them apart; a leaf node hears
- * of all but those of its own cluster; a hub hears of clients here and of leaf nodes: each server of a cluster has hubs
- * of its own, and hubs do not hear of each other. */
+/* Which interest other servers are told, for all acceptors together. They are told of a pattern when the first
+ * subscriber wants it and when the last is gone, and of a group whenever its number of members changes.
+ *
+ * Servers of the cluster are told each cluster of leaf nodes separately, or, if they do not support that, as if these
+ * were clients. A leaf node is told of all interest except that of its own cluster. A hub is told of clients here and
+ * leaf nodes only: other servers of the cluster have hubs of their own, and hubs do not hear of each other. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
@@ -11,7 +12,7 @@
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the interest of an account goes over a connection: one of its own, or its place in the pool. */
+/* Whether a connection carries an account: as its dedicated route, or by its place in the pool. */
 static bool carries(const struct nats_server *server, const struct connection *c, uint32_t number) {
     const struct nats_route *r = route_of(c);
     const struct nats_account *account = &server->accounts[number];
@@ -32,7 +33,7 @@ static uint64_t weight_here(const struct nats_account *account, struct text subj
     return g != NULL ? g->entries.count : 0;
 }
 
-/* A bound subject is wanted as if a client did: once, whatever the number of acceptors. */
+/* A bound subject counts as one subscriber, whatever the number of acceptors. */
 static uint64_t weight_bound(const struct nats_bound *bound, struct text subject, struct text queue) {
     if (bound->subjects == NULL || queue.bytes != bound->queue_bytes) return 0;
     if (queue.bytes > 0 && memcmp(queue.at, bound->queue, queue.bytes) != 0) return 0;
@@ -44,8 +45,7 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* What an account imports and what it maps is for others to know who have messages for it: a leaf node sends nothing
- * that is not wanted. */
+/* Imported and mapped subjects count as wanted for leaf nodes and hubs, which send only what is wanted. */
 static uint64_t weight_shared(const struct nats_account *account, struct text subject, struct text queue) {
     const struct subjects *imports = nats_shares_imports(account->shares);
     const struct subjects *mappings = nats_shares_mappings(account->shares);
@@ -62,12 +62,12 @@ static bool is_to_hub(const struct connection *c) {
     return (route_of(c)->flags & ROUTE_HUB) != 0;
 }
 
-/* Whether leaf nodes of a cluster are told of as such. */
+/* Whether interest of this cluster of leaf nodes is told separately over a connection. */
 static bool is_apart(const struct nats_server *server, const struct connection *c, uint32_t origin) {
     return (route_of(c)->flags & ROUTE_ORIGINS) != 0 && nats_origin_name(&server->origins, origin).bytes > 0;
 }
 
-/* Whether what one of the others wants is told over a connection, as what is wanted here. */
+/* Whether another's interest is told over a connection as interest of this server. */
 static bool is_told_over(const struct nats_server *server, const struct connection *c, const struct nats_remote *r) {
     uint32_t kind = nats_kind_of(r);
     bool is_near = (kind & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
@@ -84,7 +84,7 @@ static struct subject_entries *entries_of(const struct nats_account *account, st
     return g != NULL ? &g->entries : NULL;
 }
 
-/* By others, as it is told over a connection. */
+/* The weight of others' interest that is told over a connection. */
 static uint64_t weight_there(const struct nats_server *server, const struct nats_account *account, struct text subject,
                              struct text queue, const struct connection *c) {
     struct subject_entries *entries = entries_of(account, subject, queue);
@@ -98,12 +98,12 @@ static uint64_t weight_there(const struct nats_server *server, const struct nats
     return weight;
 }
 
-/* By all others, for all connections at once: of each cluster of leaf nodes, or of hubs, it is in
+/* The weights of all others, by kind, for all connections at once. Those of each cluster of leaf nodes or hubs are in
  * server->origin_weights. */
 struct weights {
     uint64_t acceptors, servers, hubs;
-    uint64_t leaves, nameless; /* of these, those of no cluster */
-    uint64_t same;             /* ... and those of the cluster of `except` */
+    uint64_t leaves, nameless; /* of the leaves: those without a cluster's name */
+    uint64_t same;             /* ... those of the cluster of `except` */
 };
 
 static void weigh_origin(struct nats_server *server, uint32_t origin, uint64_t weight) {
@@ -139,22 +139,22 @@ static struct weights weigh_others(struct nats_server *server, const struct nats
 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
-/* Something that is wanted otherwise than before. */
+/* Interest that has changed. */
 struct interest_change {
     struct acceptor *a;
     struct nats_server *server;
     uint32_t account;
     struct text subject, queue;
-    uint64_t weight;  /* of who wants it otherwise, now */
-    uint64_t here;    /* of clients and bindings, unless it is those */
-    uint32_t by;      /* enum nats_kind; 0: somebody of this acceptor */
-    uint32_t origin;  /* of a leaf node or a hub, here or of another server; 0: of none */
-    struct weights w; /* of the others */
+    uint64_t weight;  /* the new weight of the one whose interest has changed */
+    uint64_t here;    /* of clients and bindings here, unless theirs has changed */
+    uint32_t by;      /* whose has changed: enum nats_kind; 0: of this acceptor */
+    uint32_t origin;  /* cluster of that leaf node or hub, here or elsewhere; 0: none */
+    struct weights w; /* of all others */
 };
 
-/* Nothing is to be told of a pattern that others want too; but who is still being told what there was has not heard of
- * it yet from them, and does not later: what several want is said of the first of them. To be told twice changes
- * nothing. */
+/* Tells one connection. A pattern that others want too was told before. But while the initial telling is under way it
+ * may not have been, and may be skipped later, because tell() tells it only in the first stage that has it. Telling it
+ * twice does no harm. */
 static void tell_one(const struct interest_change *k, struct connection *c, uint32_t origin, uint64_t others) {
     struct nats_interest said = {k->account, origin, k->subject, k->queue, k->weight};
     if (k->queue.bytes > 0)
@@ -190,7 +190,7 @@ static void tell_leaves(const struct interest_change *k) {
     uint64_t for_hubs = k->here + k->w.acceptors + k->w.leaves;
     if (server->leaf_count > 0) for_hubs += weight_shared(&server->accounts[k->account], k->subject, k->queue);
     uint64_t all = for_hubs + k->w.servers + k->w.hubs;
-    /* A circle may go by way of a hub, or of a server that has one: by this it is found. */
+    /* Hubs are always told loop subjects: a loop may lead through a hub, or a server that has one. */
     bool is_for_hubs = !is_by_others(k) || nats_is_loop(k->subject);
     for (uint32_t n = NATS_ROUTES; server->leaf_count > 0 && n < NATS_LINKS; n++) {
         const struct nats_route_link *link = &server->links[n];
@@ -205,7 +205,7 @@ static void tell_leaves(const struct interest_change *k) {
     }
 }
 
-/* As with messages, who is told counts: a leaf node wants to know of each subject, and there may be very many. */
+/* Tells servers and leaf nodes. It counts towards the turn like messages, as there may be very many leaf nodes. */
 static void tell_both(struct interest_change *k, const struct nats_remote *except) {
     k->a->handed += k->server->route_count;
     k->w = weigh_others(k->server, &k->server->accounts[k->account], k->subject, k->queue, except);
@@ -248,7 +248,7 @@ static struct text queue_of(const struct nats_bound *bound) {
     return (struct text){bound->queue, bound->queue_bytes};
 }
 
-/* With clients that want the same of a plain subject nothing changes. */
+/* Tells that a bound subject is wanted or no longer; tell_one() does nothing if clients want it too. */
 static void tell_changed(const struct rebinding *r, const struct subject_pattern *p, struct text queue) {
     const struct nats_account *account = &r->server->accounts[NATS_GLOBAL_ACCOUNT];
     struct text subject = {(const uint8_t *)p->text, p->bytes};
@@ -266,7 +266,7 @@ static void tell_bound(void *context, struct subject_pattern *p) {
     tell_changed(r, p, queue_of(&r->server->bound));
 }
 
-/* Those that are bound still have been told. */
+/* Skips subjects that are still bound, which tell_bound() has told. */
 static void tell_unbound(void *context, struct subject_pattern *p) {
     const struct rebinding *r = context;
     struct text subject = {(const uint8_t *)p->text, p->bytes};
@@ -279,10 +279,10 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
     if (before->subjects != NULL) subjects_each(before->subjects, tell_unbound, &r);
 }
 
-/* --- to one that has come ----------------------------------------------------------------------------------------- */
+/* --- telling a newly connected server ----------------------------------------------------------------------------- */
 
-/* Of patterns that are told one in one turn, and of what may wait to be sent before more is said: a client of this
- * server is not to wait for them, nor for those that all together are told when many have come at once. */
+/* Patterns told in one turn, and unsent bytes above which no more is told: clients must not wait long while servers are
+ * told, even if many have connected at once. */
 enum { TOLD_AT_ONCE = 4096, TOLD_AHEAD_BYTES = 1 << 20 };
 
 struct nats_telling {
@@ -292,9 +292,9 @@ struct nats_telling {
     uint32_t account, end;
     enum { OF_CLIENTS_HERE, OF_OTHERS, OF_BINDINGS, OF_IMPORTS, OF_MAPPINGS, OF_NOBODY } what;
     struct subjects_cursor cursor;
-    size_t left;                           /* that may be looked at in this turn */
-    bool changes;                          /* what may be told has changed: only what is told otherwise now */
-    struct nats_permissions *before, *now; /* NULL: all might be told */
+    size_t left;                           /* patterns that may be looked at in this turn */
+    bool changes;                          /* permissions have changed: tells only differences */
+    struct nats_permissions *before, *now; /* permissions; NULL: all is allowed */
 };
 
 void nats_telling_free(struct nats_telling *t) {
@@ -307,7 +307,7 @@ static bool may_be_told(const struct nats_telling *t, struct nats_permissions *s
     return set == NULL || nats_may_publish(&t->server->permissions, set, subject);
 }
 
-/* What is taken back is said while it may be. */
+/* Tells a difference. Interest that is no longer allowed is withdrawn, with the old permissions. */
 static void tell_otherwise(const struct nats_telling *t, struct nats_interest said) {
     bool could = may_be_told(t, t->before, said.subject), can = may_be_told(t, t->now, said.subject);
     if (could == can) return;
@@ -325,7 +325,7 @@ static void say(struct nats_telling *t, struct nats_interest said) {
     if (connection_unsent(t->c) > TOLD_AHEAD_BYTES && t->left < TOLD_AT_ONCE) t->left = 0;
 }
 
-/* Of each cluster of leaf nodes here, by itself, to a server that tells them apart. */
+/* Tells interest of each cluster of leaf nodes here, to a server that distinguishes clusters. */
 static void tell_origins(struct nats_telling *t, struct text subject, struct text queue) {
     struct nats_server *server = t->server;
     struct subject_entries *entries = entries_of(&server->accounts[t->account], subject, queue);
@@ -341,7 +341,7 @@ static void tell_origins(struct nats_telling *t, struct text subject, struct tex
     }
 }
 
-/* What several want is said of the first of them, for all. */
+/* Tells interest once, with the weight of all: in the first stage (t->what) that has it. */
 static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
     if (t->what == OF_OTHERS && (route_of(t->c)->flags & ROUTE_ORIGINS) != 0) tell_origins(t, subject, queue);
@@ -376,7 +376,7 @@ static void tell_shared(void *context, struct subject_pattern *p) {
     if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, (struct text){0});
 }
 
-/* Where what is to be told now is kept; NULL: nothing is. */
+/* Returns the subjects of the current stage; NULL: there are none to tell. */
 static struct subjects *subjects_told(const struct nats_telling *t) {
     const struct nats_account *account = &t->server->accounts[t->account];
     if (account->subjects == NULL || !carries(t->server, t->c, t->account)) return NULL;
@@ -392,7 +392,7 @@ static struct subjects *subjects_told(const struct nats_telling *t) {
     return NULL;
 }
 
-/* As much as `left` says; whether that was the end. */
+/* Tells up to t->left patterns. True when all has been told. */
 static bool tell_some(struct nats_telling *t) {
     while (t->account < t->end && t->account < t->server->account_count) {
         struct subjects *subjects = subjects_told(t);
@@ -433,7 +433,7 @@ void nats_tell_route_on(struct acceptor *a, struct connection *c) {
     tell_as_much_as(a, c, a->handed < HANDED_PER_TURN ? TOLD_AT_ONCE : 0);
 }
 
-/* What is being told is begun anew, or told to its end at once if that is something else: this is rare. */
+/* Begins a telling. If the same one is under way, it starts again; any other is completed at once, which is rare. */
 static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_telling telling) {
     struct nats_route *r = route_of(c);
     bool is_all = !telling.changes && telling.end == UINT32_MAX;
@@ -462,7 +462,7 @@ void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct c
                   (struct nats_telling){.a = a, .server = server, .c = c, .account = account, .end = account + 1});
 }
 
-/* What servers have said of it on this connection is forgotten: they say it on another. */
+/* Forgets the interest in an account that came over this connection: the server tells it again over another. */
 void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account) {
     uint32_t other = route_of(c)->other;
     for (struct nats_remote *wanted = server->others[other].wanted.first, *next; other != 0 && wanted != NULL;
@@ -472,7 +472,7 @@ void nats_route_forget(struct acceptor *a, struct nats_server *server, const str
     }
 }
 
-/* What it wants and may not have any more is forgotten. */
+/* Forgets interest of the server that its permissions no longer allow. */
 static void forget_forbidden(struct acceptor *a, struct nats_server *server, const struct nats_route *r) {
     for (struct nats_remote *wanted = server->others[r->other].wanted.first, *next; wanted != NULL; wanted = next) {
         next = wanted->next;

@@ -96,7 +96,7 @@ static struct text origin_of(const struct nats_server *server, const struct nats
     return nats_origin_name(&server->origins, m->origin);
 }
 
-/* The room that a line with so many groups needs. */
+/* Returns an upper bound of the length of a line. */
 static size_t line_bytes(const struct nats_message *m, struct text account, const struct nats_chosen *chosen) {
     return account.bytes + m->subject.bytes + m->reply.bytes + m->size.bytes + m->header_size.bytes + chosen->bytes +
            2 * DECIMAL_MAX_BYTES + 20;
@@ -125,8 +125,8 @@ static uint8_t *put_sizes(uint8_t *out, const struct nats_message *m, bool heade
 
 enum { MOST_PENDING = 4 }; /* as a multiple of what may wait for a client */
 
-/* Publishers for a server that takes less than they publish wait. Other servers do not: it is cut off when much of
- * theirs waits. */
+/* Makes publishers wait for a server that takes less than they publish. Other servers do not wait: if too much of
+ * theirs is unsent, this server is closed. */
 static void look_whether_full(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t other,
                               bool is_servers) {
     struct nats_route_link *link = nats_link_of(server, other);

@@ -1,6 +1,6 @@
-/* PUBs as clients write them as a rule, one behind the other, whose messages are for nobody but clients of this
- * acceptor: what holds for all of them is looked at once. Everything else is nats.c's and nats_publish.c's, which take
- * the first command that is not so. */
+/* The fast path: many PUBs in a row, in the form that clients usually write, whose messages are only for clients of
+ * this acceptor. What holds for all of them is checked once. At the first other command nats.c and nats_publish.c take
+ * over. */
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -10,7 +10,7 @@
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 
-/* In so many bytes from its beginning on stands the line of such a PUB. */
+/* The line of such a PUB has at most this many bytes. */
 enum { WINDOW = 64 };
 
 /* Bytes that are blanks or control characters, as bits. */
@@ -37,7 +37,7 @@ static inline uint32_t take_lowest(uint64_t *bits) {
 }
 
 static inline bool is_pub(const uint8_t *data) {
-    /* Of a letter the bit of 32 says whether it is small; a blank has it. */
+    /* Bit 32 tells small letters from capitals; a blank has it set. */
     uint32_t word, small, wanted;
     memcpy(&word, data, sizeof word);
     memcpy(&small, "   ", sizeof small);

@@ -15,7 +15,7 @@ struct destination {
 struct nats_share {
     struct subject_entry entry; /* first */
     struct nats_share *next;
-    struct destination *destinations; /* of an import there is one */
+    struct destination *destinations; /* an import has one */
     uint32_t account;                 /* the account that imports it, or has the service */
     uint32_t order;
     uint8_t kind; /* 'm', 't', 'v' */

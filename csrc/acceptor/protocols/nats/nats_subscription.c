@@ -1,5 +1,5 @@
-/* A connection's subscriptions. Each stands in its account's subjects, and is found by its sid in a table of the
- * connection's: open addressing, where whatever would not be found past a gap is moved back into it. */
+/* A connection's subscriptions. Each is an entry of its account's subjects, and is found by its sid in a table of the
+ * connection, with open addressing; after a removal, entries that a probe would no longer reach are moved back. */
 #include <assert.h>
 #include <stdlib.h>
 

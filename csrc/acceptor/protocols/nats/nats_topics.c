@@ -1,9 +1,9 @@
-/* Bound topics: what is published to subjects that an option names is kept in durable topics of the same names too,
- * where consumers of all protocols find it. Who publishes with a reply subject is told there what became of it, and so
- * can wait until nothing can be lost; who does not is told nothing, as ever.
+/* Bound topics: messages to subjects that an option names are also logged in durable topics of the same names, for
+ * consumers of all protocols. A publisher that gives a reply subject is told there when the message is safely logged,
+ * or why it is not; others are told nothing, as usual.
  *
- * To other servers a binding is one more subscription: what is published there comes over a route. Bound with a group,
- * each message goes to one server of it; what is published here is always kept here.
+ * To other servers a binding is one more subscription, so messages published there come over a route. With a queue
+ * group each message is logged by one server of the group; a message published here is always logged here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,9 @@ struct waiting {
     uint32_t reply_bytes, topic_bytes;
 };
 
-/* --- which they are ----------------------------------------------------------------------------------------------- */
+/* --- bindings ----------------------------------------------------------------------------------------------------- */
 
-/* Entries without a pattern are of lines that said one again. */
+/* Entries without a pattern are of duplicate lines. */
 static void unbind(struct nats_bound *bound) {
     for (size_t i = 0; i < bound->count; i++)
         if (bound->entries[i].pattern != NULL) subjects_remove(bound->subjects, &bound->entries[i]);
@@ -53,7 +53,7 @@ static size_t count_lines(const uint8_t *lines, const uint8_t *end) {
     return count;
 }
 
-/* False when memory is short; what there is then is to be unbound. */
+/* False when memory is short; the caller must then unbind what was allocated. */
 static bool make_room_for(struct nats_server *server, struct nats_bound *bound) {
     if (bound->count > 0) {
         bound->entries = calloc(bound->count, sizeof *bound->entries);
@@ -111,14 +111,14 @@ static bool is_to_be_kept(struct acceptor *a, const struct connection *c, struct
     return nats_of(c)->account == NATS_GLOBAL_ACCOUNT && nats_is_bound(nats_server_of(a, c), subject);
 }
 
-/* --- what becomes of it ------------------------------------------------------------------------------------------- */
+/* --- acknowledgements --------------------------------------------------------------------------------------------- */
 
 static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
     memcpy(out, text, bytes);
     return out + bytes;
 }
 
-/* As JSON has it. */
+/* Writes text escaped for JSON. */
 static uint8_t *put_escaped(uint8_t *out, struct text text) {
     for (size_t i = 0; i < text.bytes; i++) {
         uint8_t byte = text.at[i];
@@ -142,7 +142,7 @@ static const char *reason_of(uint8_t status) {
 
 enum { ACK_BYTES = 256 + 6 * TOPIC_NAME_BYTES };
 
-/* As a stream says it: `failed` NULL, or why it is not there. */
+/* Acknowledges a message in the form of JetStream; `failed`: NULL, or why it was not logged. */
 static void say_kept(struct acceptor *a, struct nats_server *server, struct text reply, struct text topic, uint64_t seq,
                      const char *failed) {
     uint8_t json[ACK_BYTES], digits[DECIMAL_MAX_BYTES], *out = json;
@@ -158,7 +158,7 @@ static void say_kept(struct acceptor *a, struct nats_server *server, struct text
     nats_deliver_as_server(a, server, NATS_GLOBAL_ACCOUNT, &ack);
 }
 
-/* --- keeping it --------------------------------------------------------------------------------------------------- */
+/* --- logging ------------------------------------------------------------------------------------------------------ */
 
 bool nats_may_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     return !is_to_be_kept(a, c, m->subject) || nats_may_keep_routed(a, c, m);
@@ -170,7 +170,7 @@ bool nats_may_keep_routed(struct acceptor *a, struct connection *c, const struct
     return topic == 0 || may_ask(a, c, binding_at(&a->bindings, topic)->worker);
 }
 
-/* Headers stand before the body, behind a head of their own. */
+/* Returns the body with the headers, and their head, in front of it. */
 static const uint8_t *with_headers(struct nats_server *server, const struct nats_message *m, size_t *bytes) {
     struct headers head = {.bytes = (uint32_t)m->header_bytes, .tag = HEADERS_NATS};
     *bytes = sizeof head + m->payload_bytes;
@@ -181,7 +181,7 @@ static const uint8_t *with_headers(struct nats_server *server, const struct nats
     return room;
 }
 
-/* Whom to tell, in the slot of what was asked; false when memory is short. */
+/* Stores the reply subject and topic in the slot of the request; false when memory is short. */
 static bool wait_for(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     struct slot *slot = connection_slot(c, c->head_slot + c->slot_count - 1);
     struct waiting waiting = {(uint32_t)m->reply.bytes, (uint32_t)m->subject.bytes};
@@ -261,7 +261,7 @@ void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind
     if (status != STATUS_OK) tell(a, route_server(a, c), body, body_bytes, 0, reason_of(status));
 }
 
-/* --- what others publish there ------------------------------------------------------------------------------------ */
+/* --- messages published through other protocols ------------------------------------------------------------------- */
 
 bool nats_wants_topic(struct acceptor *a, void *state, const uint8_t *name, size_t bytes) {
     (void)a;

@@ -1,5 +1,5 @@
-/* A message that is only to be traced: it is for nobody, and its way is what its publisher wants to hear of. Messages
- * are not traced here, and a server that traces none does not hand such a message out either. */
+/* Messages that are only to be traced: their publisher wants to learn their way, and nobody is to receive them. This
+ * server does not trace messages, and like a nats-server without tracing it does not deliver these either. */
 #include <string.h>
 #include <strings.h>
 

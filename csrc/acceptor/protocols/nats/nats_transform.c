@@ -87,7 +87,7 @@ void nats_transform_free(struct nats_transform *t) {
 
 /* --- applying ----------------------------------------------------------------------------------------------------- */
 
-/* What is written: nothing more once there was no room. */
+/* The output; once it is full nothing more is written. */
 struct sink {
     uint8_t *out;
     size_t bytes, limit;
@@ -112,7 +112,7 @@ static void put_number(struct sink *s, uint64_t number) {
     put(s, digits, (size_t)(decimal_put(digits, number) - digits));
 }
 
-/* From a token to the end, or to the token's own end; nothing if there are not so many. */
+/* Returns a token by number, or all from it to the end; empty if there are fewer tokens. */
 static struct text token_of(struct text subject, uint32_t number, bool to_the_end) {
     const uint8_t *at = subject.at, *end = subject.at + subject.bytes;
     for (; number > 0; number--) {
@@ -124,7 +124,7 @@ static struct text token_of(struct text subject, uint32_t number, bool to_the_en
     return (struct text){at, (size_t)((dot != NULL ? dot : end) - at)};
 }
 
-/* FNV-1a: clients work out where a message goes. */
+/* FNV-1a, as clients compute partitions too. */
 static uint32_t hash_more(uint32_t hash, struct text text) {
     for (size_t i = 0; i < text.bytes; i++) hash = (hash ^ text.at[i]) * 16777619u;
     return hash;
@@ -143,7 +143,7 @@ static void put_cut(struct sink *s, struct text token, size_t at) {
     put(s, token.at + at, token.bytes - at);
 }
 
-/* Parts of so many bytes; the first has what is over. */
+/* Writes parts of `size` bytes; the first one has `first` bytes, unless that is 0. */
 static void put_slices(struct sink *s, struct text token, size_t first, size_t size) {
     size_t at = 0, next = first > 0 ? first : size;
     while (at < token.bytes) {
@@ -171,7 +171,7 @@ static void put_part(struct sink *s, const struct piece *p, struct text token) {
     }
 }
 
-/* No dot for what is empty, as nats-server has it. */
+/* Writes the parts between delimiters; empty ones get no dot, as with nats-server. */
 static void put_split(struct sink *s, struct text token, struct text delimiter) {
     const uint8_t *at = token.at, *end = token.at + token.bytes;
     for (bool first = true;; first = false) {

@@ -1,10 +1,10 @@
-/* Subjects made of others: tokens that a pattern's wildcards stood for, put into a new subject, whole or in parts.
+/* Transforms subjects: the tokens that matched a pattern's wildcards are put into a new subject, whole or in parts.
  *
- * Python reads what an operator writes ($1, {{partition(10,1)}}, ...) and checks it; here comes what is left of it to
- * do. A transform is pieces with blanks between them, each of a letter, numbers with commas, and perhaps a text:
+ * Python parses and checks what an operator writes ($1, {{partition(10,1)}}, ...), and compiles it to pieces, separated
+ * by blanks. A piece is a letter, numbers with commas between them, and perhaps a text:
  *
  *   =text        this                               w3           token 3 (the first is 0)
- *   >3           token 3 and all behind it          p10,1,2      a number below 10, by the hash of tokens 1 and 2 (or of all)
+ *   >3           token 3 and all behind it          p10,1,2      a number below 10, the hash of tokens 1 and 2, or all
  *   n10          a random number below 10           s3=-         token 3, cut at each "-"
  *   L3,2  R3,2   token 3, cut once, behind 2 bytes from the left, from the right
  *   l3,2  r3,2   cut into parts of 2 bytes, from the left, from the right
@@ -20,10 +20,10 @@
 struct text;
 struct nats_transform;
 
-/* NULL when it is none, or memory is short. */
+/* NULL when the pieces are invalid, or memory is short. */
 struct nats_transform *nats_transform_new(const uint8_t *pieces, size_t bytes);
 void nats_transform_free(struct nats_transform *t);
-/* Writes what becomes of a subject, which its pattern matches; how long that is. 0 when it is longer than `limit`. */
+/* Writes the transformed subject, and returns its length; 0 when it is longer than `limit`. The pattern must match. */
 size_t nats_transform_apply(const struct nats_transform *t, struct text subject, uint64_t random, uint8_t *out,
                             size_t limit);
 

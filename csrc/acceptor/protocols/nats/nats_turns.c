@@ -1,6 +1,6 @@
-/* Publishers whose messages are for very many take turns. What has been published is in everybody's output before the
- * next message is looked at; but when a turn has had its part the rest of the input waits, and nothing more of it is
- * received. */
+/* Publishers whose messages have very many recipients take turns. A message is in the output of all recipients before
+ * the next one is handled. But when a turn has used up its share, the rest of a publisher's input waits for a later
+ * turn, and no more is received from it. */
 #include <string.h>
 
 #include "acceptor/protocols/nats/nats.h"
@@ -11,8 +11,7 @@ bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct c
     return stalled(c, STALL_TURN);
 }
 
-/* One at least, unless what was handed out before is still to be sent; who has to wait again stands behind the others.
- * */
+/* Lets at least one go on, unless earlier output is still to be sent; one that has to wait again is put at the end. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server) {
     struct connection_list *waiting = &server->publishers;
     size_t at = 0, count = waiting->count;

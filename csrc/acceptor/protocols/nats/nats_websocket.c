@@ -1,4 +1,4 @@
-/* How a client of a websocket is told why its connection ends: behind everything else, as a nats-server says it. */
+/* Tells a websocket's client why its connection ends, in a closing frame after all output, as a nats-server does. */
 #include "acceptor/protocols/nats/nats.h"
 
 enum status {
