@@ -75,11 +75,11 @@ class Channels(Bench):
         lib.channel_send(self.channels[acceptor], message, body, len(body))
         return slot
 
-    def pub(self, name: str, body: bytes = b"x", delay: float = 0, lasting: bool = True) -> tuple[int, list[Answer]]:
+    def pub(self, name: str, body: bytes = b"x", delay: float = 0, durable: bool = True) -> tuple[int, list[Answer]]:
         """The id, and what came beside the answer."""
         topic, id = self.topic(name), self.next_id
         self.next_id += SHARDS
-        slot = self.raw(PUBLISH, 999, flags=lib.MSG_DURABLE if lasting else 0, topic=topic, id=id,
+        slot = self.raw(PUBLISH, 999, flags=lib.MSG_DURABLE if durable else 0, topic=topic, id=id,
                         pri=1024, delay=int(delay * SECOND), body=body)  # fmt: skip
         answers = self.turn()
         assert [a.status for a in answers if a.slot == slot] == [OK]

@@ -21,8 +21,8 @@ def bench() -> Iterator[Channels]:
 
 
 def test_a_job_put_before_the_first_channel_is_delivered_to_it_and_stays_a_job(bench: Channels) -> None:
-    ids = [bench.pub("t", lasting=False)[0] for _ in range(3)]
-    delayed, _ = bench.pub("t", lasting=False, delay=50)
+    ids = [bench.pub("t", durable=False)[0] for _ in range(3)]
+    delayed, _ = bench.pub("t", durable=False, delay=50)
     bench.sub(1, "t", "c", credit=10)
     assert delivered(bench.turn()) == [(id, 1) for id in ids]
     assert bench.catalog()["t"].jobs == 4
@@ -63,7 +63,7 @@ def test_with_channels_and_a_tube_both_get_each_message(bench: Channels) -> None
     assert bench.ask(RESERVE, 5).status == TIMED_OUT  # what was published before is the channel's
     published, pushed = bench.pub("t")
     assert delivered(pushed) == [(published, 1)]
-    put, pushed = bench.pub("t", lasting=False)
+    put, pushed = bench.pub("t", durable=False)
     assert delivered(pushed) == [(put, 1)]
     assert [bench.ask(RESERVE, 5).id for _ in range(2)] == [published, put]
     bench.fin(1, first, published)
@@ -87,7 +87,7 @@ def test_a_connection_that_only_begins_with_a_watch_wants_nothing_yet(bench: Cha
 
 
 def test_a_tube_that_is_paused_as_a_topic_stays_paused(bench: Channels) -> None:
-    job, _ = bench.pub("t", lasting=False)
+    job, _ = bench.pub("t", durable=False)
     assert bench.change(lib.CHANGE_PAUSE, "t") == OK
     bench.restart()
     assert bench.catalog()["t"].paused
@@ -111,7 +111,7 @@ def test_what_was_emptied_stays_away_from_channels_to_come_though_the_tube_has_i
     assert bench.ask(RESERVE, 5).id == kept
 
 
-def test_what_a_pause_keeps_is_the_next_lasting_channels_after_a_restart_too(bench: Channels) -> None:
+def test_what_a_pause_keeps_is_the_next_durable_channels_after_a_restart_too(bench: Channels) -> None:
     bench.raw(WATCH, 5, topic=bench.topic("t"))
     bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
     before, _ = bench.pub("t")
@@ -128,7 +128,7 @@ def test_what_a_pause_keeps_is_the_next_lasting_channels_after_a_restart_too(ben
     assert [bench.ask(RESERVE, 5).id for _ in range(3)] == [before, *kept]
 
 
-def test_what_a_pause_keeps_is_the_next_lasting_channels_though_the_tube_came_later(bench: Channels) -> None:
+def test_what_a_pause_keeps_is_the_next_durable_channels_though_the_tube_came_later(bench: Channels) -> None:
     """Read back, it is a job before there is the channel."""
     assert bench.change(lib.CHANGE_MAKE, "t") == OK
     assert bench.change(lib.CHANGE_PAUSE, "t") == OK
@@ -173,6 +173,6 @@ def test_a_job_is_one_after_a_crash_though_its_tube_was_wanted_while_there_was_n
     assert bench.ask(PUBLISH, 5, topic=bench.topic("t"), id=bench.next_id).status == NO_SPACE
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     lib.worker_retry_segments(bench.worker)
-    job, _ = bench.pub("t", lasting=False)
+    job, _ = bench.pub("t", durable=False)
     bench.restart()
     assert bench.ask(PEEK_ID, 5, id=job).status == OK

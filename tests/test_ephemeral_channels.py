@@ -74,7 +74,7 @@ def test_a_tube_of_an_ephemeral_topics_name_keeps_its_jobs(bench: Channels) -> N
     name = "t#ephemeral"
     bench.sub(1, name, "c", credit=1)
     bench.restart()
-    job, _ = bench.pub(name, lasting=False)
+    job, _ = bench.pub(name, durable=False)
     bench.restart()
     bench.raw(WATCH, 5, topic=bench.topic(name))
     bench.turn()

@@ -99,6 +99,6 @@ def test_the_names_are_the_same_as_long_as_nothing_says_otherwise(engine: Engine
         if version is not None and known is not None and known[0] == version:
             assert names == known[1]
             again += 1
-        lasting = all(figures.flags & DURABLE for figures in topics.values())
-        known = (version, names) if version is not None and lasting else None
+        durable = all(figures.flags & DURABLE for figures in topics.values())
+        known = (version, names) if version is not None and durable else None
     assert again > 0, "it was never believed"

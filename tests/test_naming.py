@@ -201,7 +201,7 @@ def test_a_topic_that_was_used_once_is_no_more_than_the_seqs_that_it_had(bench: 
     seqs: list[int] = []
     for n in range(4):
         for _ in range(3):
-            id, _ = bench.pub("once", lasting=False)
+            id, _ = bench.pub("once", durable=False)
             (seq,) = [r.seq for r in records(bench) if r.kind == 3 and r.id == id]
             seqs.append(seq)
             bench.raw(lib.MSG_DELETE, 998, id=id)

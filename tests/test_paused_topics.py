@@ -100,10 +100,10 @@ def test_an_ephemeral_channel_takes_from_who_comes_next_what_was_there_before_th
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("piece", [0, 4])
-@pytest.mark.parametrize("lasting", [False, True])
-def test_a_tube_that_is_wanted_during_a_pause_has_what_that_keeps(piece: int, restarts: bool, lasting: bool) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_tube_that_is_wanted_during_a_pause_has_what_that_keeps(piece: int, restarts: bool, durable: bool) -> None:
     bench = Channels(piece=piece)
-    assert bench.sub(1, "t", "c", flags=0 if lasting else lib.SUBSCRIBE_EPHEMERAL) == OK
+    assert bench.sub(1, "t", "c", flags=0 if durable else lib.SUBSCRIBE_EPHEMERAL) == OK
     pause(bench)
     kept = [bench.pub("t")[0] for _ in range(9)]
     bench.raw(WATCH, 2, topic=bench.topic("t"))
@@ -112,7 +112,7 @@ def test_a_tube_that_is_wanted_during_a_pause_has_what_that_keeps(piece: int, re
         bench.restart()
     bench.raw(GONE, 1)
     assert jobs(bench) == kept
-    if lasting:
+    if durable:
         assert comes_to(bench, "c") == kept
     bench.dispose()
 

@@ -150,7 +150,7 @@ def test_what_nobody_waits_for_is_retained_for_whoever_asks(bench: Channels) -> 
 
 def test_jobs_stay_the_tubes_and_are_seen_from_earliest_only_if_retained(bench: Channels) -> None:
     bench.raw(WATCH, 5, topic=bench.topic("t"))
-    bench.pub("t", lasting=False)
+    bench.pub("t", durable=False)
     assert begin(bench, 1, LATEST).status == OK
     assert bench.turn() == []
     publish(bench)

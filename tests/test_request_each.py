@@ -69,7 +69,7 @@ def answers(bench: Channels, conn: int = 5) -> list[tuple[int, int, int, int]]:
 
 def jobs(bench: Channels, count: int, name: str = "t") -> list[int]:
     bench.raw(WATCH, 5, topic=bench.topic(name))
-    return [bench.pub(name, b"job", lasting=False)[0] for _ in range(count)]
+    return [bench.pub(name, b"job", durable=False)[0] for _ in range(count)]
 
 
 def test_each_is_done_in_turn_and_answered(bench: Channels) -> None:

@@ -49,7 +49,7 @@ def test_a_topic_with_a_channel_and_one_message_costs_about_a_kilobyte(bench: Ch
 
 def test_a_stream_grows_from_its_first_message_to_both_sides(bench: Channels) -> None:
     """Its first page begins small: with a message from its middle, the ones before it, and then those behind."""
-    jobs = [bench.pub("t", b"%d" % n, lasting=False)[0] for n in range(40)]
+    jobs = [bench.pub("t", b"%d" % n, durable=False)[0] for n in range(40)]
     lib.worker_limit_turn(bench.worker, 1)
     head = SUBSCRIBE.pack(TIMEOUT, 900 * SECOND, 0, 0, 1, 0, 4)
     slot = bench.raw(lib.MSG_SUBSCRIBE, 1, topic=bench.topic("t"), body=head + b"c{ab}")

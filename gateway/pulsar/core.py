@@ -247,10 +247,10 @@ class Core:
             names: list[str] = []
             keeping: set[str] = set()
             before = iter(self._names)
-            as_before = lasting = True
+            as_before = durable = True
             for answer in await asyncio.gather(*asked):
                 async for topic in catalog.each(answer.body):
-                    lasting = lasting and bool(topic.flags & catalog.DURABLE)
+                    durable = durable and bool(topic.flags & catalog.DURABLE)
                     if is_there(topic):
                         name = shown(topic.name)
                         as_before = as_before and next(before, None) == name
@@ -260,7 +260,7 @@ class Core:
             if not as_before or len(names) != len(self._names):
                 self._names = names
             self._names_at, self._names_after, self.keeping = now, changes, keeping
-            self._names_of = version if lasting else None
+            self._names_of = version if durable else None
             return self._names
 
     def _version(self) -> tuple[int, ...] | None:

@@ -146,7 +146,8 @@ def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
             case 4:
                 import cramjam
 
-                return bytes(cramjam.snappy.decompress_raw(payload))
+                if cramjam.snappy.decompress_raw_len(payload) <= size:
+                    return bytes(cramjam.snappy.decompress_raw(payload))
     except Exception:  # of the library, of any kind: the payload is shown as stored
         return payload
     return payload

@@ -149,7 +149,7 @@ class Stage:
     def _compare_figures(self) -> None:
         found = {topic.name.encode("latin-1"): topic for topic in self.engine.catalog().values()}
         model = self.model
-        listed = {name for name, topic in model.topics.items() if topic.lasting or model.jobs_of(name)}
+        listed = {name for name, topic in model.topics.items() if topic.durable or model.jobs_of(name)}
         assert found.keys() - self._have_been_filled() <= listed <= found.keys()
         for name in listed:
             self._compare_topic(model.topics[name], found[name])
@@ -163,8 +163,8 @@ class Stage:
     def _compare_topic(self, topic: Topic, found: TopicFigures) -> None:
         jobs = len(self.model.jobs_of(topic.name))
         flags = lib.FIGURES_PAUSED if topic.stopped_at is not None else 0
-        flags |= lib.FIGURES_DURABLE if topic.lasting else 0
-        flags |= lib.FIGURES_EPHEMERAL if topic.lasting and topic.ephemeral else 0
+        flags |= lib.FIGURES_DURABLE if topic.durable else 0
+        flags |= lib.FIGURES_EPHEMERAL if topic.durable and topic.ephemeral else 0
         depth = len(topic.kept)
         if not topic.channels:
             depth = len(topic.waiting) + max(depth, jobs if topic.wanted else 0)
@@ -497,7 +497,7 @@ class Scene:
         self.step()
         kinds = [lib.CHANGE_MAKE, lib.CHANGE_DELETE, lib.CHANGE_EMPTY, lib.CHANGE_PAUSE, lib.CHANGE_UNPAUSE]
         what = self.rng.choices(kinds, [3, 1, 3, 3, 2])[0]
-        if what == lib.CHANGE_PAUSE and not channel and not self.model.topic(topic).lasting:
+        if what == lib.CHANGE_PAUSE and not channel and not self.model.topic(topic).durable:
             what = lib.CHANGE_MAKE  # whether the pause of a tube alone outlasts its worker is not said
         self.stage.transcript.append(f"{CHANGES[what]} {topic!r} {channel!r}")
         self.stage.change(what, topic, channel)
@@ -585,7 +585,7 @@ class Scene:
         for topic in self.model.topics.values():
             if self.stage.engine.shard_of(topic.name) == shard:
                 topic.rewritten = True
-                topic.written &= topic.lasting or bool(self.model.jobs_of(topic.name))
+                topic.written &= topic.durable or bool(self.model.jobs_of(topic.name))
         self.stage.check()
 
     def names_of(self, worker: int) -> set[bytes]:

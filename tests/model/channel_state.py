@@ -91,7 +91,7 @@ class Channel:
 @dataclass(eq=False)
 class Topic:
     name: bytes
-    lasting: bool = False
+    durable: bool = False
     wanted: bool = False
     written: bool = False  # the log knows of it
     put: bool = False  # ... as a tube

@@ -106,12 +106,12 @@ class Broker(Model):
         if client.channel is not None:
             self.fail(client, b"E_INVALID cannot SUB in current state")
             return
-        client.channel = self._channel(self._lasting(topic_name), name)
+        client.channel = self._channel(self._durable(topic_name), name)
         client.channel.clients.append(client)
         client.expected.append(OK)
 
     def publish(self, client: Client, topic_name: bytes, bodies: Sequence[bytes], delay_ms: int = 0) -> None:
-        topic = self._lasting(topic_name)
+        topic = self._durable(topic_name)
         for body in bodies:
             message = Message(self.next_id, body, self.now, delay_ms * MS, MSG_TIMEOUT)
             self.next_id += 1
@@ -259,9 +259,9 @@ class Broker(Model):
             self.topics[name] = Topic(name)
         return self.topics[name]
 
-    def _lasting(self, name: bytes) -> Topic:
+    def _durable(self, name: bytes) -> Topic:
         topic = self.topic(name)
-        topic.lasting = topic.written = True
+        topic.durable = topic.written = True
         self._find_or_make(name)
         return topic
 
@@ -276,7 +276,7 @@ class Broker(Model):
             topic.message_bytes += len(message.body)
         if topic.stopped_at is not None:
             topic.kept.append(message)
-        elif topic.lasting:
+        elif topic.durable:
             self._give(topic, message)
 
     def _give(self, topic: Topic, message: Message) -> None:
@@ -352,16 +352,16 @@ class Broker(Model):
 
     def _known(self, name: bytes) -> Topic:
         topic = self.topics.get(name)
-        if topic is None or not (topic.lasting or self.jobs_of(name)):
+        if topic is None or not (topic.durable or self.jobs_of(name)):
             raise NotFoundError
         return topic
 
     def make_topic(self, name: bytes) -> None:
-        self._lasting(name)
+        self._durable(name)
 
     def make_channel(self, name: bytes, channel: bytes) -> None:
         self._known(name)
-        self._channel(self._lasting(name), channel)
+        self._channel(self._durable(name), channel)
 
     def _existing(self, name: bytes, channel_name: bytes) -> Channel:
         topic = self._known(name)
@@ -474,7 +474,7 @@ class Broker(Model):
 
     def _forget_if_unused(self, tube: Tube) -> None:
         topic = self.topics.get(tube.name)
-        if topic is not None and topic.lasting:
+        if topic is not None and topic.durable:
             return
         super()._forget_if_unused(tube)
         if not tube.using and not tube.watching and topic is not None and not topic.written:
@@ -488,7 +488,7 @@ class Broker(Model):
         super().restart()
         self._recover(self.topics)
         for name, topic in self.topics.items():
-            if topic.lasting:
+            if topic.durable:
                 self._find_or_make(name)
 
     def restart_acceptor(self) -> None:
@@ -511,7 +511,7 @@ class Broker(Model):
     def _forget_default(self) -> None:
         """With the connections went all that made it more than any other tube, until the next one comes."""
         topic = self.topic(b"default")
-        if topic.lasting or any(job.tube.name == b"default" for job in self.jobs.values()):
+        if topic.durable or any(job.tube.name == b"default" for job in self.jobs.values()):
             return
         del self.tubes[b"default"]
         self._find_or_make(b"default")
@@ -536,7 +536,7 @@ class Broker(Model):
                 continue
             topic, name = client.channel.topic.name, client.channel.name
             client.messages = client.finishes = client.requeues = 0
-            client.channel = self._channel(self._lasting(topic), name)
+            client.channel = self._channel(self._durable(topic), name)
             if client not in client.channel.clients:
                 client.channel.clients.append(client)
         for conn in [c for c in self.conns.values() if c.open]:
@@ -568,7 +568,7 @@ class Broker(Model):
                 if name in self.tubes:
                     self._forget_if_unused(self.tubes[name])
                 continue
-            if not topic.lasting:
+            if not topic.durable:
                 topic.wanted = topic.put
             if topic.rewritten:
                 topic.messages = topic.message_bytes = None

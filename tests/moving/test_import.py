@@ -384,7 +384,7 @@ def test_a_log_of_several_segments_is_one_log(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(log_writer, "SEGMENT_BYTES", 40_000)
     sent = [b"%d" % n for n in range(2000)]
     with log_writer.LogWriter(tmp_path / "data", 2) as log:
-        topic = log.topic(b"t", 1, lasting=True)
+        topic = log.topic(b"t", 1, is_durable=True)
         log.channel(topic, "all", paused=False)
         for body in sent[:1000]:
             log.publish(topic, body, 1, 1024, 60_000_000_000)

@@ -51,27 +51,27 @@ def test_it_stays_while_one_consumer_is_there(server: NsqServer, topic: str) -> 
 
 
 def test_stats_know_what_has_vanished(server: NsqServer) -> None:
-    lasting, passing = unique_topic(), unique_topic() + "#ephemeral"
+    durable, ephemeral = unique_topic(), unique_topic() + "#ephemeral"
     wires = [
-        consumer(server, lasting, "stays"), consumer(server, lasting, "goes#ephemeral"),
-        consumer(server, passing, "one#ephemeral"), consumer(server, passing, "two#ephemeral"),
+        consumer(server, durable, "stays"), consumer(server, durable, "goes#ephemeral"),
+        consumer(server, ephemeral, "one#ephemeral"), consumer(server, ephemeral, "two#ephemeral"),
     ]  # fmt: skip
-    assert channels(server, lasting) == ["goes#ephemeral", "stays"]
-    assert channels(server, passing) == ["one#ephemeral", "two#ephemeral"]
+    assert channels(server, durable) == ["goes#ephemeral", "stays"]
+    assert channels(server, ephemeral) == ["one#ephemeral", "two#ephemeral"]
     wires.pop().close()
-    wait_until(lambda: channels(server, passing) == ["one#ephemeral"], "a channel is gone, the topic is not")
+    wait_until(lambda: channels(server, ephemeral) == ["one#ephemeral"], "a channel is gone, the topic is not")
     for wire in wires:
         wire.close()
-    wait_until(lambda: channels(server, lasting) == ["stays"], "the ephemeral channel is gone")
-    wait_until(lambda: channels(server, passing) is None, "the ephemeral topic is gone")
+    wait_until(lambda: channels(server, durable) == ["stays"], "the ephemeral channel is gone")
+    wait_until(lambda: channels(server, ephemeral) is None, "the ephemeral topic is gone")
 
 
-def test_a_lasting_channel_keeps_an_ephemeral_topic(server: NsqServer) -> None:
+def test_a_durable_channel_keeps_an_ephemeral_topic(server: NsqServer) -> None:
     topic = unique_topic() + "#ephemeral"
-    consumer(server, topic, "lasting").close()
+    consumer(server, topic, "durable").close()
     with Wire(server) as producer:
         producer.publish(topic, b"x")
-    with consumer(server, topic, "lasting", rdy=1) as wire:
+    with consumer(server, topic, "durable", rdy=1) as wire:
         assert wire.message().body == b"x"
 
 

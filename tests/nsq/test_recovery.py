@@ -172,16 +172,16 @@ class TestAfterKillingEverything:
     def test_channels_are_still_there_and_ephemeral_ones_are_not(self, tmp_path: Path) -> None:
         with (
             running(SHARDS, data_dir=tmp_path) as server,
-            consumer(server, "lasting", "ch") as wire,
-            consumer(server, "lasting", "ch#ephemeral"),
+            consumer(server, "durable", "ch") as wire,
+            consumer(server, "durable", "ch#ephemeral"),
         ):
-            wire.publish("lasting", b"before")
+            wire.publish("durable", b"before")
             server.kill()
         with running(SHARDS, data_dir=tmp_path) as server, Wire(server) as wire:
-            wire.publish("lasting", b"after")
-            with consumer(server, "lasting", "ch", rdy=5) as reader:
+            wire.publish("durable", b"after")
+            with consumer(server, "durable", "ch", rdy=5) as reader:
                 assert [message.body for message in reader.messages(2)] == [b"before", b"after"]
-            with consumer(server, "lasting", "ch#ephemeral", rdy=5) as reader:
+            with consumer(server, "durable", "ch#ephemeral", rdy=5) as reader:
                 assert reader.is_quiet()
 
     def test_deferred_and_requeued_messages_keep_their_time(self, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from tests.nsq.process_memory import anonymous_bytes
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.wire import Wire
+from tests.pulsar.wire import Wire, entry_of, metadata, send_frame
 
 TICK_S = 0.7
 
@@ -47,3 +49,25 @@ def test_who_says_anything_stays(server: PulsarServer, answer: str) -> None:
             wire.expect("ping")
             wire.say(answer)
         wire.ask("lookupTopic", "lookupTopicResponse", topic="t")
+
+
+def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> None:
+    sends, connections, pending_bytes = 1000, 20, 40
+    burst = b"".join(send_frame(1, n, entry_of(metadata(sequence_id=n), b"x")) for n in range(sends))
+    with ExitStack() as stack:
+        server = stack.enter_context(running(settings=["pulsar.keep-alive=2s"]))
+
+        def burst_all(name: str) -> int:
+            """The acceptor's memory after new connections have each sent a burst, and the tick after it."""
+            wires = [stack.enter_context(Wire(server.port)).connect() for _ in range(connections)]
+            for n, wire in enumerate(wires):
+                wire.producer(f"{name}-{n}")
+                wire.raw(burst)
+                wire.until(lambda frame: frame.name == "send_receipt" and frame.body.sequence_id == sends - 1)
+            for wire in wires:
+                wire.expect("ping")
+                wire.say("pong")
+            return anonymous_bytes(server.pid_of("mq-acceptor-0"))
+
+        first = burst_all("first")
+        assert burst_all("second") - first < sends * connections * pending_bytes / 2

@@ -120,7 +120,7 @@ def write(directory: Path, jobs: dict[int, Job], log: LogWriter, shards: int, pr
             kept = {AS_BURIED: BURIED, AS_DELAYED: DELAYED}.get(state, READY)
             due_ns = deadline_ns if kept == DELAYED else 0
             about = State(kept, reserves, timeouts, releases, buries, kicks, max(0, delay_ns) if due_ns else 0, due_ns)
-            topic = log.topic(job.tube, created_ns, lasting=False)
+            topic = log.topic(job.tube, created_ns, is_durable=False)
             log.publish(topic, body, created_ns, pri, ttr_ns, about, identity if shards == 1 else None)
             progress(size)
     finally:

@@ -215,13 +215,13 @@ class LogWriter:
 
     # --- records ----------------------------------------------------------------------------------------------------
 
-    def topic(self, name: bytes, time_ns: int, *, lasting: bool) -> Topic:
-        """The topic of that name, created if need be. `lasting`: a topic of NSQ, not a tube."""
+    def topic(self, name: bytes, time_ns: int, *, is_durable: bool) -> Topic:
+        """The topic of that name, created if need be. `is_durable`: a topic of NSQ, not a tube."""
         found = self._topics.get(name)
         if found is None:
             number = crc32c(name) % self._shards_count
             shard = self._shards[number]
-            found = Topic(name, len(shard.topics) + 1, TOPIC_DURABLE if lasting else 0, number)
+            found = Topic(name, len(shard.topics) + 1, TOPIC_DURABLE if is_durable else 0, number)
             shard.begin(time_ns)
             shard.topics.append(found)
             shard.name(found)

@@ -150,7 +150,7 @@ class Import:
     def write(self, log: LogWriter, progress: Progress) -> None:
         """Writes the topic, its channels and messages. Raises OSError."""
         first_ns = int(self._handed_out["time"][0]) if len(self._handed_out) else 0
-        topic = log.topic(self.name.encode(), first_ns, lasting=True)
+        topic = log.topic(self.name.encode(), first_ns, is_durable=True)
         made: dict[int, Channel] = {}
         begins = [int(np.argmax(has)) if has.any() else len(has) for has in self._has]
         for begin in range(0, len(self._handed_out), PIECE):
@@ -178,12 +178,12 @@ class Import:
         missing = channel.cursor + np.flatnonzero(~has[channel.cursor : end])
         if len(missing):
             cursor = int(missing[-1]) + 1 if has[end:].all() else end
-            log.passed(log.topic(self.name.encode(), 0, lasting=True), channel, cursor, map(int, missing))
+            log.passed(log.topic(self.name.encode(), 0, is_durable=True), channel, cursor, map(int, missing))
         elif end < len(has):
-            log.passed(log.topic(self.name.encode(), 0, lasting=True), channel, end, ())
+            log.passed(log.topic(self.name.encode(), 0, is_durable=True), channel, end, ())
 
     def _publish(self, log: LogWriter, place: Any, progress: Progress) -> None:  # noqa: ANN401
-        topic = log.topic(self.name.encode(), 0, lasting=True)
+        topic = log.topic(self.name.encode(), 0, is_durable=True)
         log.publish(topic, self._body(int(place["file"]), int(place["offset"]), int(place["size"])),
                     int(place["time"]), PRIORITY, TTR_NS)  # fmt: skip
         progress(int(place["size"]))

@@ -28,7 +28,7 @@ from tests.acceptor.nsq.bench import (
 )
 
 
-def test_a_pub_is_a_lasting_publish_and_ok_when_the_worker_says_so(bench: Bench) -> None:
+def test_a_pub_is_a_durable_publish_and_ok_when_the_worker_says_so(bench: Bench) -> None:
     bench.acceptor.set("nsq.msg-timeout-ns", 7 * SECOND)
     client = bench.client()
     assert client.talk(pub(b"t", b"hello")) == []

@@ -72,7 +72,8 @@ struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uin
     return pending;
 }
 
-static void release_pending(struct pulsar *p) {
+void pulsar_free_pending(struct pulsar *p) {
+    if (p->pending_count > 0) return;
     free(p->pending);
     p->pending = NULL;
     p->pending_capacity = p->pending_free = 0;
@@ -288,7 +289,7 @@ static void freed(struct connection *c) {
     struct pulsar *p = pulsar_of(c);
     pulsar_table_free(&p->producers);
     pulsar_table_free(&p->consumers);
-    release_pending(p);
+    pulsar_free_pending(p);
 }
 
 /* A producer whose client has not been answered yet is left to Python, which fails its request. */

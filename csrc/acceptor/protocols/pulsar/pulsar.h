@@ -115,7 +115,6 @@ struct pulsar_pending {
     uint32_t next_free;         /* when free: the place of the next free one plus 1; 0: none */
     uint8_t worker;
     uint8_t kind;             /* MSG_PUBLISH or MSG_BARRIER */
-    uint8_t error;            /* enum pulsar_error */
     struct bridge_copy *copy; /* of the message, for live subscribers; NULL: they are not told */
 };
 
@@ -188,6 +187,9 @@ struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uin
                                    uint32_t *place);
 /* Gives the place back. */
 void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending);
+
+/* Frees the memory of a burst's pending requests, if none is pending. */
+void pulsar_free_pending(struct pulsar *p);
 /* Resumes input that was stalled with STALL_OUTSTANDING. */
 void pulsar_wake(struct acceptor *a, struct connection *c);
 static inline void pulsar_count_from(struct pulsar_counts *counts, uint64_t now_ns) {

@@ -40,6 +40,7 @@ static void keep_alive(struct acceptor *a, struct connection *c) {
     p->heard = false;
     p->keep_alive_ns = a->now_ns + pulsar_options(a, c)->keep_alive_ns;
     count_on(a, p);
+    pulsar_free_pending(p);
     pulsar_say_body(a, c, PULSAR_PING, NULL, 0);
 }
 
