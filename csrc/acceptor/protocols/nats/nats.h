@@ -121,23 +121,23 @@ enum nats_kind {
  * obsolete. */
 enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
 
-/* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to
- * others its name is said. */
+/* An account and its subjects, on this acceptor. Accounts do not see each other's messages. An account's number is this
+ * acceptor's own; others are told its name. */
 struct nats_account {
-    struct nats_shares *shares; /* NULL: nothing */
+    struct nats_shares *shares; /* its mappings and imports; NULL: none */
     struct nats_subscription
         *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
     struct subjects *subjects; /* what our clients want */
     struct subjects *remote;   /* what others want (struct nats_remote); NULL while they want nothing */
-    char *name;                /* by which all servers of the cluster know it */
+    char *name;                /* the same at all servers of the cluster */
     uint32_t name_bytes;
-    uint32_t name_hash; /* which connection of a pool of routes carries it */
+    uint32_t name_hash; /* decides which connection of a pool of routes carries the account */
     enum nats_account_routes routes;
     uint32_t place;   /* where its members are counted on the board; see members.h */
     uint32_t members; /* connections here that count as members */
     /* Since the acceptor began: `taken` from publishers, `given` to clients. */
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t inserts, removes; /* of subscriptions */
+    uint64_t inserts, removes; /* subscriptions made and removed */
 };
 
 struct nats_subscription {
@@ -151,8 +151,8 @@ struct nats_subscription {
 };
 _Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than the line of its SUB");
 
-/* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one
- * pattern, or for its members of a group. */
+/* Interest of another acceptor, or of a server behind a route: stands for all its plain subscriptions of one pattern,
+ * or for its members of one group. */
 struct nats_remote {
     struct subject_entry entry; /* first */
     struct nats_remote *next, *previous;
@@ -168,21 +168,21 @@ struct nats_remotes {
     struct nats_remote *first, *last;
 };
 
-/* Another acceptor, route or leaf node. When it goes its number begins a new epoch and is free. */
+/* Another acceptor, route or leaf node. When it leaves, its number is free and begins a new epoch. */
 struct nats_other {
     struct nats_remotes wanted;
-    uint32_t count; /* of them */
+    uint32_t count; /* of wanted */
     uint32_t epoch;
 };
 
-/* Another acceptor. What we tell it is numbered, and it confirms up to a number. */
+/* Another acceptor. What we tell it is numbered, and it confirms all up to a number. */
 struct nats_peer {
     uint32_t *accounts; /* our numbers of accounts, by its numbers; 0: not told yet */
     uint32_t account_count;
-    struct connection_list waiting; /* confirmation asked for, and received, up to which number */
-    uint64_t asked, confirmed;
-    bool told; /* it has told all that it knew when it came */
-    /* A newcomer is told of each account in turn what clients here want, then what servers want. */
+    struct connection_list waiting; /* clients that wait for its confirmation */
+    uint64_t asked, confirmed;      /* up to which number confirmation was asked for, and received */
+    bool told;                      /* it has told us all interest that it had when it connected */
+    /* A new acceptor is told interest account by account: first that of clients here, then that of servers. */
     bool is_new, of_servers;
     uint32_t account;
     struct subjects_cursor cursor;
@@ -192,7 +192,7 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or the route does not exist */
     struct connection_list waiting; /* publishers that wait while it is full */
-    uint32_t origin;                /* at the acceptor that has it: the cluster of a leaf node or hub */
+    uint32_t origin;                /* cluster of a leaf node or hub; only set at the acceptor that has it */
     bool full;
 };
 
@@ -215,7 +215,7 @@ struct nats_server {
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
-    bool answers_all;     /* it answers each account's questions about itself */
+    bool answers_all;     /* also answers accounts' requests about their connections and statistics */
     bool learns_accounts; /* accepts accounts that other servers name; clients cause a fetch */
 
     struct nats_account *accounts; /* indexed by number; 0 is not used */
@@ -234,11 +234,11 @@ struct nats_server {
     uint32_t last_link, last_leaf, last_hub;  /* the numbers given last */
     uint64_t leaf_interest;                   /* how many subjects leaf nodes and hubs want, here or elsewhere */
     struct nats_origins origins;
-    /* Of what those want, how much each of their clusters does: scratch for what each is told. */
+    /* Scratch while interest is told: how much of it each cluster of leaf nodes or hubs wants. */
     uint64_t origin_weights[NATS_MOST_ORIGINS + 1], origin_stamps[NATS_MOST_ORIGINS + 1], origin_stamp;
     uint32_t max_interest; /* limits of interest over all servers */
     uint64_t interest,
-        interest_bytes;  /* their interest and bytes of its text, counting what is still to be forgotten */
+        interest_bytes;  /* interest of all servers, and bytes of its text, including what is still to be removed */
     uint32_t full_route; /* the route that was given a message last and is full; 0: none */
     uint64_t stamps[NATS_OTHERS], stamp; /* marks those that have had the current message */
     uint64_t told;                       /* the number of the last interest or message sent to others */
@@ -262,7 +262,7 @@ struct nats_server {
 
     struct connection
         *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */
-    struct nats_remotes left; /* interest of others that have gone, routes first */
+    struct nats_remotes left; /* interest of others that have left, routes first */
 
     uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* for Python, when a connection ends */
 };
@@ -278,12 +278,12 @@ enum nats_flag {
     NATS_CONNECTED = 64,       /* has sent CONNECT */
     NATS_GREETED = 128,        /* has had its first PONG */
     NATS_OWED_OK = 256,        /* +OK is due for a SUB that others have to confirm */
-    NATS_DENIED_SOME = 2048,   /* it may not have some of the messages that its subscriptions match */
+    NATS_DENIED_SOME = 2048,   /* not allowed all messages that its subscriptions match */
     NATS_MAY_BE_NOBODY = 1024, /* if it does not begin with CONNECT, Python says which user it is */
-    NATS_COMPLAINED = 4096,   /* it has been told of the invalid subject of the message whose payload is still coming */
-    NATS_PROXIED = 8192,      /* a PROXY header may come first */
-    NATS_OF_SERVER = 1 << 20, /* the server's own connection, hidden from monitoring */
-    NATS_SNIFF = 512,         /* Python wants the first byte, or to know that none came until the deadline */
+    NATS_COMPLAINED = 4096,    /* was told that the subject of the message now arriving is invalid */
+    NATS_PROXIED = 8192,       /* a PROXY header may come first */
+    NATS_OF_SERVER = 1 << 20,  /* the server's own connection, hidden from monitoring */
+    NATS_SNIFF = 512,          /* Python wants the first byte, or to know that none came until the deadline */
 };
 
 struct nats {
@@ -378,7 +378,7 @@ static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uin
     if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
     *pings = 0;
 }
-/* Hands the first byte to Python, which wanted it, if it has come. */
+/* Hands the first byte, if it has come, to Python, which waits for it. */
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 /* Says -ERR 'text' and ends the connection. */
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);

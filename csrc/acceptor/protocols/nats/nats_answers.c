@@ -1,6 +1,6 @@
-/* Answers from one account to requests that were made in another. Each request has a subject of its own that its answer
- * comes to, at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. A slot holds where the answer goes on to; when all
- * are taken the one that was taken first is taken again. */
+/* Answers from one account to requests that were made in another. Each request gets a subject of its own for answers,
+ * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots are
+ * in use the oldest is reused. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -132,7 +132,7 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
     m->reply = (struct text){NULL, 0};
     *account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
-    /* Of several answers an empty one is the last. */
+    /* An empty answer is the last of several. */
     if (w->once || is_over || m->payload_bytes == 0) {
         w->token = 0;
         w->next_free = server->answers->first_free;

@@ -24,8 +24,8 @@ void nats_sent(struct acceptor *a, struct connection *c) {
     if (n->stalled_ns > 0) nats_schedule(a, c);
 }
 
-/* A client that was heard of lately is there, unless it is to be measured how far away; else it is asked, and cut off
- * if it has not answered what it was asked before. */
+/* Sends a PING, unless the client was heard from lately and its round-trip time is known. Closes it if it has too many
+ * unanswered PINGs. */
 static void ping(struct acceptor *a, struct connection *c) {
     const struct nats_server *server = nats_server_of(a, c);
     struct nats *n = nats_of(c);

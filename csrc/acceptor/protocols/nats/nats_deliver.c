@@ -66,7 +66,7 @@ static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
 
 /* --- to other acceptors ------------------------------------------------------------------------------------------- */
 
-/* What matches at others, for one message. */
+/* The matching interest of others, for one message. */
 struct abroad {
     uint32_t account;
     bool any;       /* a group elsewhere has got the message, or will */
@@ -124,8 +124,8 @@ static struct subject_entry *pick_among(struct nats_server *server, const struct
     return NULL;
 }
 
-/* Whether weights have to be added up one by one: some others have left and count nothing, or are outside the cluster
- * and count only if no one inside does. */
+/* Whether weights have to be added up one by one, as some others may have left and count nothing, or are outside the
+ * cluster and count only if none inside does. */
 static bool are_to_be_looked_at(const struct nats_server *server) {
     return server->left.first != NULL || server->leaf_interest > 0;
 }

@@ -124,7 +124,7 @@ static void expect_reply(struct nats_delivery *d, struct connection *c) {
         nats_reply_expect(d->a, c, reply);
 }
 
-/* What else may have to be done when a subscription has been given a message; mostly nothing. */
+/* Rare work after a message was given to a subscription: its limit, allow_responses, and a slow consumer. */
 static void look_after(struct nats_delivery *d, struct nats_subscription *s, struct connection *c) {
     struct nats *n = nats_of(c);
     if (s->delivered == s->max) expire(d->server, s);

@@ -272,7 +272,7 @@ void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
     free(r);
 }
 
-/* Without memory for it we would not be the server that its clients think they are on. */
+/* Aborts when memory is short: without this interest, clients of the other acceptor would miss messages. */
 static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t origin, uint32_t number,
                                       struct text subject, struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
@@ -317,8 +317,8 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
     if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
 }
 
-/* A route's interest is told to the other acceptors and to leaf nodes, an acceptor's to the servers behind routes, and
- * a leaf node's to all of them. */
+/* Tells interest to the others: a route's to acceptors and leaf nodes, an acceptor's to servers and leaf nodes, and a
+ * leaf node's to all of these. */
 static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
                           struct text subject, struct text queue, uint32_t weight) {
     const struct interest i = {r->account, weight, r->other, r->origin, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
@@ -479,7 +479,7 @@ static bool take_groups(struct text names, uint32_t count, struct text *groups) 
     return true;
 }
 
-/* Servers with plain subscribers have the message already, and would deliver it to these again. */
+/* Marks servers with plain subscribers: they have the message already, and would deliver it to these again. */
 static uint64_t stamp_those_who_have_it(struct nats_server *server, struct subject_pattern *const *patterns,
                                         size_t count) {
     uint64_t stamp = ++server->stamp;

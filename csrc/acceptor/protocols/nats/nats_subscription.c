@@ -56,7 +56,7 @@ static void forget_sid(struct nats *n, const struct nats_subscription *s) {
     n->sid_count--;
 }
 
-/* How many members its group has, or how many plain subscriptions its pattern. */
+/* Returns how many members its group has, or how many plain subscriptions its pattern has. */
 static uint32_t members_of(const struct nats_subscription *s) {
     return s->entry.group != NULL ? s->entry.group->entries.count : s->entry.pattern->alone.count;
 }
@@ -69,7 +69,7 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
     nats_tell(a, nats_server_of(a, s->connection), nats_of(s->connection)->account, subject, queue, weight);
 }
 
-/* A queue of that name is nats-server's own. */
+/* Queue "_sys_" is reserved, as in nats-server. */
 static bool may_subscribe(const struct acceptor *a, struct connection *c, struct text subject, struct text queue) {
     struct nats *n = nats_of(c);
     struct nats_server *server = nats_server_of(a, c);
@@ -159,7 +159,7 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     free(s);
 }
 
-/* From the end of the table: what is left of it is as long as is to be gone through. */
+/* Starts at the end of the table and shortens it, so that a later call goes on with the rest. */
 bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
     struct nats *n = nats_of(c);
     while (n->sids != NULL) {

@@ -10,7 +10,7 @@ enum status {
     INTERNAL_ERROR = 1011
 };
 
-/* By a nats-server's numbers for the reasons why connections end. */
+/* By nats-server's numbers of reasons: see enum nats_reason. */
 static const struct {
     uint16_t status;
     const char *why;
@@ -36,7 +36,7 @@ static const struct {
 void nats_say_closing(struct acceptor *a, struct connection *c) {
     uint8_t payload[WEBSOCKET_CONTROL_BYTES];
     size_t reason = nats_of(c)->reason, count = sizeof REASONS / sizeof *REASONS;
-    /* What it has said was no NATS: it ends as if the socket had failed. */
+    /* The client broke the protocol: the connection ends without a frame, as if the socket had failed. */
     if (reason == NATS_PROTOCOL_VIOLATION) return;
     bool known = reason < count && REASONS[reason].why != NULL;
     const char *why = known ? REASONS[reason].why : "Unknown State";
