@@ -91,7 +91,7 @@ class AccountRoutes:
             self._set(account, DEDICATED)
 
     def ended(self, conn: int, *, all_of_it: bool = True) -> None:
-        """Stops waiting for the confirmations of a closed connection; for one of them only if not `all_of_it`."""
+        """Stops waiting for confirmations of a route: for all if it is closed, or for the one that has come."""
         while conn in self._awaited:
             self._awaited.remove(conn)
             if not self._awaited:

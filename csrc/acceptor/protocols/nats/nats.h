@@ -318,7 +318,7 @@ struct nats {
     struct connection *next_orphaned;
 };
 
-/* Whether this is interest of somebody that has gone, to be forgotten. */
+/* Whether this is interest of another that has left, and is still to be removed. */
 static inline bool nats_has_left(const struct nats_server *server, const struct nats_remote *r) {
     return r->epoch != server->others[r->other].epoch;
 }
@@ -338,7 +338,7 @@ static inline struct nats_server *nats_server_of(const struct acceptor *a, const
     return codec_state(a, c->protocol);
 }
 
-/* A longer time to an answer is not believed. */
+/* A measured round-trip time is used for this long. */
 #define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
 
 static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
@@ -436,7 +436,7 @@ void nats_leaving_free(struct nats_server *server, void (*freed)(struct connecti
 
 /* Delivers a message of one of our clients to all who want it; false if nobody did. */
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
-/* Whether anybody wants messages of that client with that subject, or another account imports them. */
+/* Whether anybody wants a message of this client with this subject, or another account imports it. */
 bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject);
 /* Delivers a message from another acceptor to our clients: to plain subscribers if `alone`, and to one member of each
  * group named. Groups without members here stay in `groups`; returns how many. */

@@ -1,5 +1,5 @@
-/* Accounts by their names: a hash table of their numbers, with open addressing. Accounts are never removed: only the
- * operator makes them, and their number is limited. */
+/* Accounts by their names: a hash table of their numbers, with open addressing. Accounts are never removed: clients
+ * cannot make any, and their number is limited. */
 #include <stdlib.h>
 
 #include "acceptor/members.h"

@@ -1,6 +1,6 @@
 /* Answers from one account to requests that were made in another. Each request gets a subject of its own for answers,
- * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots are
- * in use the oldest is reused. */
+ * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots
+ * are in use the oldest is reused. */
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"

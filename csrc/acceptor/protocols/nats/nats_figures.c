@@ -133,7 +133,7 @@ static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, u
     return at;
 }
 
-/* Writes accounts from a number on, or the one that is named. */
+/* Writes figures of accounts, starting at a number, or of one named account. */
 static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
     size_t at = 0;
     uint64_t first = q->value, end = server->account_count;
@@ -169,7 +169,7 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
 
 enum { LOOKED_AT_ONCE = 1 << 15, PLACE_SHIFT = 32 };
 
-/* Writes figures of match caches, from an account's number and a place in it on, or of the account that is named. */
+/* Writes figures of caches of matches, starting at an account and a place in it, or of one named account. */
 static int64_t put_kept(const struct nats_server *server, const struct codec_question *q) {
     uint64_t account = (uint32_t)q->value, end = server->account_count;
     uint32_t place = (uint32_t)(q->value >> PLACE_SHIFT);

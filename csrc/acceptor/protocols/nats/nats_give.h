@@ -60,7 +60,7 @@ static inline size_t nats_handed(const struct nats_delivery *d) {
 void nats_begin(struct nats_delivery *d);
 /* Gives the message to one subscription, if it may have it; d->delivered tells. */
 void nats_give(struct nats_delivery *d, struct nats_subscription *s);
-/* Does what had to wait while lists were walked. */
+/* Removes expired subscriptions and closed clients, which had to wait while lists were walked. */
 void nats_settle(struct acceptor *a, struct nats_server *server);
 /* The delivery is over. */
 void nats_made(struct nats_delivery *d);

@@ -149,7 +149,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return 0;
 }
 
-/* Why the connection has ended, if that matters for connecting again. */
+/* Says why the connection has ended, if that matters for connecting again. */
 static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     static const char LOOP[] = "loop";
     if ((route_of(c)->flags & ROUTE_LOOPED) == 0) return nats_route_last_words(a, c, words);
