@@ -198,8 +198,8 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
-/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. `kept`: what is
- * left should it count. */
+/* Ends an acknowledgement. Returns the delivery if some of its parts are still unfinished; 0: it is finished, deleted,
+ * or to be delivered again. `kept`: the parts that a commit leaves; NULL: none. */
 static uint32_t settle(struct worker *w, const struct acknowledgement *a, const struct parts_left *kept, bool commit) {
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
@@ -209,7 +209,7 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
     if (is_split && !commit) return 0;
     if (commit && kept) {
         const struct parts_left all = all_parts(w, delivery);
-        /* The acknowledgement had reserved this room. */
+        /* Has room: the acknowledgement had reserved it. */
         if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
         if (delivery_parts_after(w, delivery, kept->bits, kept->words, &left)) {
             if (is_split)
@@ -253,7 +253,7 @@ static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uin
     return requests_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
 }
 
-/* Acknowledges a message that the channel has passed: all of it, or some parts (`left`: those that would be left).
+/* Acknowledges a message behind the channel's cursor: all of it, or some parts (`left`: those that would be left).
  * LATER, or a status. */
 static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t number, const struct parts_left *left,
                                 bool upto, uint8_t *status) {

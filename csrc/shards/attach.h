@@ -1,8 +1,8 @@
 /* Producers attached to topics: their names, unique in a topic, and which one is exclusive.
  *
- * Memory only: a worker that starts anew knows nobody, and acceptors say to their clients that they have to come again.
- * Of it all the log has how many exclusive producers a topic has had, its epoch. A producer that is not attached may
- * publish all the same: the core does not ask who somebody is.
+ * Memory only: a worker that has restarted knows no producers, and acceptors tell their clients to attach again. The
+ * log only has a topic's epoch: how many exclusive producers it has had. A producer that is not attached may publish
+ * all the same: the core does not check who publishes.
  */
 #ifndef MQ_ATTACH_H
 #define MQ_ATTACH_H

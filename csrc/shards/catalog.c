@@ -107,8 +107,8 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
 }
 
-/* Whom it concerns: those that last, those that have messages, and those that have had some and are used: a tube that
- * is worked off as fast as it is filled has rates. */
+/* Whether the catalog has a topic: a durable one, one with jobs, or one in use that has had messages, so that a tube
+ * that is always emptied at once has rates too. */
 static bool is_listed(const struct topic *t) {
     return t->durable || topic_jobs(t) > 0 || (t->messages > 0 && t->using + t->watching > 0);
 }
@@ -217,8 +217,8 @@ void catalog_begins(struct worker *w) {
     }
 }
 
-/* Who asks comes back for the rest, so neither it nor we ever hold or handle much at once. A topic keeps its number as
- * long as it is there. */
+/* Answers with some names; the acceptor asks again for the rest, so that neither side handles much at once. A topic
+ * keeps its number as long as it exists. */
 void list(struct worker *w, uint32_t client, const struct message *m) {
     char names[LIST_BYTES + TOPIC_NAME_BYTES];
     size_t bytes = 0;

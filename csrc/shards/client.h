@@ -97,8 +97,8 @@ struct parked_request {
     struct message message;
 };
 
-/* The queue of parked requests. `apart`: the message was allocated, and becomes the queue's. NULL when memory is short;
- * else it is valid until the next parked_* call. */
+/* The queue of parked requests. `apart`: the message was allocated, and the queue frees it. NULL when memory is short;
+ * else the request is valid until the next parked_* call. */
 struct parked_request *parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart);
 /* The oldest parked request, or NULL. Valid until the next parked_* call. */
 struct parked_request *parked_first(const struct parked *parked);

@@ -1,4 +1,4 @@
-/* Compaction: live messages of the oldest segment move to the head of the log, so that the segment can go. */
+/* Compaction: appends live messages of the oldest segment to the log again, so that the segment can be dropped. */
 #include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
@@ -29,8 +29,8 @@ static void add_reference(const struct worker *w, struct references *references,
     references->in_parts += delivery && delivery_parts(w, delivery);
 }
 
-/* To a release in which it is the subscriptions that have what a pause keeps, it says that they do. This one goes by
- * that it is the topic's, too. */
+/* Adds references for a message that the topic keeps in a pause. An earlier release reads them as they are, since there
+ * the subscriptions had such messages; this release sees from them that the topic keeps the message. */
 static void add_kept(const struct worker *w, struct references *references, uint32_t subscription,
                      const struct record *r, bool delayed) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);

@@ -1,11 +1,12 @@
 /* A topic's compacted view: the last message of each key, up to a horizon.
  *
- * It is a subscription of a name of its own (COMPACTION_NAME). What it has passed and not finished is the view, and
- * where its cursor stands is the horizon; so it is logged, moved and read back as any other, and holds what the view
- * needs. Who knows what a message's key is finds out what is superseded: this file reads messages out to it (SCAN),
- * lets the subscription pass and finish what it says (COMPACT), and keeps from consumers of the view what is not in it.
+ * The view is a subscription with a reserved name (COMPACTION_NAME). Messages that it has passed and not finished are
+ * the view, and its cursor is the horizon. So it is logged, moved and recovered like any other subscription, and holds
+ * the messages of the view. A client that knows the keys of messages finds out which are superseded: this file sends it
+ * messages (SCAN), advances the subscription and finishes what the client says (COMPACT), and hides messages that are
+ * not in the view from its consumers.
  *
- * At each moment the view is right: nothing in it is finished before what supersedes it has been published.
+ * The view is right at each moment: no message in it is finished before the one that supersedes it has been published.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,8 @@ bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
     return true;
 }
 
-/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went.
- * From the horizon back, which is mostly a few messages; what is between without an end is looked at in pieces. */
+/* Searches for the last message of the view, if it is not known: after a restart, or when it was removed. Searches from
+ * the horizon back, usually over a few messages; if there are many, in pieces (MORE). */
 static enum outcome find_last(struct worker *w, uint32_t client, const struct topic *t) {
     struct subscription *s = at(w, t->compacted);
     struct client *c = client_at(&w->clients, client);
@@ -221,8 +222,8 @@ static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const st
     return !named || supersede(w, delivery, v);
 }
 
-/* True when all is done. *room false: there was none for the next step; the request can be repeated, what is done
- * stays. */
+/* Carries out a COMPACT. True when all is done. *room false: the log had no room for the next step; what is done stays,
+ * and the request can be repeated. */
 static bool go_through(struct worker *w, uint32_t subscription, const struct message *m, bool *room) {
     const uint8_t *body = (const uint8_t *)(m + 1);
     struct verdicts v = {.next = body, .end = body + m->body_bytes};

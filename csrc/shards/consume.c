@@ -1,5 +1,4 @@
-/* What a consumer's requests ask for: SUBSCRIBE, and then of each message delivered that it is finished, to be
- * delivered again, or given more time. */
+/* Carries out consumers' requests: SUBSCRIBE, and for each delivered message FINISH, REQUEUE or EXTEND. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,8 +201,7 @@ static void refuse(struct worker *w, uint32_t client, const struct message *m, u
     request_send(w, client, &refused, NULL, 0);
 }
 
-/* The delivery of a message that the consumer has in flight, mostly its oldest. 0: it has not, and has been sent a
- * REFUSED. */
+/* The delivery of a message in flight with the consumer, usually its oldest. 0: it is not, and a REFUSED was sent. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_named(w, client, m->consumer);
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);

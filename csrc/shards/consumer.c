@@ -1,4 +1,4 @@
-/* Consumers: which ones share a subscription, and giving back their messages when they leave. Memory only. */
+/* Consumers: links them to the subscription they share, and gives back their messages when they leave. Memory only. */
 #include <assert.h>
 #include <stdlib.h>
 

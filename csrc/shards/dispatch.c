@@ -1,4 +1,4 @@
-/* Delivers messages: each to the next consumer that may take one; and the log records of that. */
+/* Delivers messages, each to the next consumer that may take one, and writes the log records of that. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "shards/subscription.h"
 #include "shards/worker.h"
 
-/* Of one subscription in one turn, so that the others, and what comes in, have theirs; and so that acceptors send what
- * one turn has delivered while the next one delivers more. */
+/* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
+ * send what one turn has delivered while the next one delivers more. */
 enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512, DISPATCH_LOOKED = 4 /* of a piece */ };
 
 enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
@@ -244,8 +244,8 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
 
 /* --- chunks ------------------------------------------------------------------------------------------------------- */
 
-/* So many messages are held back at most for consumers that have the chunks before them and can take none now. With
- * more, nothing passes them; and so many are looked at to find one that may go. */
+/* The most chunks held back for consumers that have earlier chunks of the same message and can take none now; with
+ * more, no message overtakes them. Also how many are looked at to find one that may go. */
 enum { CHUNKS_HELD_BACK = 64 };
 
 /* With POLICY_TURNS each message goes to another consumer, but all chunks of a message must go to the same one. */
@@ -498,12 +498,12 @@ static void saw(const struct worker *w, uint32_t subscription, uint64_t seq, con
     if (rank) again_saw(at(w, subscription), rank, seq, sent);
 }
 
-/* Whether a batch was not sent but split: its parts have just been added to the redeliveries, and none has been seen. */
+/* Whether a batch was not sent but split: its parts have just been added to the redeliveries, none seen yet. */
 static bool is_split(const struct worker *w, uint32_t delivery) {
     return delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
 }
 
-/* Sends what has been held back, from where it has not been looked at yet. False: no more in this turn, see *outcome. */
+/* Sends messages held back, from the first on that was not looked at. False: no more in this turn, see *outcome. */
 static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct keyed *k, int *left,
                                enum dispatched *outcome) {
     struct subscription *s = at(w, subscription);

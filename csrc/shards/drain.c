@@ -1,11 +1,10 @@
-/* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of
- * goes piece by piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is
- * written then.
+/* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, its messages are released
+ * piece by piece: the request goes on in the next turn (MORE) until few are left, and is logged then.
  *
- * Who asked for it may leave: it goes on to its end. After a crash half way a channel that was emptied or deleted has
- * nothing, as the log says so from the first turn on; of what waited in a topic or was kept by it each piece is in the
- * log (topic_life.c). Of a topic that was deleted, and a channel that was moved, there is again what its segments still
- * hold: that can be asked for again.
+ * It goes on to its end even if the client leaves. After a crash half way, a channel that was emptied or deleted has no
+ * messages, as the log says so from the first turn on. For messages that waited in a topic or were kept by it, each
+ * piece is logged (topic_life.c). A deleted topic, and a channel that was moved, have what their segments still hold
+ * again: the request can be repeated.
  */
 #include "shards/requests.h"
 

@@ -1,6 +1,6 @@
-/* Measures a worker's turns, and its publishes from the turn that takes one in until its answer is released.
+/* Measures a worker's turns, and its publishes from the turn that receives one until its answer is released.
  *
- * Measured once a turn, with the time that the turn is given, so it costs a message nothing.
+ * Everything is measured once a turn, with the time that is passed to the turn, so that a message costs nothing more.
  */
 #ifndef MQ_DURATIONS_H
 #define MQ_DURATIONS_H

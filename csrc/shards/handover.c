@@ -1,11 +1,12 @@
-/* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the
- * first channel has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
+/* Handovers: a topic's backlog is given to another kind of reader, piece by piece. The first channel of a tube with
+ * many jobs gets all of these too. Messages that waited for a first channel become jobs when the topic is wanted as a
+ * tube.
  *
- * And what a channel had that has gone with much (leave.c) is let go.
+ * Also releases the messages of deleted channels that had many (leave.c).
  *
- * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all:
- * after a crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs
- * after a crash.
+ * The request waits (MORE), and so do all requests that change the topic or its channels. A channel is logged when it
+ * has everything: after a crash before that it was never made. That a tube is wanted is logged first, so that after a
+ * crash all messages that waited are jobs.
  */
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ struct handover {
     uint64_t seq;                 /* seq of the next message to become a job */
     uint64_t wall_ns;             /* when it began; what is due later is so on recovery, too */
     uint32_t
-        leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
+        leaving;   /* the first of the deleted channels, each with messages from its `cursor` to its `cold`; 0: none */
     bool to_queue; /* once all have left */
     bool of_group; /* what comes to its topic in pieces (group.c), by itself */
     bool written;  /* done, but kept until waiting consumers have joined */

@@ -1,5 +1,5 @@
-/* A job: a worker's memory of one message in a topic's job queue. Its body, seq, ttr and time
- * are in the log; a message that has only ever been ready has no reservation.
+/* A job: a worker's memory of one message in a topic's job queue. Its body, seq, ttr and time are in the log. A job
+ * that has only ever been ready has no reservation.
  */
 #ifndef MQ_JOB_H
 #define MQ_JOB_H

@@ -1,9 +1,8 @@
-/* A message that is a batch is many jobs to those who RESERVE: one for each message in it, with an id, a state and a
- * log's record for each change of its own. They lie in one record of the log. An entry of the index stands for that,
- * under the record's id and in no queue (JOB_SPLIT): whoever asks whether the job queue has a message, or where it
- * lies, finds that.
+/* A batch is many jobs to clients that RESERVE: one for each message in it, with its own id, its own state, and its own
+ * log records for changes of that. All lie in one record of the log. One more job stands for the whole batch, under the
+ * record's id and in no queue (JOB_SPLIT): it tells whether the job queue has the message, and where it lies.
  *
- * Read back, a batch is all its jobs again; what became of each the records behind it say.
+ * At recovery a batch becomes all its jobs again; later records say what became of each.
  */
 #include <assert.h>
 

@@ -1,8 +1,8 @@
-/* A subscription that goes with much: an ephemeral one with a backlog or much deferred. Nobody finds it any more from
- * now on; what it had is let go piece by piece.
+/* Deletes a subscription with many messages: an ephemeral one with a backlog or many deferred messages. It is unlinked
+ * at once, and its messages are released piece by piece.
  *
- * Its topic waits meanwhile with what would meet that (handover.c). It does not have to where the topic's stream was
- * buried, or nothing is held: then only its deliveries are left (an orphan).
+ * Requests that would interfere with that wait meanwhile (handover.c). They need not wait if the topic's stream was
+ * buried, or the subscription holds nothing in it: then only its deliveries are left, and it is an orphan.
  */
 #include "shards/requests.h"
 

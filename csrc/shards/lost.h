@@ -1,9 +1,8 @@
-/* Messages whose medium has failed since the log was read back: each costs itself. It is left out of what is delivered,
- * and told of.
+/* Messages whose medium has failed since recovery. Each such message is skipped and reported; no other is affected.
  *
- * Asked where bodies are read, and where heads are of what may have lain long. What cannot be read is damage when the
- * worker starts anew; until then a message of which nobody can say any more what it was may keep its segment, but not
- * one that is emptied.
+ * Readability is checked where bodies are read, and where heads are that may not have been read for long. When the
+ * worker restarts, unreadable records count as damage. Until then an unreadable message may keep its segment, unless
+ * compaction empties that one.
  */
 #ifndef MQ_LOST_H
 #define MQ_LOST_H
@@ -13,8 +12,7 @@
 static inline bool message_readable(const struct worker *w, const struct topic *t, const struct record *r) {
     return log_readable(shard_of_topic(w, t)->log, r);
 }
-/* The record of a message in its topic's stream; NULL: there is none, or its beginning (log_read_head) cannot be read.
- * */
+/* The record of a message in its topic's stream; NULL: none, or its beginning (log_read_head) cannot be read. */
 const struct record *message_head(const struct worker *w, const struct topic *t, uint64_t seq);
 /* The same, and NULL unless all of it can be read. */
 const struct record *message_whole(const struct worker *w, const struct topic *t, uint64_t seq);
@@ -29,8 +27,8 @@ void lost_note(struct worker *w, uint32_t topic, log_position position);
 static inline bool lost_enough(const struct worker *w) {
     return w->lost_in_turn >= WORKER_LOST_IN_TURN;
 }
-/* What is left of the oldest segment, when all that could be read as it was gone through has moved: what can be read
- * now moves too, the rest is nobody's any more. A piece of that; true: it was all. */
+/* Handles messages that compaction could not read in the oldest segment, a piece at a time: moves those that can be
+ * read now, and gives up the rest. True when all are handled. */
 bool shard_lose_rest(struct worker *w, struct shard *s);
 /* Has the topic's jobs given to waiting clients in the next turn. False: too many topics wait for that. */
 bool serve_later(struct worker *w, uint32_t topic);

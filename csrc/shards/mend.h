@@ -1,8 +1,8 @@
 /* After recovery of a damaged log: makes the state from the remaining records consistent.
  *
- * Each record was written by a worker that knew all those before it. With some of them gone, messages may be held by
- * nobody, or be counted that are not there. All counts are made anew from who holds what; what nobody would get is
- * delivered again.
+ * Each record was written by a worker that knew all earlier ones. With some of these lost, a message may have no
+ * holder, or missing messages may be counted. All counts are computed anew from what each subscription and the job
+ * queue hold; messages that nobody would get are delivered again.
  */
 #ifndef MQ_MEND_H
 #define MQ_MEND_H

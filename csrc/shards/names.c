@@ -1,8 +1,9 @@
 /* The topics that a shard's log knows, by their numbers in the log; and which of them may be forgotten.
  *
- * A topic that is neither seen nor open at an acceptor is asleep. The SLEEPING_MOST of a shard that fell asleep last
- * keep their seqs and their numbers; the others are forgotten, a batch at a time: the shard's floor rises to their next
- * seqs, and a FLOOR record says so and which numbers they had. So the log knows no more names than are in memory.
+ * A topic that is neither seen nor open at an acceptor is asleep. The last SLEEPING_MOST topics of a shard to fall
+ * asleep keep their seqs and numbers. The others are forgotten, a batch at a time: the shard's floor rises to their
+ * next seqs, and a FLOOR record has the floor and the numbers they had. So the log knows no more names than are in
+ * memory.
  */
 #include <assert.h>
 #include <stdlib.h>

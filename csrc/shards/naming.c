@@ -1,13 +1,13 @@
 /* Where in a shard's log its topics are named, and what each segment begins with.
  *
- * To name a topic is to write its TOPIC and a SUBSCRIPTION for each of its durable channels, as they are then. A
- * segment in which messages of a topic stand names it before the first of them; one without does not. So a log can be
- * read back from any segment on, and a name with nothing behind it stands where it was written last. Before a segment
- * goes, what is named in no later one is named again at the head of the log, piece by piece; or, if there is nothing of
- * it any more, forgotten.
+ * Naming a topic means to write its TOPIC and a SUBSCRIPTION for each of its durable channels, as they are at that
+ * time. A segment with messages of a topic names it before the first of them; other segments do not. So a log can be
+ * read from any segment on, and a topic without messages is named only where it was written last. Before a segment is
+ * dropped, topics that no later one names are named again in the active segment, piece by piece; or forgotten, if
+ * nothing of them is left.
  *
- * The shard's list of known topics is in the order in which they were named: those that the oldest segment names come
- * first.
+ * The shard's list of known topics is in the order in which they were last named: those that only the oldest segment
+ * names come first.
  */
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 enum {
     /* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up
-     * to a bound, after which segments that the deletes have emptied give room. */
+     * to a bound; beyond that, segments that the deletes have emptied give room. */
     KEEP_LEAST = 64 << 10,
     KEEP_MOST = 1 << 20,
     /* What only names may take, beside a segment's head: their own size, up to a bound, so that segments can go. */

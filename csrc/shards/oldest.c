@@ -1,5 +1,5 @@
-/* How long ago that was published which a channel has not finished, or a tube has not given to anybody: looked for when it is
- * asked for, so that no message pays for it. */
+/* Answers when the oldest message was published that a channel has not finished, or that is next in a tube. It is
+ * searched for on request, so that messages cost nothing more. */
 #include <string.h>
 
 #include "shards/lost.h"
@@ -12,8 +12,8 @@ static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowes
     return lowest;
 }
 
-/* What the channel has not finished: in front of it, to be delivered again, or in flight. Of more than a turn may touch those
- * that were sent, or given back, first: as a rule they are the oldest. */
+/* The oldest message that is ahead of the channel's cursor, to be delivered again, or in flight; not deferred ones. If
+ * there are more than a turn may touch, only the front of the lists is searched, which usually has the oldest. */
 static uint64_t oldest_of_channel(struct worker *w, uint32_t subscription) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
     uint64_t lowest = UINT64_MAX;

@@ -65,8 +65,8 @@ void opened_forget(struct worker *w, uint32_t acceptor, const struct message *m)
     if (m->topic < p->topics_capacity) opened_close(w, &p->topics[m->topic]);
 }
 
-/* If the log has no room to say so, it is no tube yet, and the next put or reserve tries again. MORE: it has to wait
- * for its turn. */
+/* Makes the topic a tube if the client asked for it. True: that must wait. If the log has no room for that, the topic
+ * is no tube yet, and the next put or reserve tries again. */
 static bool waits_for_tube(struct worker *w, uint32_t topic, bool asked_for) {
     return topic && asked_for && topic_want_tube(w, topic) == MORE;
 }

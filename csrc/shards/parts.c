@@ -1,5 +1,5 @@
-/* Deliveries of messages of which parts are finished: a batch is one message, and its consumer may finish what it holds
- * one by one. Few deliveries are so: what is left of them stands beside them. */
+/* Deliveries of batches some of whose parts are finished: a consumer may finish the parts of a batch one by one. Such
+ * deliveries are few, so the parts that are left are stored beside them. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,10 +1,11 @@
-/* What NSQ calls a paused topic: it keeps what is published itself, once, whatever channels and tube it has or comes to
- * have; they hold nothing of it. When the pause ends, that is given to who is there then, the oldest first, a piece a
- * turn: in between, what lies before stopped_seq has been given, and the rest is kept. So nobody has to wait for that,
- * and whoever comes or goes meanwhile has its share by where it stands.
+/* What NSQ calls a paused topic. The topic itself keeps messages that are published during the pause, once, whatever
+ * channels and tube it has or gets; these hold nothing of them. When the pause ends, the messages are given to the
+ * channels and the tube there are then, the oldest first, a piece a turn. Meanwhile messages before stopped_seq have
+ * been given, and the others are kept. So no request has to wait for the end of that, and a channel that is made or
+ * deleted meanwhile gets its share by its cursor.
  *
- * Each piece is in the log as a TOPIC, and whoever reads that back gives the same. Where only ephemeral channels are
- * there, an EMPTY before it says that it is theirs, and nobody's after a restart.
+ * Each piece is logged as a TOPIC, and recovery then gives the same messages. If there are only ephemeral channels, an
+ * EMPTY before it says that the messages are theirs, so that nobody has them after a restart.
  */
 #include <stdlib.h>
 
@@ -103,7 +104,7 @@ static bool fits(const struct worker *w, const struct topic *t, uint64_t seq) {
            w->subscriptions.deliveries.live + t->subscription_count < WORKER_MAX_DELIVERIES;
 }
 
-/* What it has before `until` is given, with so many steps at most. */
+/* Gives kept messages before `until`, in at most `most` steps. */
 static void release_some(struct worker *w, uint32_t topic, uint64_t until, uint64_t most) {
     struct topic *t = topic_at(&w->topics, topic);
     bool all_alike = all_stand_before(w, t);
@@ -146,8 +147,8 @@ static void begin(struct worker *w, uint32_t topic) {
     append_release(w, r);
 }
 
-/* The log has room for it. More than has been published since the piece before, so that it comes to an end. False:
- * there is no place for more deliveries. */
+/* Gives a piece, for which the log has room: more messages than were published since the last one, so that this comes
+ * to an end. False: there is no room for more deliveries. */
 static bool release_piece(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);

@@ -1,6 +1,6 @@
-/* Acceptors that come and go. What the connections of one that has died had is let go of piece by piece, of each as a
- * GONE would have it. Until that is over its channel stays, which takes nothing and brings nothing, and the one that
- * comes in its place waits to be heard: its connections go by the same numbers.
+/* Acceptors that attach and die. When one dies, what its connections had is released piece by piece, for each
+ * connection as after a GONE. Until that is done its channel stays, broken, so that nothing is sent or received; and
+ * its successor's channel waits, as its connections use the same numbers.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Who gets the next message of a subscription, where it is not simply whose turn it is: the only one, the first of
- * those who stand by, or the one who has the slot of the message's key. */
+/* Which consumer gets the next message of a subscription, if the policy is not to take turns: the only one, the first
+ * of those that stand by, or the one that has the slot of the message's key. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,8 +218,8 @@ static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {
     return false;
 }
 
-/* Shared out, a slot is the consumer's for which the two give the highest number: when one comes or goes, only slots
- * that it gets or had change hands. */
+/* The consumer that has a slot. Slots that no consumer asked for are shared out: the consumer with the highest hash of
+ * itself and the slot has it. So when a consumer comes or goes, only slots that it gets or had move. */
 uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot) {
     uint64_t highest = 0;
     uint32_t owner = 0;

@@ -1,7 +1,8 @@
 /* Positions: where a subscription begins among its topic's messages (retain.c), and how it is moved.
  *
- * A subscription that was set back holds nothing between its cursor and `cold`, where it stood: what is retained there
- * it takes back as it passes it. For one that is logged the segments with that range stay meanwhile: it is pinned.
+ * A subscription that was set back holds nothing between its cursor and `cold`, where the cursor was before: it takes
+ * the messages retained there back as it passes them. If it is durable, segments with that range are kept meanwhile: it
+ * is pinned.
  */
 #include <assert.h>
 #include <string.h>
@@ -281,9 +282,8 @@ static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
     return lowest;
 }
 
-/* Its lists change between turns, so a long one is not walked along: all deliveries that there are are looked at, by
- * their numbers, a piece a turn. One that is made meanwhile is of a message that came, or comes, to be passed behind
- * where the cursor stood. */
+/* The same if the lists are long: they change between turns, so all deliveries of the worker are looked at instead, by
+ * their numbers, a piece a turn. One made meanwhile is of a message at or ahead of the cursor at the beginning. */
 static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t subscription, uint64_t *lowest) {
     const struct arena *all = &w->subscriptions.deliveries;
     if (!c->done) c->upto = at(w, subscription)->cursor;

@@ -1,8 +1,8 @@
 /* A shard's memory of idempotent producers: the last batch of each, and how many parts of it were published.
  *
- * Owns the memory of so many producers, the one that wrote last first; what a new one finds no place for, the one that
- * has been silent longest makes room for. Who has been silent for longer than `idle_ns` is forgotten. Must never: know
- * what a batch holds.
+ * Owns the memory of a limited number of producers, ordered by when they wrote last. If there is no place for a new
+ * one, the one that has been silent longest is forgotten. A producer that has been silent for longer than `idle_ns` is
+ * forgotten too. Must never: know what is in a batch.
  */
 #ifndef MQ_PRODUCERS_H
 #define MQ_PRODUCERS_H
@@ -14,8 +14,7 @@
 #include "base/map.h"
 #include "ringbuf/message.h"
 
-/* Writers of batches in parts are few and remembered for ever. Those that have a name in a topic (MSG_ATTACH) are many.
- * */
+/* Writers of batches in parts are few, and not forgotten for being idle. Producers with a name in a topic are many. */
 enum { SHARD_WRITERS = 64, SHARD_NAMED = 4096 };
 #define NAMED_IDLE_NS ((uint64_t)6 * 3600 * 1000000000)
 

@@ -144,9 +144,8 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct res
     c->inflight--;
 }
 
-/* Two moments of a reserved job matter: when its last second begins its client gets no further waiting, and then its
- * time is over. It stands in line for one and then for the other, so that nobody has to know a client's first deadline.
- * */
+/* Sets the timer of a reserved job: first for the beginning of its last second, from when on its client may not wait,
+ * then for its deadline. So nobody has to know which deadline of a client is the first. */
 static void expect(struct worker *w, const struct job *j, const struct reservation *reservation) {
     uint64_t at_ns = reservation->deadline_ns - (reservation->soon ? 0 : SAFETY_MARGIN_NS);
     if (!wheel_add(&w->inflight, reservation_timers(w), j->reservation, at_ns, (uint32_t)j->id))

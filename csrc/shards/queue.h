@@ -59,8 +59,8 @@ void buried_jobs_free(struct buried_jobs *b);
 /* Extends a reservation by its time to run. */
 void queue_touch(struct worker *w, uint32_t job);
 
-/* A job that is new, and in no state, goes to who waits for one of its topic without having been ready. False: nobody
- * does, or another would come first. */
+/* Gives a new job, in no state yet, to a client that waits at its topic, without making it ready before. False: no
+ * client waits, or another job would come first. */
 bool queue_serve_at_once(struct worker *w, uint32_t job);
 /* Gives ready jobs of a topic to the clients that wait for them. */
 void queue_serve(struct worker *w, uint32_t topic);
@@ -91,8 +91,8 @@ uint64_t queue_next_ns(const struct worker *w);
 
 /* --- lost.c --- */
 
-/* Whether a job's message can be read. If not, the job is none any more, but for one that a client has: nothing is
- * written of that, so should the medium come back, so does the job with the next start. */
+/* Whether a job's message can be read. If not, the job is removed, unless it is reserved. That is not logged, so if the
+ * medium comes back, the job does too at the next restart. */
 bool job_readable(struct worker *w, uint32_t job);
 
 #endif

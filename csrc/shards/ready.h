@@ -1,11 +1,11 @@
 /* The ready jobs of a topic, the most urgent first: by priority, then by id.
  *
- * Most jobs become ready in that very order. A job that comes after all of the run is put at its end, for four bytes of
- * memory and nothing to compare; the others, and the first few of any topic, go into a heap. The first of the two
- * fronts is the most urgent. A job that leaves the middle of the run leaves a gap, which is skipped when its turn
- * comes.
+ * Most jobs become ready in that very order. A job that comes after all jobs of the run is appended to it, which takes
+ * four bytes of memory and no search. Other jobs, and the first few of any topic, go into a heap. The most urgent
+ * job is the first of the run or of the heap. A job removed from the middle of the run leaves a gap, which is skipped
+ * later.
  *
- * Knows of a job where it keeps its place, its priority and its id, and nothing else.
+ * Knows the place, the priority and the id of a job, and nothing else.
  */
 #ifndef MQ_READY_H
 #define MQ_READY_H
@@ -16,8 +16,8 @@
 #include "base/arena.h"
 #include "base/heap.h"
 
-/* The run is kept in pages, so that a long one grows and shrinks without being moved. They are small, and so a topic
- * with few jobs may have one: what leaves the heap costs more. */
+/* The run is kept in pages, so that a long one grows and shrinks without being moved. Pages are small, so that even a
+ * topic with few jobs may have one, as removing a job from the heap costs more. */
 enum { RUN_PAGE = 128, RUN_WORTH = 16 };
 
 struct ready {
@@ -39,8 +39,8 @@ bool ready_first(const struct ready *r, const struct arena *jobs, struct heap_en
 /* Adds a job. False, with nothing changed, when memory is short. */
 bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job);
 void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job);
-/* Takes out any job without touching it; 0 for a gap. There must be one, and nothing else may be
- * done with it from the first call on. */
+/* Takes out any entry, without touching the job; 0: it was a gap. There must be one. After the first call nothing else
+ * may be done with the queue. */
 uint32_t ready_exhume(struct ready *r);
 void ready_free(struct ready *r);
 

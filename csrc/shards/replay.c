@@ -1,6 +1,6 @@
 /* Recovery: applies the records of a log in the order in which they were written.
  *
- * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
+ * Jobs get their state at once, but their places in the queues only at the end, when all deletes have been applied.
  */
 #include <assert.h>
 #include <errno.h>
@@ -41,8 +41,8 @@ void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
     queue_settle(w, topic, was_seen);
 }
 
-/* One that went by a made-up name gets its own. If that is another's by now (it was forgotten, and came back), what
- * comes is the other's, and what has come stays where it is. */
+/* Gives a topic with an invented name its real one. If another topic has that by now (the topic was forgotten, and made
+ * anew), later records belong to the other topic, and earlier ones stay with this. */
 static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!t->nameless) return topic;
@@ -168,8 +168,8 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
 
-/* Moved by compaction. The place it was moved from may still be there, with all that came after it; if not, this is all
- * that is known of it, together with the REFERENCES that follows. */
+/* Applies a MOVED. The record that it is a copy of may have been read before, with what became of it; if not, this and
+ * the REFERENCES that follows are all that is known of the message. */
 static void replay_moved(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
     uint32_t topic = topic_of_message(w, s, r);
@@ -242,8 +242,8 @@ static void replay_producer(struct shard *s, const struct record *r) {
         worker_die("out of memory");
 }
 
-/* The topics that it names had nothing when it was written. If there is something, as what ended it was damaged or
- * could not be written, it has its number still, unless all of it is known to have ended. */
+/* Applies a FLOOR. The topics in it were empty when it was written. If one has jobs or messages all the same, since the
+ * record that ended them was damaged or could not be written, it keeps its number. */
 static void replay_floor(struct worker *w, struct shard *s, const struct record *r) {
     if (r->seq > s->floor) s->floor = r->seq;
     if (r->id > s->top_id) s->top_id = r->id;
@@ -297,8 +297,8 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     }
 }
 
-/* Time passes as it did when the records were written: a wall clock that was set back takes nothing from what had
- * passed before. A MOVED bears the time of its publish. */
+/* Lets time pass as it did when the records were written; a wall clock that was set back takes none away. A
+ * MOVED does not count, as it has the time of its publish. */
 static void pass_time(struct worker *w, const struct record *r) {
     if (!w->wall_ns) w->now_ns = w->wall_ns = r->time_ns;
     if (r->kind == RECORD_MOVED) return;
@@ -381,8 +381,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     /* The log was longer if there are copies of records behind this. */
     uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
     if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
-    /* The log goes on behind them, so that they keep their places. What lies between does not count, and must not come
-     * to count by what comes behind it. */
+    /* The log continues behind them, so that they keep their places. What lies between is cut off: it does not count,
+     * and must not count later because of records behind it. */
     if (end > offset && segment == log_active_segment(s->log)) {
         *cut = log_truncate(s->log, segment, offset);
         offset = end;

@@ -1,5 +1,5 @@
-/* Recovery: what the records about subscriptions meant. Deliveries take their places at once: nothing is delivered
- * before the log has been read to its end. */
+/* Recovery: applies the records about subscriptions. Deliveries are put in their places at once, as nothing is
+ * delivered before the whole log has been read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
     return 0;
 }
 
-/* Of the job queue's that its topic keeps it was the channel that had it, in an earlier release. So it is the topic's,
- * though its record has moved, and does not say so. */
+/* Makes the topic keep a job's message, if it was published during a pause. In an earlier release the channel had it,
+ * so if its record was moved, that does not say that the topic keeps it. */
 static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct record *r = job_head(w, job_at(w, job));
@@ -50,8 +50,8 @@ static void take_ahead(struct topic *t, struct subscription *made) {
     t->ahead++;
 }
 
-/* What its record says that it has not passed is its own, though others were made before it: as a rule there is none.
- * And jobs that became so because the log did not say that there is a subscription are its own too. */
+/* Gives a subscription the messages behind the position in its record that were read before it; usually there are none.
+ * In a damaged log it also gets messages that became jobs because the record of the subscription was lost. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *made = subscription_at(&w->subscriptions, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
@@ -160,8 +160,8 @@ static void replay_redelivery(struct worker *w, const struct shard *s, uint32_t 
     depart(w, delivery, &redelivery);
 }
 
-/* One made beside ephemeral ones alone is the first to the log. What the job queue has in the stream of a topic that
- * retains it took when it was made; that it adopts those jobs says the same, and it holds them once. */
+/* Whether the subscription got a job's message in begin_at already, so that adopting the job must not make it hold that
+ * twice. So it is in a topic that retains, for its first channel in the log, made beside ephemeral ones alone. */
 static bool has_taken(const struct worker *w, const struct shard *s, uint32_t subscription, uint32_t job) {
     const struct job *j = job_at(w, job);
     const struct record *r = subscription == s->took_by ? job_head(w, j) : NULL;
@@ -206,16 +206,16 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
         of->referenced = r->seq + 1;
         return true;
     }
-    /* A message behind the cursor that it has ahead was adopted, and this was logged when its job was no longer known.
-     * */
+    /* If the reference says ahead, but the message is behind the cursor: it was adopted, and its job was no longer
+     * known when this was logged. */
     uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
     if (!delivery) worker_die("more deliveries than a worker can hold");
     depart(w, delivery, &reference->redelivery);
     return true;
 }
 
-/* Who is not said to have it has passed it, though the log may not have seen that: it was being emptied or deleted,
- * piece by piece (drain.c). What of that is still there comes again. */
+/* Subscriptions without a reference to a message have passed it, though the log may not say so: they were being emptied
+ * or deleted, piece by piece (drain.c). What they still held comes again. */
 static void pass_unreferenced(struct worker *w, const struct topic *t, const struct record *r) {
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         struct subscription *s = subscription_at(&w->subscriptions, n);

@@ -1,6 +1,6 @@
-/* What the files that carry out requests share; see requests.c for the dispatch. Each function that takes a message of
- * the shard protocol does what it asks for and answers it; LATER: nothing was done, ask again when there is a segment;
- * MORE: some was done, as client.done and client.sheet say, ask again in the next turn.
+/* Shared by the files that carry out requests; requests.c calls them. Each function that takes a message of the shard
+ * protocol carries it out and answers it. LATER: nothing was done; call again when there is a segment. MORE: some was
+ * done, as client.done and client.sheet say; call again in the next turn.
  */
 #ifndef MQ_REQUESTS_H
 #define MQ_REQUESTS_H
@@ -16,8 +16,7 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
 enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
                                     uint8_t *status);
 
-/* Whether missing room is on its way: a segment that was asked for, or the one that a large message is being written
- * to. */
+/* Whether room will come: a segment that was asked for, or the one that a large message is being written to. */
 bool requests_await(struct worker *w, struct shard *s, enum log_result result);
 /* The outcome of an attempt to reserve. */
 enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
@@ -32,8 +31,8 @@ static inline uint64_t held_bytes(const struct message *m) {
 /* Whether there is no room for another large message to wait; with each turn some of the waiting ones get done. */
 bool large_waits(const struct worker *w, uint32_t client, const struct message *m);
 
-/* Writes a piece of a large publish; MORE until all of its body is in the log. Then what has to be appended at once is
- * what shard_end_large says. */
+/* Writes a piece of a large publish; MORE until all of its body is in the log. Then the records that shard_end_large
+ * has made room for must be appended at once. */
 enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,
                          uint32_t content_bytes, uint64_t beside_bytes, uint8_t *status);
 /* Gives the pages of a body that has been used back to the kernel. */
@@ -112,8 +111,8 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
 static inline bool goes_to_stream(const struct topic *t) {
     return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains || t->keeps);
 }
-/* It keeps what is published there itself; what waits for no first subscription only for those that it has, or for whom
- * its jobs come to. */
+/* Whether the topic itself keeps a message, as it is paused. `unawaited`: the message waits for no first subscription,
+ * and is only kept if there are subscriptions or a tube. */
 static inline bool topic_keeps(const struct topic *t, uint64_t seq, bool unawaited) {
     return t->keeps && seq >= t->stopped_seq && (t->subscription_count || t->tube || !unawaited);
 }
@@ -124,8 +123,8 @@ static inline bool only_ephemeral(const struct topic *t) {
 
 /* --- drain.c: what an EMPTY, a SEEK or a DELETE would have to let go of in one turn --- */
 
-/* A channel's: what lies ahead of it before `until`, and its deliveries; those that a SEEK to `from` keeps stay. MORE,
- * or little is left. */
+/* Releases some of a channel's messages: those ahead of it before `until`, and its deliveries, except those that a SEEK
+ * to `from` keeps. MORE, or DONE when few are left. */
 enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subscription, uint64_t until,
                                 uint64_t from);
 /* The same for the deliveries of all channels of a topic. */
@@ -162,12 +161,11 @@ void handovers_free(struct worker *w);
 void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
-/* Reserves room to write the topic's record again; `more`: as for a publish, because it will free none on a full disk.
- * */
+/* Reserves room to write the topic's record again; `more`: as for a publish, since it will free none on a full disk. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
-/* A client wants the topic's tube: messages that wait for a first subscription become jobs. It is no tube yet if the
- * log has no room to say so; LATER: that is on its way. MORE: others have had what this turn may touch, and nothing has
- * changed. */
+/* Makes the topic a tube, as a client wants one: messages that wait for a first subscription become jobs. It is no tube
+ * yet if the log has no room for the record; LATER: room will come. MORE: nothing was done, as others have used up this
+ * turn. */
 enum outcome topic_make_tube(struct worker *w, uint32_t topic);
 static inline enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
     return topic_at(&w->topics, topic)->tube ? DONE : topic_make_tube(w, topic);
@@ -187,8 +185,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
 void subscription_idle(struct worker *w, uint32_t subscription);
 /* Removes a topic's messages, jobs and subscriptions. */
 void topic_end(struct worker *w, uint32_t topic);
-/* What waits for the first subscription, or is kept by the topic itself, goes: from *from, which is moved on, and
- * before `until`, so many at most. False: there is more. */
+/* Releases messages that wait for the first subscription, or are kept by the topic itself, from *from, which advances,
+ * and before `until`, `most` at most. False: there are more. */
 bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most);
 /* Gives a job's message to the topic's first subscription, made at `wall_ns`, as well. */
 void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
@@ -208,7 +206,7 @@ enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *s
 bool releases_go_on(struct worker *w);
 /* Gives nothing in this turn: those messages are being released by a request. */
 void release_wait(struct worker *w, uint32_t topic);
-/* The topic is gone. */
+/* Forgets the release of a deleted topic. */
 void release_forget(struct worker *w, uint32_t topic);
 void releases_free(struct worker *w);
 /* During recovery: what a TOPIC record says about a pause. */
@@ -223,7 +221,7 @@ void replay_release(struct worker *w, uint32_t topic, uint64_t seq);
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status);
 /* The same, and the log has all messages that a client may go back to; MORE or LATER until it has. */
 enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status);
-/* It does so no more, or not yet: while the log is read back. */
+/* During recovery: the topic retains; or no longer. */
 void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq);
 void topic_retains_no_more(struct worker *w, uint32_t topic);
 /* From now on messages that only ephemeral channels or the job queue have are written to the log again, for a topic

@@ -1,10 +1,10 @@
-/* What a topic retains beside what is held: from when on, what of before that the log is to have, and what went with
- * its segment.
+/* Messages that a topic retains though nobody holds them: from when on, which earlier ones must be logged again, and
+ * which were in dropped segments.
  *
- * A topic begins to retain when somebody first asks for a position in it. What ephemeral channels alone hold by then,
- * or share with the job queue alone, the log has for nobody, or as jobs and nothing else: it is written anew, a piece a
- * turn, so that who goes back to it has it after a restart too. So are jobs that come to an ephemeral channel as the
- * first one of a topic that retains. Who asks for a position meanwhile waits for that.
+ * A topic begins to retain when a client first asks for a position in it. Messages that only ephemeral channels hold
+ * then, or these and the job queue, are in the log for nobody, or only as jobs. They are logged again, a piece a turn,
+ * so that a client that goes back to them has them after a restart too. The same is done for jobs that are given to an
+ * ephemeral channel, the first one of a topic that retains. Requests for a position wait for that.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,5 @@
-/* Whose turn it is, of the consumers that may take a message: one after the other, and where they have priorities, of
- * those with the lowest number. What that costs depends neither on how many consumers there are nor on how many
- * priorities. */
+/* Which consumer's turn it is, of those that may take a message: one after the other; with priorities, only those with
+ * the lowest number. The cost depends neither on the number of consumers nor on the number of priorities. */
 #include <assert.h>
 #include <stdlib.h>
 

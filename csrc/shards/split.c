@@ -1,8 +1,9 @@
-/* What is one message with a batch in it to some consumers is many to others: one delivery of it is split then. It
- * stays, in a state of its own, and has the bits of those parts that are not finished; each of those is a delivery by
- * itself, with an id and attempts, in flight, deferred or to be delivered again.
+/* A batch is one message to some consumers, and many to others: its delivery is split for these. It stays, in a state
+ * of its own, with the bits of the parts that are not finished. Each of these parts is a delivery by itself, with an id
+ * and attempts, in flight, deferred or to be delivered again.
  *
- * The log knows nothing of that: it says which parts of a message are finished, and what is read back is whole.
+ * The log does not know that: it says which parts of a message are finished, and after recovery a delivery is whole
+ * again.
  */
 #include <assert.h>
 

@@ -1,4 +1,4 @@
-/* What beanstalkd's clients ask about a tube or job: figures; and pausing a tube. */
+/* Answers beanstalkd's clients that ask for figures of a tube or job, and pauses tubes. */
 #include <string.h>
 
 #include "shards/queue.h"

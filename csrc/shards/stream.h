@@ -1,12 +1,12 @@
 /* A stream: a topic's messages by their number in the sequence (seq), as long as some subscription holds them, and in
  * one that retains, until it is told to forget them.
  *
- * Ten bytes a message: its position in the log and how many hold it, in pages of STREAM_PAGE. A page whose last message
- * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it. The
- * first page that a stream ever has begins small, and grows: many topics have few messages, once.
+ * A message takes ten bytes: its position in the log and how many hold it, in pages of STREAM_PAGE. A page is freed
+ * with its last message; a null pointer takes its place, so that one old message does not keep the later pages. The
+ * first page that a stream ever has begins small, and grows, as many topics have few messages, once.
  *
- * Knows nothing of who holds a message, but whether its topic does, or what a position is, but that 0 is none, that the
- * two high bits are free, and that older messages have as a rule lower ones.
+ * Does not know who holds a message, except whether its topic does. Of positions it knows only that 0 is none, that the
+ * two high bits are free, and that older messages usually have lower ones.
  */
 #ifndef MQ_STREAM_H
 #define MQ_STREAM_H
@@ -41,8 +41,8 @@ struct stream {
 
 void stream_free(struct stream *s);
 
-/* Holds a message `holds` times; if it retains, 0 times too. The seq must not be held. False, with nothing changed,
- * when memory is short. */
+/* Adds a message that is held `holds` times; 0 is allowed if the stream retains. The seq must not be held. False, with
+ * nothing changed, when memory is short. */
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed);
 
 static inline struct stream_page *stream_page(const struct stream *s, uint64_t seq) {
@@ -82,15 +82,15 @@ static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
     return page && stream_index(page, seq) < page->room && *stream_page_holds(page, seq) > STREAM_MAX_REFERENCES;
 }
 
-/* Frees at most so many of its pages, the first of them first, and tells the position of each message held in them.
- * True if there are more. Nothing else may be done with it from the first call on. */
+/* Frees at most `pages` pages of a stream, the first ones first, and calls `held` with the position of each message
+ * held in them. True if there are more. After the first call nothing else may be done with the stream. */
 bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context);
 
 /* The first seq from this one on that has references; s->end if there is none. */
 uint64_t stream_next(const struct stream *s, uint64_t seq);
 
-/* The seq of the message that is held and lies at a position; UINT64_MAX: none is. By halving, as positions rise with
- * the seqs; and where they do not (messages were moved), all are looked at: *walked. */
+/* The seq of the held message at a position; UINT64_MAX: there is none. By bisection, as positions rise with the seqs;
+ * if they do not (messages were moved), all are looked at: *walked. */
 uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked);
 
 /* Changes the position of a message that has references or is retained, to a higher one. */
@@ -105,20 +105,17 @@ bool stream_release(struct stream *s, uint64_t seq);
 
 /* --- what is retained --- */
 
-/* The first seq from this one on that has references, or is retained at a position not below `oldest`; s->end if there
- * is none. */
+/* The first seq from `seq` on that is held, or is retained at a position not below `oldest`; s->end: there is none. */
 uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest);
 /* The last such seq before this one, or UINT64_MAX. */
 uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest);
-/* One hold more on a message that is held or retained: true if it was the first. Then it is a
- * delivery's, as one with a delay is. */
+/* Adds a hold to a message that is held or retained. True if it was the first: a delivery's, as if it was delayed. */
 bool stream_take_back(struct stream *s, uint64_t seq);
 /* How many messages of [from, until) are there. About: some whose position is below `oldest` may be counted too. */
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
 /* A lower bound for the positions of messages retained in [from, until); UINT64_MAX if there are none. */
 uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until);
-/* Forgets what is retained below `oldest`, in at most `pages` pages from the one that *page says, which is moved on.
- * True if there is more. */
+/* Forgets messages retained below `oldest`, in at most `pages` pages from *page on, which advances. True: more left. */
 bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page);
 
 #endif

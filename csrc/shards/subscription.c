@@ -448,8 +448,8 @@ void delivery_forget(struct worker *w, uint32_t delivery) {
     arena_give(&all->deliveries, delivery);
 }
 
-/* Behind all the others: each has its consumer's timeout from now on, so they stand by deadline. One that has less is
- * also in the heap of those that wait for a time. */
+/* Appends a delivery to those in flight. All have their consumer's timeout from then on, so they are in the order of
+ * their deadlines. One with a shorter timeout is also in the heap of deadlines. */
 static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     d->previous = c->inflight_last;
@@ -470,8 +470,8 @@ static void unlink_flight(struct worker *w, struct consumer *c, const struct del
         c->inflight_last = d->previous;
 }
 
-/* The heap is told of a consumer's first deadline only if it is earlier than before; that it is later is found when the
- * time comes. */
+/* Updates a consumer's first deadline in the heap only if it is earlier than before. If it is later, that is found when
+ * the old one is due. */
 static void expect(struct worker *w, uint32_t consumer, uint64_t deadline_ns) {
     struct heap *flights = &w->subscriptions.flights;
     uint32_t place = consumer_of(w, consumer)->flight_place;

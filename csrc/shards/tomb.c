@@ -1,8 +1,8 @@
 /* Tombs: the streams and jobs of topics that were deleted or emptied, which are freed piece by piece. Until then their
- * messages count as alive, so their segments stay; nobody can get them, and after a crash they are gone, as the log
- * says.
+ * messages count as alive, so their segments stay. Nobody can get them, and recovery does not restore them, as the log
+ * has the end of the topic.
  *
- * A job knows its topic, not that it is buried: it is, if it came to the log before its topic was deleted last
+ * A job has no mark that it is in a tomb: it is, if its record lies before the last deletion of its topic
  * (job_is_gone).
  */
 #include <stdlib.h>

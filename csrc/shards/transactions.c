@@ -327,8 +327,8 @@ void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const stru
     add_staged(w, replay_take(w, topic, a.txn), r->seq, position);
 }
 
-/* What was acknowledged counts, or comes again; what was published follows as PUBLISH records, or is over. Some may be
- * missing: whoever has decided says so again. */
+/* Applies a TXN_END. A commit makes the acknowledgements count, and staged messages follow as PUBLISH records; an abort
+ * undoes both. Some of these may be missing from the log: the decision is sent again. */
 void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
     uint32_t transaction = transaction_find(w, topic, r->id);
     if (!transaction) return;

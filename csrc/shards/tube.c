@@ -1,10 +1,9 @@
-/* Requests to the job queue of a topic: jobs reserved, released, deleted, buried, kicked, peeked at. */
+/* Carries out requests to the job queue of a topic: jobs are reserved, released, deleted, buried, kicked, peeked at. */
 #include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-/* Notes whether the client wants headers. There is one such request at a time, as the reply comes before the next one
- * is handled. */
+/* Notes whether the client wants headers. It has one such request at a time: the next is handled after the reply. */
 static void note_wish(struct worker *w, uint32_t client, const struct message *m) {
     client_at(&w->clients, client)->wants_headers = (m->flags & MSG_HEADERS) != 0;
 }

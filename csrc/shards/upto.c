@@ -1,7 +1,7 @@
-/* All that a channel has passed up to a seq is finished at once: the log says so at once, and the deliveries are let go
- * of a piece a turn, whether who asked for that is still there or not.
+/* Finishes all messages that a channel has passed up to a seq. The log says so at once; the deliveries are released a
+ * piece a turn, whether the client that asked for it is still there or not.
  *
- * Meanwhile it delivers nothing, and is moved nowhere: what it has before `over_until` is over.
+ * Meanwhile the channel delivers nothing and cannot be moved: its messages before `over_until` count as finished.
  */
 #include "shards/requests.h"
 
