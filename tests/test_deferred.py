@@ -45,6 +45,18 @@ def test_a_delayed_message_before_the_first_channel_is_deferred_in_it_after_a_re
     assert delivered(bench.turn(2)) == [(id, 1)]
 
 
+def test_a_message_requeued_for_as_long_as_can_be_said_waits_after_restarts_too(bench: Channels) -> None:
+    bench.sub(1, "t", "c", credit=10)
+    id, _ = bench.pub("t")
+    bench.raw(lib.MSG_REQUEUE, 1, id=id, delay=2**64 - 1)
+    bench.turn()
+    for _ in range(2):
+        bench.restart()
+        bench.sub(1, "t", "c", credit=10)
+        assert bench.turn(1000) == []
+        assert bench.catalog()["t"].channels["c"].deferred == 1
+
+
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("hours", [1, 0, -1], ids=["set back", "right", "set forward"])
 @pytest.mark.parametrize("how", ["published", "requeued", "before the channel"])

@@ -393,7 +393,8 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     s->requeues++;
     delivery_take(w, delivery);
     if (m->delay_ns)
-        delivery_defer(w, delivery, m->delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + m->delay_ns);
+        delivery_defer(w, delivery,
+                       m->delay_ns < DELIVERY_LATEST_NS - w->now_ns ? w->now_ns + m->delay_ns : DELIVERY_LATEST_NS);
     else
         delivery_again(w, delivery);
     if (logged && status == STATUS_OK) shard_log_redelivery(w, shard, s, d);

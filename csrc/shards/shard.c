@@ -324,7 +324,8 @@ struct redelivery shard_redelivery_of(const struct worker *w, const struct deliv
     struct redelivery redelivery = {.attempts = d->attempts};
     if (d->state != DELIVERY_DEFERRED || d->deadline_ns == DELIVERY_PENDING_NS) return redelivery;
     uint64_t left_ns = d->deadline_ns > w->now_ns ? d->deadline_ns - w->now_ns : 0;
-    redelivery.deferred_until_wall_ns = left_ns > UINT64_MAX - w->wall_ns ? UINT64_MAX : w->wall_ns + left_ns;
+    redelivery.deferred_until_wall_ns =
+        left_ns < DELIVERY_LATEST_NS - w->wall_ns ? w->wall_ns + left_ns : DELIVERY_LATEST_NS;
     return redelivery;
 }
 
