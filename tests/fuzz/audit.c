@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/requests.h"
+
 static const struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
@@ -80,9 +82,25 @@ static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t o
     assert((takes_turns || !may || c->window_bytes >= SHORT_WINDOW_BYTES) && "who may take messages takes turns");
 }
 
+/* What consumers that have left have in flight still, and are giving back. */
+static uint32_t audit_left(const struct worker *w, uint32_t subscription) {
+    uint32_t inflight = 0, giving_back = 0;
+    for (uint32_t n = w->leaving_consumers; n; n = consumer_at(&w->subscriptions, n)->next) {
+        const struct consumer *c = consumer_at(&w->subscriptions, n);
+        if (c->subscription != subscription) continue;
+        assert(c->inflight == count_deliveries(w, c->inflight_first, subscription, DELIVERY_IN_FLIGHT) && c->inflight);
+        inflight += c->inflight;
+        giving_back++;
+    }
+    for (uint32_t n = w->yielding_consumers; n; n = consumer_at(&w->subscriptions, n)->next_yielding)
+        giving_back += consumer_at(&w->subscriptions, n)->subscription == subscription;
+    assert(giving_back == at(w, subscription)->giving_back);
+    return inflight;
+}
+
 static uint32_t audit_subscription(const struct worker *w, uint32_t subscription, uint32_t topic) {
     const struct subscription *s = at(w, subscription);
-    uint32_t consumers = 0, inflight = 0;
+    uint32_t consumers = 0, inflight = audit_left(w, subscription);
     assert(s->topic == topic);
     assert(s->again == count_deliveries(w, s->again_first, subscription, DELIVERY_AGAIN));
     assert(s->deferred == count_deliveries(w, s->deferred_first, subscription, DELIVERY_DEFERRED));
@@ -94,12 +112,45 @@ static uint32_t audit_subscription(const struct worker *w, uint32_t subscription
     return s->again + s->deferred + s->inflight;
 }
 
+/* Its first channel takes over its jobs, and is not in the log before it has them all (handover.c). */
+static bool is_adopted(const struct topic *t) {
+    return handover_adopts(t) && handover_goes_on(t);
+}
+
+/* Whether a subscription holds a message that lies ahead of its cursor. */
+static bool holds_ahead(const struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint64_t until = s->gone ? s->cold : topic_given_until(t);
+    if (seq < (s->gone ? s->cursor : subscription_held_from(s)) || seq >= until || stream_delayed(&t->stream, seq))
+        return false;
+    /* Jobs come in no order of seqs: those that have not yet are the job queue's alone, though the cursor is before them. */
+    return !is_adopted(t) || *stream_page_holds(stream_page(&t->stream, seq), seq) != 1;
+}
+
+static bool audit_holder(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
+    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    uint32_t delivery = delivery_find(w, subscription, id);
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    if (delivery)
+        assert(d->seq == seq && d->state && (stream_delayed(&t->stream, seq) || seq < at(w, subscription)->cursor));
+    return delivery || holds_ahead(w, subscription, seq);
+}
+
+/* Channels of a topic that cannot be found any more, and release what they had (leave.c): one after the other, or 0. Of topic 0:
+ * those of which only deliveries are left. */
+static uint32_t next_gone(const struct worker *w, uint32_t topic, uint32_t after) {
+    for (uint32_t n = after + 1; n < w->subscriptions.arena.end; n++)
+        if (at(w, n)->gone && at(w, n)->topic == topic) return n;
+    return 0;
+}
+
 /* Who holds one message: the job queue, its topic, subscriptions with a delivery or a cursor before it; the rest of its holds. */
 static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct stream_page *page = stream_page(&t->stream, seq);
     uint32_t holds = *stream_page_holds(page, seq) & STREAM_MAX_REFERENCES, references = 0;
-    bool delayed = stream_delayed(&t->stream, seq), kept = stream_kept(&t->stream, seq);
+    bool kept = stream_kept(&t->stream, seq);
     const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
     assert(!kept || (t->keeps && seq >= t->stopped_seq));
     references += kept;
@@ -109,12 +160,9 @@ static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t s
         assert(job_at(w, job)->topic == topic && job_at(w, job)->position == stream_position(&t->stream, seq));
         references++;
     }
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
-        uint32_t delivery = delivery_find(w, n, r->id);
-        const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-        if (delivery) assert(d->seq == seq && d->state && (delayed || seq < at(w, n)->cursor));
-        references += delivery || (seq >= subscription_held_from(at(w, n)) && seq < topic_given_until(t) && !delayed);
-    }
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) references += audit_holder(w, n, seq, r->id);
+    for (uint32_t n = handover_leaves(t) ? next_gone(w, topic, 0) : 0; n; n = next_gone(w, topic, n))
+        references += audit_holder(w, n, seq, r->id);
     assert(holds >= references && "a message is let go while somebody needs it");
     return holds - references;
 }
@@ -137,7 +185,7 @@ static void audit_stream(const struct worker *w, uint32_t topic) {
         uint64_t ahead = 0, end = topic_given_until(t);
         for (uint64_t seq = stream_next(&t->stream, subscription_held_from(at(w, n))); seq < end;
              seq = stream_next(&t->stream, seq + 1))
-            ahead += !stream_delayed(&t->stream, seq);
+            ahead += holds_ahead(w, n, seq);
         uint64_t deliverable = ahead + at(w, n)->again;
         if (at(w, n)->cursor < at(w, n)->cold) deliverable += position_depth(w, at(w, n));
         if (t->ahead - at(w, n)->taken != ahead || subscription_depth(w, at(w, n)) != deliverable)
@@ -158,6 +206,10 @@ static uint32_t audit_topic(const struct worker *w, uint32_t topic) {
         deliveries += audit_subscription(w, n, topic);
         subscriptions++;
         ephemeral += !at(w, n)->number;
+    }
+    for (uint32_t n = next_gone(w, topic, 0); n; n = next_gone(w, topic, n)) {
+        assert(handover_leaves(t));
+        deliveries += audit_subscription(w, n, topic);
     }
     assert(subscriptions == t->subscription_count && ephemeral == t->ephemeral_count);
     assert(t->durable || (!subscriptions && !t->stream.live));
@@ -201,11 +253,25 @@ static uint64_t live_in_transactions(const struct worker *w, const struct shard 
     return all;
 }
 
-/* What keeps segments alive: jobs, messages of streams that are no jobs, and what transactions wait for. */
+/* Of a group those that are in the log and are yet to be taken in. */
+static uint64_t live_in_group(const struct shard *s, uint64_t *live) {
+    uint64_t all = 0;
+    log_position position = s->group.next;
+    for (bool more = s->group.counts; more;) {
+        const struct record *r = log_read(s->log, position);
+        assert(r->kind == RECORD_PUBLISH && r->seq == s->group.seq + s->group.done + all);
+        more = (r->flags & PUBLISH_MORE) != 0;
+        all += live_at(s, live, position);
+        position += (r->bytes + 7u) & ~7u;
+    }
+    return all;
+}
+
+/* What keeps segments alive: groups, jobs, messages of streams that are no jobs, and what transactions wait for. */
 static void audit_segments(const struct worker *w, const struct shard *s) {
     uint64_t *live = calloc(s->use_count + 1, sizeof *live), all = 0;
     if (!live) abort();
-    all += live_in_transactions(w, s, live);
+    all += live_in_transactions(w, s, live) + live_in_group(s, live);
     for (uint32_t job = 1; job < w->jobs.end; job++) {
         const struct job *j = job_at(w, job);
         if (!j->state || j->part || topic_at(&w->topics, j->topic)->shard != s->number) continue;
@@ -254,6 +320,7 @@ void audit_worker(struct worker *w) {
         deliveries += audit_topic(w, topic);
         seen += topic_seen(topic_at(&w->topics, topic));
     }
+    for (uint32_t n = next_gone(w, 0, 0); n; n = next_gone(w, 0, n)) deliveries += audit_subscription(w, n, 0);
     assert(deliveries + audit_splits(w) == w->subscriptions.deliveries.live);
     assert(seen == w->count->topics);
     for (uint32_t n = 0; n < w->shards; n++)
@@ -350,7 +417,7 @@ static void add_topic(const struct worker *w, struct holdings *all, uint32_t top
     uint32_t state = t->durable ? 1u + (t->tube ? 2 : 0) + (t->stopped ? 4 : 0) : 0;
     add(all, (struct holding){A_TOPIC, place, 0, state, ""}, t->name, t->name_bytes);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
-        if (at(w, n)->number) add_channel(w, all, at(w, n), place, n);
+        if (at(w, n)->number && !is_adopted(t)) add_channel(w, all, at(w, n), place, n);
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
         bool kept = stream_kept(&t->stream, seq), waits = !t->subscription_count && !index_find(&w->ids, &w->jobs, id);
@@ -369,6 +436,28 @@ static void add_staged(const struct worker *w, struct holdings *all, const struc
         one.state = 2 + (uint32_t)of->number;
         add(all, one, t->name, t->name_bytes);
     }
+}
+
+/* The log says of what is being let go that it has gone. */
+static bool lets_go(const struct worker *w) {
+    for (uint32_t n = w->unfinished_first; n; n = client_at(&w->clients, n)->next_unfinished) {
+        const struct client *c = client_at(&w->clients, n);
+        const struct parked_request *request = c->done ? parked_first(&c->parked) : NULL;
+        uint8_t kind = request ? parked_message(request)->kind : 0;
+        if (kind == MSG_CHANGE || kind == MSG_SEEK) return true;
+    }
+    for (uint32_t n = 1; n < w->transactions.arena.end; n++) {
+        const struct transaction *of = transaction_at(&w->transactions, n);
+        if (of->topic && of->state) return true;
+    }
+    return w->subscriptions.over_first != 0;
+}
+
+enum likeness likeness_now(const struct worker *w) {
+    if (lets_go(w)) return NO_NAME_LESS;
+    bool goes_on = w->handovers || w->releases || w->keepings;
+    for (uint32_t n = 0; n < w->shards; n++) goes_on |= w->own[n] && w->own[n]->group.id;
+    return goes_on ? NO_LESS : ALIKE;
 }
 
 struct holdings holdings_of(const struct worker *w) {

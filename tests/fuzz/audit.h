@@ -22,10 +22,12 @@ struct holdings {
 struct holdings holdings_of(const struct worker *w);
 void holdings_free(struct holdings *all);
 enum likeness {
-    ALIKE,        /* what was held is held, in the same state, and nothing else is */
-    NO_LESS,      /* what could not be written to a full disk may be as it was before */
-    NO_NAME_LESS, /* what ephemeral channels have taken may be gone, or come back: topics and channels are there */
+    ALIKE,   /* what was held is held, in the same state, and nothing else is */
+    NO_LESS, /* what could not be written to a full disk may be as it was before */
+    NO_NAME_LESS, /* what ephemeral channels have taken, or is being let go, may be gone, or come back: topics and channels are there */
 };
+/* What may be expected if it ends now, in the midst of what goes on for several turns. */
+enum likeness likeness_now(const struct worker *w);
 /* What is lost with the record of a message. */
 void holdings_without(struct holdings *all, uint64_t id);
 void holdings_survive(const struct holdings *before, const struct holdings *after, enum likeness likeness);

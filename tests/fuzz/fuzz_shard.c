@@ -33,6 +33,8 @@ enum {
     NAME_BYTES = 16,
     CONSUMERS = 3, /* of one connection and worker */
     TRANSACTIONS = 3,
+    MANY_TURNS = 500,
+    LEAST_PIECE = ACCEPTORS * CONNECTIONS + 1, /* each that goes on takes one step of it */
     LONG_HEADERS = HEADERS_MAX_BYTES + 1,
 };
 
@@ -697,8 +699,17 @@ static void pass_time(void) {
 static bool spoil(uint32_t worker, struct holdings *held);
 #endif
 
+/* So that all that it held must be there again. */
+static void end_what_goes_on(uint32_t worker) {
+    for (int turns = 0; turns < MANY_TURNS && likeness_now(world.workers[worker]) != ALIKE; turns++) takes_turn(worker);
+}
+
 static void restart_worker(uint32_t worker) {
     takes_turn(worker);
+    if (world.piece && pick(2)) end_what_goes_on(worker);
+    enum likeness likeness = world.piece ? likeness_now(world.workers[worker]) : ALIKE;
+    if (world.disk_was_full && likeness < NO_LESS) likeness = NO_LESS;
+    if (side.ephemerals) likeness = NO_NAME_LESS;
     trace("worker %u ends and is back", worker);
     struct holdings before = holdings_of(world.workers[worker]);
 #ifdef SPOIL
@@ -707,13 +718,13 @@ static void restart_worker(uint32_t worker) {
     worker_start(worker);
     audit_worker(world.workers[worker]);
     struct holdings after = holdings_of(world.workers[worker]);
-    if (promised) holdings_survive(&before, &after, side.ephemerals ? NO_NAME_LESS : NO_LESS);
+    if (promised) holdings_survive(&before, &after, likeness == ALIKE ? NO_LESS : likeness);
 #else
     worker_stop(worker);
     worker_start(worker);
     audit_worker(world.workers[worker]);
     struct holdings after = holdings_of(world.workers[worker]);
-    holdings_survive(&before, &after, side.ephemerals ? NO_NAME_LESS : world.disk_was_full ? NO_LESS : ALIKE);
+    holdings_survive(&before, &after, likeness);
 #endif
     holdings_free(&before);
     holdings_free(&after);
@@ -825,6 +836,8 @@ void run_script(void) {
     side.next_id = 1;
     side.ephemerals = (kind & 0x18) == 0;
     world.disk_was_full = (kind & 0x60) == 0; /* or will be */
+    /* What usually takes a turn takes several: publishes are groups, backlogs are handed over. */
+    if (kind & 0x80) world.piece = LEAST_PIECE + pick(20);
     for (uint32_t a = 0; a < ACCEPTORS; a++)
         for (uint32_t i = 0; i < CONNECTIONS; i++) side.connections[a][i].number = 1 + i;
     for (uint32_t i = 0; i < WORKERS; i++) {

@@ -138,6 +138,7 @@ void worker_start(uint32_t index) {
                 (unsigned long long)found.damage[i].until);
     assert(found.damages == 0 || world.spoilt);
     worker_recovered(w);
+    if (world.piece) worker_limit_turn(w, world.piece);
     world.workers[index] = w;
     give_segments(w);
 }

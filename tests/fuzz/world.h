@@ -31,6 +31,7 @@ struct world {
     bool disk_full, disk_was_full;
     bool spoilt; /* what is found damaged is no wonder */
     uint64_t segment_bytes;
+    uint32_t piece; /* what a turn touches at most (worker_limit_turn); 0: as many as usual */
 };
 extern struct world world;
 
