@@ -1,4 +1,5 @@
-/* What Python calls: the life of an acceptor, its upcalls, and what Python does for a connection whose command it has.
+/* The functions that Python calls: the life of an acceptor, its upcalls, and work on a connection whose command Python
+ * has.
  */
 #define _GNU_SOURCE
 #include "acceptor/acceptor.h"
@@ -221,8 +222,8 @@ void acceptor_stop_listening(struct acceptor *a, uint32_t protocol) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
-        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. Those that stay
-         * are registered anew, by their new places. */
+        /* close() may not remove it from the epoll set, as the descriptor may be open in another process. Listeners
+         * that stay are registered anew, with their new indexes. */
         if (l->registered) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         l->registered = false;
         if (protocol == 0 || l->protocol == protocol)

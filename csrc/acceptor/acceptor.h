@@ -1,11 +1,11 @@
 /* An acceptor: the process that owns connections. It parses requests, asks workers over channels, and sends replies.
  *
- * It keeps no message: what it holds is bytes on their way. Its state is a struct acceptor (engine.h); this header is
- * what Python calls. Nothing here calls back: acceptor_run and acceptor_turn come back when Python is needed, and
- * acceptor_upcall tells what for.
+ * It stores no messages, only bytes on their way. Its state is a struct acceptor (engine.h); this header has the
+ * functions that Python calls. None of them calls Python: acceptor_run and acceptor_turn return when Python is needed,
+ * and acceptor_upcall says for what.
  *
- * A connection is known by its number, which is not 0 and does not come again soon. A function that is given the number
- * of a connection that is closed does nothing.
+ * A connection is identified by its number, which is not 0 and is not reused soon. A function that is given the number
+ * of a closed connection does nothing.
  */
 #ifndef MQ_ACCEPTOR_H
 #define MQ_ACCEPTOR_H
@@ -48,8 +48,8 @@ struct upcall {
     size_t bytes_count;
 };
 
-/* `board_fd` is mapped and not kept; `wake_fd`, the eventfd that workers wake this process by, stays the caller's and
- * must be open as long as the acceptor is. NULL with errno. All workers are gone until acceptor_peer. */
+/* `board_fd` is mapped and not kept. `wake_fd`, the eventfd with which workers wake this process, stays the caller's
+ * and must be open as long as the acceptor exists. NULL with errno. All workers count as gone until acceptor_peer. */
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
 
@@ -164,29 +164,28 @@ void acceptor_filter(struct acceptor *a, uint32_t conn);
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 /* Whether the connection is filtered. */
 bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
-/* The connection is past its handshake: commands that Python has are answered even after the client has hung up, which
- * an empty UPCALL_INPUT tells. */
+/* Says that the connection has completed its handshake: from now on Python's commands are answered even after the
+ * client has hung up, which is reported by an empty UPCALL_INPUT. */
 void acceptor_hear_out(struct acceptor *a, uint32_t conn);
 /* The filter has found the end of the input; this counts as the client hanging up. */
 void acceptor_end_input(struct acceptor *a, uint32_t conn);
 /* Sends bytes to the socket as they are. */
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 /* Makes a filtered connection a websocket: from now on both directions are in frames, ours of at most `frame_bytes`.
- * The connection is no longer filtered, unless the flags say that it has to be. False, with nothing changed, when that
- * cannot be. */
+ * The connection is no longer filtered, unless the flags require it. False, with nothing changed: it cannot be. */
 enum websocket_flag {
     WEBSOCKET_UNMASKED = 1,  /* the client does not mask its frames */
     WEBSOCKET_BY_FILTER = 2, /* the filter still encrypts the frames */
     WEBSOCKET_BY_PYTHON = 4, /* the filter makes the frames itself, because they are compressed */
 };
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
-/* From now on output is compressed at that level (enum s2_level) and input is taken as compressed, both as streams of
- * S2. A later call changes the level. False when that cannot be, or the connection is closed. */
+/* From now on output is compressed at a level (enum s2_level) and input is decompressed, both as streams of S2. A later
+ * call changes the level. False when that is impossible, or the connection is closed. */
 bool acceptor_compress(struct acceptor *a, uint32_t conn, uint32_t level);
 /* Writes the client's address as text, "127.0.0.1:40960" or "[::1]:40960". Returns its length; 0 when closed. */
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 
-/* --- requests of no client's ----------------------------------------------------------------------------------------- */
+/* --- requests without a client ------------------------------------------------------------------------------------ */
 
 /* Makes a connection without a socket, on which Python makes requests with acceptor_request until acceptor_close. 0
  * when the limit is reached. */
@@ -195,8 +194,8 @@ uint32_t acceptor_local(struct acceptor *a);
 uint64_t acceptor_take_ids(struct acceptor *a, uint32_t topic, uint32_t count);
 /* For a process with an event loop of its own: a descriptor that becomes readable when a turn is due. */
 int acceptor_fd(const struct acceptor *a);
-/* What such a process calls then: runs turns until there is nothing to do; from then on workers wake it. Returns how
- * many upcalls there are. */
+/* To be called by such a process when that is readable: runs turns until there is nothing to do; after that, workers
+ * wake the process. Returns how many upcalls there are. */
 int acceptor_poll(struct acceptor *a);
 /* Gives back to the system what the whole process has allocated and does not use. */
 void acceptor_trim(struct acceptor *a);

@@ -23,8 +23,9 @@
 /* A body of at least this size is copied piece by piece, as the ring or the socket has room. */
 #define LENT_BYTES ((size_t)1 << 20)
 
-/* A worker writes bodies of at least LARGE_BODY_BYTES one after the other. It is sent LARGE_ASKED_BYTES of them at a
- * time, or a single larger one, and one of each connection; the others wait in the buffers where they were received. */
+/* A worker writes bodies of at least LARGE_BODY_BYTES one after the other. At a time it is sent at most
+ * LARGE_ASKED_BYTES of them, or a single larger one, and only one from each connection; the others wait in the buffers
+ * where they were received. */
 #define LARGE_BODY_BYTES  ((size_t)8 << 20)
 #define LARGE_ASKED_BYTES ((size_t)32 << 20)
 
@@ -61,16 +62,16 @@
 /* Websockets: the largest payload of a frame of ours, which with its head fits one block of output. */
 #define FRAME_BYTES ((size_t)30 << 10)
 
-/* Of a compressed connection: how much of what it sends is given to its codec in a turn, how much waits to be sent
- * before no more is compressed; and of all of them, how much is taken apart in a turn before the next block waits, and
- * how much is compressed: that many bytes at the level that costs the least, and at others fewer, by what they cost. */
+/* Compressed connections. For one connection: how much decompressed input its codec gets in a turn, and how much output
+ * may wait to be sent before no more is compressed. For all together: how much is decompressed in a turn before the
+ * next block waits, and how much is compressed in a turn, at the cheapest level (at others less). */
 #define COMPRESSED_GIVEN_BYTES  ((size_t)256 << 10)
 #define COMPRESSED_AHEAD_BYTES  ((size_t)64 << 10)
 #define COMPRESSED_OPENED_BYTES ((size_t)1 << 20)
 #define COMPRESSED_MADE_BYTES   ((size_t)4 << 20)
 
-/* A little compressed input may expand to very much: so many pieces of it are asked for in a turn, over all
- * connections. */
+/* How many pieces of decompressed input Python is asked for in a turn, over all connections, as a little compressed
+ * input may expand to very much. */
 #define FILTER_PIECES_PER_TURN 1u
 
 /* Input and output buffers: mostly one block each, from a pool that keeps this many; smaller pieces for replies whose
@@ -119,16 +120,16 @@
 #define SENDS_PER_TURN      256u
 #define LATE_SENDS_PER_TURN 128u
 
-/* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
+/* Work in one turn: little enough that an answer among many deliveries leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64
 #define REPLIES_PER_TURN  1024 /* of one worker */
-#define FEW_EVENTS        2    /* sockets that had something to say: there is time for each */
+#define FEW_EVENTS        2    /* with no more sockets than this, there is time for each */
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
-/* As long as replies that are already there wait for the next turn, output stays back of a connection that is owed some
- * and has no more than so many bytes, and for no more turns than that: a send costs as much as fifty replies. */
+/* While received replies wait for the next turn, output of at most HELD_BYTES is held back if its connection is owed
+ * more replies, for at most HELD_TURNS turns: a send costs as much as fifty replies. */
 #define HELD_BYTES ((size_t)64 << 10)
 #define HELD_TURNS 8u
 

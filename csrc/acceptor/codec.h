@@ -1,12 +1,12 @@
 /* A codec: what a wire protocol is to the acceptor's engine. docs/protocols.md says how to make one.
  *
- * It has a state of its own for each acceptor (its options) and for each connection, in memory that the engine
- * provides: zeroed, and freed when the acceptor or the connection is. The engine calls it, and it calls the engine
- * (engine.h); no codec knows another. All of them are in one table, by their numbers, which begin with 1.
+ * A codec has a state for each acceptor (its options) and for each connection, in memory that the engine provides:
+ * zeroed, and freed with the acceptor or the connection. The engine calls the codec, and the codec calls the engine
+ * (engine.h); no codec knows another. All codecs are in one table, by their numbers, which begin with 1.
  *
- * Parsing. It is given a connection's input and takes what is complete of it, command by command, until there is no
- * more or the connection has to stall. It checks that it may go on (may_*) before it does anything that must not be
- * done twice: what was not taken will be given to it again.
+ * Parsing. A codec gets a connection's input and consumes complete commands, one after the other, until there is no
+ * more or the connection has to stall. It checks that it may continue (may_*) before it does anything that must not be
+ * done twice, as input that it has not consumed is passed to it again.
  */
 #ifndef MQ_CODEC_H
 #define MQ_CODEC_H

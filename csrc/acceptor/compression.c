@@ -3,10 +3,10 @@
  *   socket -> (filter) -> `packed` -> compression_go_on -> `in` -> the codec
  *   socket <- (filter) <-  `wire`  <- compression_pass <- `out` <- the codec
  *
- * A few bytes may stand for very much, so it is taken apart in pieces: a block when the codec has done with the one
- * before, and so many of all connections in a turn; the codec is given so much of them in a turn as one that sends as
- * fast as it can is received of. As long as there is something left to take apart nothing is received. What is no
- * stream, or damaged, ends the connection.
+ * A few bytes may expand to very much, so input is decompressed block by block: the next block when the codec has used
+ * the one before, and a limited amount over all connections in a turn. In a turn a codec gets about as much as could be
+ * received from a fast connection without compression. While there is input left to decompress nothing is received.
+ * Invalid or damaged input ends the connection.
  */
 #include "acceptor/engine.h"
 

@@ -1,14 +1,14 @@
-/* A connection whose bytes pass through Python on their way: TLS, compression, or one in the other.
+/* A connection whose bytes pass through Python on their way: TLS, compression, or both.
  *
  *   socket -> UPCALL_INPUT  -> acceptor_feed -> `in`  -> the codec
  *   socket <- `wire` <- acceptor_send <- UPCALL_OUTPUT <- `out` <- the codec
  *
- * Of a websocket what is fed, and `out`, are frames: framing.c is between them and the codec; or chunks, of one that is
- * compressed.
+ * With a websocket, the input fed and the output passed are frames, and framing.c is between them and the codec; with
+ * compression they are chunks, and compression.c is.
  *
- * Nothing piles up on the way: one INPUT is answered, to its end and in pieces, before more is received, and output is
- * handed on only while little waits behind it. A piece is asked for when the codec has done with the one before; a few
- * of all connections in a turn, so that nobody else waits for what strangers have compressed.
+ * Nothing piles up on the way: one UPCALL_INPUT is answered completely, in pieces, before more is received, and output
+ * is passed on only while little waits behind Python. The next piece is asked for when the codec has used the one
+ * before, and few over all connections in a turn, so that other clients do not wait for the decompression.
  */
 #include "acceptor/engine.h"
 

@@ -3,9 +3,9 @@
  *   socket -> (filter) -> framing_received -> `in`  -> the codec
  *   socket <- (filter) <-      `wire`      <- framing_pass <- `out` <- the codec
  *
- * What comes is taken apart where it was received. What goes is put into frames as it leaves: what waits is in `out`,
- * where large payloads are shared, and little is in `wire`. Pings are answered here; nobody else hears of control
- * frames. Where messages are compressed Python has the frames of both directions, and here is only how it ends.
+ * Received frames are parsed in place. Output is put into frames as it leaves: what waits is in `out`, where large
+ * payloads are shared, and little is in `wire`. Pings are answered here, and no other file sees control frames. If
+ * messages are compressed, Python makes and parses the frames, and only the end of the connection is handled here.
  */
 #include "acceptor/engine.h"
 

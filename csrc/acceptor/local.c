@@ -1,4 +1,4 @@
-/* Requests that no client made, and an acceptor in a process with an event loop of its own. */
+/* Requests made by Python, not by a client, and running an acceptor inside another event loop. */
 #include <errno.h>
 #include <sys/eventfd.h>
 

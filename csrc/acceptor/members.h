@@ -1,8 +1,8 @@
 /* Counts, over all acceptors, how many connections are members of something with a name: an account with a limit.
  *
- * Each acceptor counts its own on the board, so that an acceptor's count ends with it. A newcomer is counted first and
- * compared with the limit then: there are never too many, but two that come at the same moment to the last place may
- * both be refused.
+ * Each acceptor counts its own members on the board, so that its count ends with it. A newcomer is counted first and
+ * then compared with the limit. So there are never too many, but two that come at the same moment for the last place
+ * may both be refused.
  */
 #ifndef MQ_MEMBERS_H
 #define MQ_MEMBERS_H

@@ -1,10 +1,10 @@
 /* The mesh: a pair of rings between each two acceptors, for protocols whose clients talk to each other without a worker
  * between them.
  *
- * A message on it is a struct message whose `conn` is the number of a protocol; the rest is defined by that protocol.
- * Messages arrive in the order sent. Sending never blocks: messages for which the ring has no room wait, so a
- * connection must not feed a link that is backlogged (mesh_may_send). Acceptors always go on receiving, so two whose
- * rings to each other are full do not block each other.
+ * A message on the mesh is a struct message whose `conn` is the number of a protocol, which defines the rest. Messages
+ * arrive in the order sent. Sending never blocks: messages for which the ring has no room wait, so a connection must
+ * not feed a link that is backlogged (mesh_may_send). Acceptors always continue to receive, so two whose rings to each
+ * other are full do not block each other.
  *
  * The links of an acceptor end when it dies; a new one has links to all others before it serves clients.
  */
@@ -20,8 +20,8 @@ struct mesh_part {
 
 enum { MESH_PARTS = 8 };
 
-/* Sends a message to `other`, if it is there: `head` (conn and body_bytes are filled in here), with the parts one after
- * the other as its body. */
+/* Sends a message to acceptor `other`, if it is there: `head` (conn and body_bytes are filled in here), with the
+ * concatenated parts as its body. */
 void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,
                const struct mesh_part *parts, size_t count);
 

@@ -1,5 +1,5 @@
-/* A connection that moves to another process, or comes from one: its socket and its unused input. Python passes
- * them on (ringbuf/handover.py); nothing of it is ended or lost on the way. */
+/* Connections that move to another process, or come from one: the socket and the unused input. Python passes these on
+ * (ringbuf/handover.py); the connection is not interrupted and loses nothing. */
 #include <string.h>
 #include <sys/epoll.h>
 

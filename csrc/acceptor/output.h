@@ -1,6 +1,6 @@
-/* The output of a connection: a chain of pieces ("stretches"). Writes append to the last piece, mostly one block; when
- * it is full another is begun. So waiting output is never moved, however much it is, and its memory is given back as it
- * leaves. Bytes for many connections can be shared: they are stored once and counted once.
+/* The output of a connection: a chain of pieces ("stretches"). Writes append to the last piece, which is usually a
+ * block; when it is full, another is begun. So waiting output is never moved, however much there is, and its memory is
+ * freed as it leaves. Bytes for many connections can be shared: they are stored once and counted once.
  */
 #ifndef MQ_OUTPUT_H
 #define MQ_OUTPUT_H
@@ -57,8 +57,8 @@ void output_release(struct blocks *blocks, struct output *output);
 struct shared_bytes *shared_new(struct blocks *blocks, size_t bytes);
 void shared_drop(struct blocks *blocks, struct shared_bytes *shared);
 /* Appends `count` bytes at `bytes`, which lie in `allocated`. That memory belongs to the output from then on, which
- * frees it with free(), and gives its pages back to the kernel as they leave. It counts as taken. False when memory is
- * short; it stays the caller's then. */
+ * gives its pages back to the kernel as they leave, and calls free() at the end. It counts as taken. False when memory
+ * is short; the memory then stays the caller's. */
 bool output_take(struct blocks *blocks, struct output *output, void *allocated, const uint8_t *bytes, size_t count);
 /* Appends shared bytes from `from` on; false when memory is short. */
 bool output_share(struct blocks *blocks, struct output *output, struct shared_bytes *shared, size_t from);

@@ -1,9 +1,9 @@
-/* Batches opened for consumers that do not know their headers. A worker's message with a batch is taken apart here with
- * the help of the codec that wrote its headers (`opens` and `next_packed`), and goes on as several messages without
+/* Opens batches for consumers that do not know their headers. A worker's message with a batch is split here with the
+ * help of the codec that wrote its headers (`opens` and `next_packed`), and passed on as several messages without
  * headers.
  *
- * Compressed batches are decompressed by Python: a worker's messages about one wait until then. The batch opened last
- * is kept, because more of its messages often follow.
+ * Compressed batches are decompressed by Python; the worker's messages about such a batch wait until then. The batch
+ * opened last is kept, because more of its messages often follow.
  */
 #ifndef MQ_PACKED_H
 #define MQ_PACKED_H

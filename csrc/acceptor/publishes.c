@@ -1,15 +1,15 @@
-/* Consecutive PUBLISHes of a connection to one topic, with the same attributes, travel as one ring message
- * (PUBLISH_EACH) to which they are added as long as nobody can have seen it. Each has its slot and its answer as if it
- * had come by itself.
+/* Consecutive PUBLISHes of a connection to one topic, with the same attributes, are sent as one ring message
+ * (PUBLISH_EACH), to which they are added as long as the worker cannot have seen it. Each has its own slot and answer,
+ * as if it had been sent by itself.
  *
- * It is the channel that knows whether it was sent last, and nobody has seen it; a link keeps nothing but its place.
+ * The channel knows whether the message was sent last and is not visible yet; the link only has its place.
  */
 #include <string.h>
 
 #include "acceptor/engine.h"
 
-/* What travels for itself says something else of itself, or is large; or is delayed: each is a delivery of each channel
- * then, at once. */
+/* Whether a publish can be one of several: it has no other flags, is not large, and not delayed (a delayed message
+ * becomes a delivery of each channel at once). */
 static bool is_plain(const struct message *m) {
     return (m->flags & ~MSG_DURABLE) == 0 && m->body_bytes <= EACH_BODY_BYTES && m->delay_ns == 0;
 }
@@ -40,8 +40,8 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     return (uint8_t *)(first + 1);
 }
 
-/* Where the compiler knows that the length is small it emits `rep movs`, which takes longer to start than this copy
- * takes in all. */
+/* Hides from the compiler that the length is small: it would emit `rep movs`, whose start takes longer than the
+ * copy. */
 static void copy_body(uint8_t *to, const void *body, size_t bytes) {
     __asm__("" : "+r"(bytes));
     memcpy(to, body, bytes);

@@ -1,8 +1,8 @@
-/* Requests of a connection that follow each other, of whatever kinds, as long as none of them has a body: one message
- * of the ring (REQUEST_EACH) to which they are added as long as nobody can have seen it. The first travels for itself,
- * since as often as not there is no second; that begins the message.
+/* Consecutive requests of a connection, of any kinds without a body, are sent as one ring message (REQUEST_EACH), to
+ * which they are added as long as the worker cannot have seen it. The first request is sent by itself, as often none
+ * follows; the second begins the message.
  *
- * As with PUBLISHes (publishes.c), it is the channel that knows whether something was sent last and nobody has seen it.
+ * As with PUBLISHes (publishes.c), the channel knows whether a message was sent last and is not visible yet.
  */
 #include "acceptor/engine.h"
 

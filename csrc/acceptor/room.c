@@ -1,12 +1,12 @@
-/* How much memory all connections together may hold: what has come of commands that are not complete, replies that have
- * not left, and replies whose turn has not come.
+/* Limits the memory that all connections together hold: incomplete commands, replies that have not left, and replies
+ * whose turn has not come.
  *
- * At the limit a connection that needs more than a block for what it has begun to send waits until there is room;
- * nothing is received from it. One at a time may go beyond the limit, the one that has waited longest, so that what was
- * begun comes to an end even if all room is taken by halves of commands. Small commands need no room and go on.
+ * At the limit a connection whose incomplete command needs more than a block waits until there is room; nothing is
+ * received from it. One connection at a time, the one that has waited longest, may go beyond the limit. So commands are
+ * completed even if all room is taken by incomplete ones. Small commands need no room and go on.
  *
- * Whoever holds much, is not waiting for us, and moves next to nothing for some seconds is told and closed: only while
- * others wait.
+ * A connection that holds much, is not waiting for us, and moves next to nothing for some seconds gets an error and is
+ * closed, but only while others wait.
  */
 #include <string.h>
 

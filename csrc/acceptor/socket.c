@@ -1,7 +1,7 @@
-/* One connection's bytes: received, parsed, sent; and how it opens and closes.
+/* One connection's socket: opens and closes it, receives, parses and sends its bytes.
  *
- * epoll is level-triggered and reports input once registered, so that a request costs no epoll_ctl. What a connection
- * does not want to hear of now is silenced only when it is in fact reported.
+ * epoll is level-triggered, and a connection is registered for input once, so that a request costs no epoll_ctl. Events
+ * that the connection does not want now are switched off only when they are in fact reported.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -262,8 +262,8 @@ void socket_lent(struct acceptor *a, struct connection *c) {
     if (c->number == a->overdraft) a->overdraft_lent = c->in.bytes;
 }
 
-/* The client has closed its side: it may send no more, but what it has sent counts, and it may still listen. What waits
- * for a message need not wait any more. */
+/* The client has closed its side: it sends no more, but what it has sent counts, and it may still listen. Its waiting
+ * reserves are cancelled. */
 static void hung_up(struct acceptor *a, struct connection *c) {
     if (c->half_closed) return;
     c->half_closed = true;
@@ -364,8 +364,8 @@ static void receive_once(struct acceptor *a, struct connection *c) {
         receive_more(a, c);
 }
 
-/* Where few others have anything to say, a codec whose commands cost little may have more at once, so that its output
- * leaves in larger pieces; as long as that is not more than a cache holds. */
+/* Receives from a connection. When few connections have input, a codec with cheap commands gets more at once, so that
+ * its output leaves in larger pieces, as long as that fits the cache. */
 static void receive(struct acceptor *a, struct connection *c) {
     uint32_t most = a->events_taken <= FEW_EVENTS ? c->codec->receives : 0;
     size_t taken = a->blocks.taken_bytes;
@@ -392,7 +392,7 @@ void socket_run(struct acceptor *a, struct connection *c) {
     c->runnable = false;
     if (takes_input(a, c)) parse_kept(a, c);
     if (!c->closed && c->filter != NULL && c->filter->more && takes_pieces(a, c)) {
-        /* Of one that has hung up, nobody is there any more, and there may be very much. */
+        /* The client has hung up, and its compressed input may expand to very much. */
         if (c->detached)
             socket_close(a, c);
         else if (has_room(a, c))

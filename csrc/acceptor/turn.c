@@ -1,5 +1,6 @@
-/* A turn: replies in, bytes out, wait, bytes in, requests out. And how to wait: when the workers owe replies, looking
- * at the rings for a little while is faster than being woken; how little is learnt from how often it pays.
+/* A turn: receive replies, send bytes, wait, receive bytes, send requests. It also decides how to wait: when workers
+ * owe replies, looking at the rings for a little while is faster than being woken; how long is learnt from how often it
+ * pays (adaptive spin).
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The workers as an acceptor sees them: attached, lost, asked, heard; and the replies of one connection put in order.
+/* An acceptor's links to the workers: attaches and loses them, sends requests, receives replies, and puts the replies
+ * of each connection in order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -478,8 +479,8 @@ static void refuse(struct acceptor *a, struct connection *c, uint32_t worker, co
     if (is_told && !c->closed && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
 }
 
-/* What lies in the ring of a worker that died is refused in its place among the replies, before anything that came
- * later is answered. */
+/* Refuses the messages that a dead worker has left in its ring, each in its place among the replies, before any later
+ * one is answered. */
 static void refuse_untaken(struct acceptor *a, uint32_t worker) {
     struct channel *channel = a->links[worker].channel;
     end_barriers(a, worker, channel);
@@ -505,7 +506,7 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
     do peer_hear(a, worker, UINT32_MAX);
-    while (!channel_drained(link->channel)); /* one that is large is put together in pieces */
+    while (!channel_drained(link->channel)); /* a large message is assembled in pieces */
     packed_forget(a, worker);
     if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);
