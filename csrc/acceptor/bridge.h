@@ -34,8 +34,7 @@ void bridge_drop(struct blocks *blocks, struct bridge_copy *copy);
 void bridge_run(struct acceptor *a);
 /* Whether something is left that can be told now. */
 bool bridge_is_due(const struct acceptor *a);
-/* Python has decompressed the message with this id, if it is the one that waits for that. Empty: passes it on as it
- * is. */
+/* Python has decompressed the message with this id, if that still waits. Empty: passes the message on as it is. */
 void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened);
 void bridge_close(struct acceptor *a);
 

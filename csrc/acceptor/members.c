@@ -21,8 +21,7 @@ uint32_t members_place(struct acceptor *a, const void *name, size_t bytes) {
     return BOARD_MEMBERSHIPS;
 }
 
-/* Sequentially consistent, like the addition before it: of two newcomers at the same moment at least one sees the
- * other. */
+/* Sequentially consistent, like the addition before it: of two simultaneous newcomers at least one sees the other. */
 static uint64_t members_of(const struct acceptor *a, uint32_t place) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++)

@@ -40,8 +40,7 @@ static uint8_t *room_for_first(struct worker_link *link, const struct message *m
     return (uint8_t *)(first + 1);
 }
 
-/* Hides from the compiler that the length is small: it would emit `rep movs`, whose start takes longer than the
- * copy. */
+/* Hides from the compiler that the length is small: it would use `rep movs`, whose start takes longer than the copy. */
 static void copy_body(uint8_t *to, const void *body, size_t bytes) {
     __asm__("" : "+r"(bytes));
     memcpy(to, body, bytes);

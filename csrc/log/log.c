@@ -116,8 +116,7 @@ static bool mend_header(const struct log *log, struct segment *s) {
     return n == (ssize_t)sizeof h;
 }
 
-/* Whether the file is in memory (tmpfs or a memfd): what is allocated of it can then be written by copying to the
- * mapping. */
+/* Whether the file is in memory (tmpfs or a memfd): what is allocated can then be written by copying to the mapping. */
 static bool is_memory(int fd) {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;

@@ -115,8 +115,7 @@ uint64_t log_wants_segment(const struct log *log);
  * False, with nothing allocated, if `bytes` is more than 1/LOG_ROOMY of the disk's free space. May wait for the disk,
  * so it is not to be called on the log's thread. */
 bool log_allocate_ahead(int fd, uint64_t bytes);
-/* From now on the caller cuts full segments to their length, as that may wait for the disk; log_roll still cuts by
- * itself. */
+/* From now on the caller cuts full segments to their length, as that may wait for the disk; log_roll still cuts. */
 void log_leave_uncut(struct log *log);
 
 /* From now on pages are prepared ahead of writes (pages.h). For logs that are synced now and then; where each write is
@@ -159,8 +158,7 @@ enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attrib
                                 uint64_t keep_bytes);
 /* Writes the next piece of the body. False: see log_errno(). */
 bool log_large_write(struct log *log, const void *data, size_t bytes);
-/* Whether a large record (or a group) has been begun and not yet appended or cleared away: until then no segment can be
- * added. */
+/* Whether a large record (or a group) has been begun and is not appended or cleared away: no segment can be added. */
 bool log_large_goes_on(const struct log *log);
 uint64_t log_large_left(const struct log *log);
 /* Switches the log to the segment of the body, which must be whole. The caller then fills log_large_room() bytes before
@@ -168,8 +166,7 @@ uint64_t log_large_left(const struct log *log);
 enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns);
 bool log_large_switched(const struct log *log);
 uint64_t log_large_room(const struct log *log);
-/* Appends the record, and writes out all that was appended before it. 0: writing failed; nothing else can be
- * appended. */
+/* Appends the record, and writes out all appended before it. 0: writing failed; nothing else can be appended. */
 log_position log_large_append(struct log *log, const struct record *head, const void *attributes);
 /* Gives the record up. log_large_clear then cuts off what was written of it, a piece at a time; true: there is more. */
 void log_large_drop(struct log *log);
@@ -213,8 +210,7 @@ const void *log_body(const struct log *log, const struct record *r);
 /* Whether the whole of a record that log_read has just returned can be read. If its medium fails, reading the record
  * all the same ends the process with SIGBUS. May be asked again later, as media come back. */
 bool log_readable(const struct log *log, const struct record *r);
-/* As log_read; also NULL if the record's head, its attributes or the first LOG_PEEK_BYTES of its body cannot be
- * read. */
+/* As log_read; also NULL if the record's head, attributes or the first LOG_PEEK_BYTES of its body cannot be read. */
 enum { LOG_PEEK_BYTES = 64 };
 const struct record *log_read_head(const struct log *log, log_position position);
 static inline const void *record_attributes(const struct record *r) {

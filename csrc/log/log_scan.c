@@ -64,8 +64,7 @@ static bool whole(const struct segment *s, uint64_t offset, struct prefixes *pre
     return record_crc(s, offset, r.bytes, prefixes) == r.crc;
 }
 
-/* Returns where the next whole record from `offset` on begins, or 0. Sets *dirty if something other than zeros was
- * found. */
+/* Returns where the next whole record from `offset` on begins, or 0. Sets *dirty if it found more than zeros. */
 static uint64_t find_whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes, bool *dirty) {
     for (; offset + 8 <= s->end; offset += 8) {
         uint64_t start;
@@ -189,8 +188,7 @@ static uint64_t touch_all(const struct segment *s, uint64_t from, uint64_t until
     return last;
 }
 
-/* Returns where the next whole record from `from` on begins, or 0. Searches growing windows, as a failing medium is
- * slow. */
+/* Returns where the next whole record from `from` on begins, or 0. Its windows grow, as a failing medium is slow. */
 static uint64_t find_behind(const struct segment *s, uint64_t from) {
     from = (from + 7) & ~(uint64_t)7;
     for (uint64_t window = SCAN_WINDOW; from < s->end; window *= 8) {

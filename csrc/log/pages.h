@@ -12,8 +12,7 @@
 
 #include "log/log_state.h"
 
-/* Prepared at a time, up to a multiple of it. Nothing is prepared in a shorter segment, nor for a write as long as
- * this. */
+/* Prepared at a time, up to a multiple of it. Nothing is prepared in a shorter segment, nor for so long a write. */
 enum { PAGES_BYTES = 64 << 10 };
 
 /* To be called before `bytes` are written at the end of a segment. */

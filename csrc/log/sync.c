@@ -96,8 +96,7 @@ static void *syncer_main(void *argument) {
     return NULL;
 }
 
-/* Signals are for the main thread. The new thread blocks all of them: it inherits the mask that is set while it is
- * made. */
+/* Signals are for the main thread. The new thread inherits the mask set while it is made, which blocks all of them. */
 static int start_thread(struct syncer *s) {
     sigset_t all;
     sigset_t before;

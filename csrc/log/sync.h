@@ -39,8 +39,7 @@ void syncer_measure(struct syncer *syncer, struct time_histogram *took);
  * does). `fds` may be empty: such a round goes through the thread all the same, and is done at once. */
 bool syncer_request(struct syncer *syncer, uint64_t ticket, const int *fds, size_t count, bool wake);
 
-/* Whether a round is under way: not any more when syncer_done() has returned its ticket. Only for the worker that
- * requests. */
+/* Whether a round is under way, until syncer_done() has returned its ticket. Only for the worker that requests. */
 bool syncer_busy(const struct syncer *syncer);
 
 /* The ticket of the last round all of whose syncs succeeded; 0 before the first. What was written before that round was

@@ -29,8 +29,7 @@ static inline bool behind_binds(const struct message *header) {
     return header->kind == MSG_CLOSE || header->kind == MSG_OPEN;
 }
 
-/* Whether a message must go behind those in the lane. A CLOSE overtakes nothing; nothing overtakes a CLOSE or an
- * OPEN. */
+/* Whether a message must go into the lane. A CLOSE overtakes nothing; nothing overtakes a CLOSE or an OPEN there. */
 static inline bool behind_has(const struct behind *b, const struct message *header) {
     return header->kind == MSG_CLOSE || b->binds > 0 || *behind_of(b, header->conn) > 0;
 }

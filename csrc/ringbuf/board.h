@@ -23,8 +23,7 @@
 #define BOARD_PROTOCOLS 8
 #define BOARD_COUNTERS  32
 
-/* How many names may have a limit over all acceptors, of all protocols; beyond that, a limit is for each acceptor
- * alone. */
+/* How many names, of all protocols, may have a limit over all acceptors; further ones have it for each acceptor. */
 #define BOARD_MEMBERSHIPS 4096
 
 /* How many rates may be in use at a time, over all acceptors; beyond that, some share a bucket. */
@@ -51,8 +50,7 @@ struct loop_figures {
     uint64_t stalls[BOARD_STALLS];
 };
 
-/* One acceptor's block. When the acceptor is restarted, counters continue, and numbers of what exists now start from
- * 0. */
+/* One acceptor's block. When the acceptor is restarted, counters continue; numbers of what exists now start from 0. */
 struct acceptor_board {
     _Alignas(64) uint64_t counters[BOARD_PROTOCOLS][BOARD_COUNTERS]; /* each protocol has its own order */
     uint64_t total_connections;

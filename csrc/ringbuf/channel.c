@@ -362,8 +362,7 @@ static void drain_overflow(struct channel *channel) {
     assert(overflow->first != NULL || channel->counters.overflow_bytes == 0);
 }
 
-/* Whether the next record of the lane may move: the lane uses half of the ring only, so that other messages find
- * room. */
+/* Whether the lane's next record may move: the lane uses half of the ring only, so that other messages find room. */
 static bool lane_may_move(struct channel *channel) {
     struct ring_producer *out = &channel->out;
     if (channel->lane.first == NULL || channel->overflow.first != NULL || channel_broken(channel)) return false;
@@ -428,8 +427,7 @@ void channel_move(struct channel *channel) {
     if (channel->lane.first != NULL) drain_lane(channel);
 }
 
-/* Moves before it publishes, so that nothing moved stays invisible: the next call may come long after the last
- * piece. */
+/* Moves before it publishes, so that nothing moved stays invisible: the next call may come much later. */
 bool channel_publish(struct channel *channel) {
     channel_move(channel);
     return publish_to(channel, channel_tail(channel));

@@ -88,8 +88,7 @@ void *channel_grow(struct channel *channel, struct growing *growing, size_t byte
 bool channel_backlogged(struct channel *channel);
 
 uint64_t channel_tail(const struct channel *channel);
-/* Whether the other side cannot see yet what was sent from `place` on: it may still be written to, if it lies in the
- * ring. */
+/* Whether the other side cannot see yet what was sent from `place` on: what of it lies in the ring may be changed. */
 bool channel_unseen(const struct channel *channel, uint64_t place);
 /* Makes what was sent visible and wakes the peer if it sleeps. True if anything new became visible. What still lies in
  * the overflow queue becomes visible when it moves into the ring. */
@@ -103,8 +102,7 @@ bool channel_lends(const struct channel *channel);
 /* Returns the next message, or NULL when there is none now. A message in many fragments is assembled over several
  * calls: NULL may also mean that the rest is left for the next turn. The previous message becomes invalid. */
 const struct message *channel_receive(struct channel *channel);
-/* Hands the message received last over to the caller, who must free() it, if it came in fragments; false: it did
- * not. */
+/* Hands the message received last over to the caller, who must free() it, if it came in fragments; else false. */
 bool channel_take(struct channel *channel, const struct message *message);
 /* Whether received bytes stay in place until channel_release(): they lie in the ring, and channel_hold() was called. */
 bool channel_keeps(const struct channel *channel, const void *bytes);

@@ -3,8 +3,7 @@
 
 #include "ringbuf/channel_state.h"
 
-/* The receiving side of a channel: messages in one record are returned in place, messages in fragments are
- * assembled. */
+/* The receiving side of a channel: returns messages in one record in place, and assembles messages in fragments. */
 
 /* The largest assembly buffer that is kept for the next message in fragments. */
 #define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)

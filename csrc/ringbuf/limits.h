@@ -5,12 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Connections of one acceptor. At the limit it stops accepting until one closes; new ones wait in the kernel's
- * backlog. */
+/* Connections of one acceptor. At the limit it accepts none until one closes; they wait in the kernel's backlog. */
 #define MAX_CONNECTIONS 65536u
 
-/* Names that an acceptor may have bound to numbers at a time, and watched topics of one connection. Beyond:
- * OUT_OF_MEMORY. */
+/* Names that an acceptor may have bound to numbers, and watched topics of one connection. Beyond: OUT_OF_MEMORY. */
 #define MAX_TOPICS  (1u << 20)
 #define MAX_WATCHED 10000u
 /* Watched topics of all connections together, not counting the one that each connection begins with. */

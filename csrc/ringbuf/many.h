@@ -16,8 +16,7 @@ static inline uint32_t many_size(const uint8_t *at) {
 /* How many messages there are; -1 if one is not whole or has more than `max_bytes`. */
 int64_t many_count(const uint8_t *at, size_t bytes, uint32_t max_bytes);
 
-/* For whole messages: whether each begins with a struct headers and the bytes that it announces, and is not a packed
- * one. */
+/* For whole messages: whether each begins with a struct headers and the bytes that it announces, and is not packed. */
 bool many_have_headers(const uint8_t *at, size_t bytes);
 
 #endif

@@ -204,8 +204,7 @@ static inline bool ring_publish(struct ring_producer *producer) {
  * continue, 0 at first. NULL after the last, or when the consumer's index is invalid. */
 const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags);
 
-/* Sets the flag that the producer sleeps, until there is more room than it has seen. False, without the flag, if there
- * is. */
+/* Sets the flag that the producer sleeps until there is more room than it has seen. False, with no flag: there is. */
 bool ring_producer_may_sleep(struct ring_producer *producer);
 void ring_producer_awake(struct ring_producer *producer);
 
@@ -247,8 +246,7 @@ static inline void ring_consume(struct ring_consumer *consumer) {
 /* Gives the room of all consumed records back, and wakes the producer if it waits for room. False if there was none. */
 bool ring_release(struct ring_consumer *consumer);
 
-/* Sets the flag that the consumer sleeps, until something is published. False, without the flag, if there is
- * something. */
+/* Sets the flag that the consumer sleeps until something is published. False, with no flag: there is something. */
 bool ring_consumer_may_sleep(struct ring_consumer *consumer);
 void ring_consumer_awake(struct ring_consumer *consumer);
 

@@ -4,7 +4,7 @@
 #include "shards/requests.h"
 #include "shards/worker.h"
 
-/* Who refers to a message of a stream, beside the job queue. */
+/* The subscriptions that refer to a message of a stream. */
 struct references {
     struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
     size_t count;

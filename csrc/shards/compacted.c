@@ -88,7 +88,7 @@ enum outcome compacted_position(struct worker *w, uint32_t client, const struct 
     if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
     out->compacted_tag = h.tag;
     out->compacted_parts = h.parts;
-    /* None of the words is empty behind the last bit. */
+    /* The last word always has a bit. */
     if (left)
         out->compacted_parts = (uint16_t)(left->words * 64 - (uint32_t)__builtin_clzll(left->bits[left->words - 1]));
     return DONE;
@@ -149,7 +149,7 @@ void scan(struct worker *w, uint32_t client, uint32_t topic, const struct messag
 /* The verdicts of a COMPACT, read one after the other. */
 struct verdicts {
     const uint8_t *next, *end;
-    struct superseded first; /* of those left */
+    struct superseded first; /* the first of those left */
     bool any, broken;
 };
 

@@ -88,7 +88,7 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
     return STATUS_NO_SPACE;
 }
 
-/* The acceptor and connection of the consumer in the way, which may have gone without anybody noticing. */
+/* The acceptor and connection of the consumer in the way: its client may have gone without anybody noticing. */
 static uint64_t somebody_of(const struct worker *w, uint32_t subscription) {
     uint32_t consumer = subscription_at(&w->subscriptions, subscription)->consumer_first;
     if (!consumer) return 0;
@@ -217,7 +217,7 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
     return 0;
 }
 
-/* The delivery of a message that the consumer's channel has passed, whichever consumer has it; or 0. */
+/* The delivery of a message behind the channel's cursor, in flight with any of its consumers or not; 0: none. */
 static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
     uint32_t n = c->inflight_first;
@@ -230,7 +230,7 @@ static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) 
     return n;
 }
 
-/* Of a message that is split: what its parts are parts of. */
+/* The split delivery, if the delivery is one of its parts; else the delivery itself. */
 static uint32_t whole_of(const struct worker *w, uint32_t delivery) {
     return delivery && delivery_at(&w->subscriptions, delivery)->part ? split_of(w, delivery) : delivery;
 }
@@ -263,7 +263,7 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
     uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
     uint64_t *begun = &client_at(&w->clients, client)->done;
-    if (consumer && !*begun && s->over_until) return MORE; /* what somebody asked for before */
+    if (consumer && !*begun && s->over_until) return MORE; /* an earlier such request is under way */
     if (consumer && !*begun && reserve_record(w, subscription, 0, &status) == LATER) return LATER;
     if (status != STATUS_OK) {
         refuse(w, client, m, status);

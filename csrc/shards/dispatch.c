@@ -106,7 +106,7 @@ static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
     peer->window_bytes += bytes;
 }
 
-/* Of one that is split, so many; of one that is not, that: to be taken out of what they are packed in. */
+/* Delivers `count` parts of a split batch, or the only message of a packed one; the acceptor unpacks them. */
 static void deliver_packed(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer,
                            uint32_t count) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
@@ -409,7 +409,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
-    /* No more batches are split than are delivered soon. */
+    /* No further batch is split while many parts wait to be delivered. */
     if (packed > 1 && s->again >= PACKED_MAX_PARTS) return dispatch_again(w, subscription, s->again_first, consumer);
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
@@ -452,7 +452,7 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
 
 /* Most messages held back because their key's consumer cannot take them now. With that many, no others pass them. */
 enum { KEY_HELD_BACK = 1024 };
-/* What finding a slot's consumer costs, beside a look at each consumer. */
+/* What finding a slot's consumer costs, in addition to a look at each consumer. */
 enum { LOOKED_FOR_ONE = 8 };
 
 /* The state of one turn: what was found for one message holds for later ones with the same key. */
@@ -567,7 +567,7 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
     return *left ? NOTHING : ONE;
 }
 
-/* First what has been held back, then new messages; both in order, so that no message overtakes one with its key. */
+/* First messages held back, then new ones; both in order, so that no message overtakes one with its key. */
 static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct keyed k = {.full_seq = UINT64_MAX};

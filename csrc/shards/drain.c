@@ -42,7 +42,8 @@ static uint64_t departed_of(const struct worker *w, uint32_t first, bool all) {
     return count;
 }
 
-/* Of one subscription, or of all from it on: as many deliveries as there were when it was begun, `most` now. */
+/* Drops deliveries of a subscription, or (`all`) of all from it on: `most` now, in all as many as there were at the
+ * beginning. */
 static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t first, bool all, uint64_t from,
                                    uint32_t most) {
     bool waits = false;

@@ -20,14 +20,14 @@ enum { LOOKED_AT = 16 };
 struct handover {
     struct handover *next;
     uint32_t topic, subscription; /* 0: to the job queue */
-    uint32_t job, jobs_end;       /* among all the worker's jobs: the next to be looked at */
-    uint64_t end;                 /* it has everything published from here on */
+    uint32_t job, jobs_end;       /* the next of all the worker's jobs to look at, and their end */
+    uint64_t end;                 /* the channel has everything published from this seq on */
     uint64_t seq;                 /* seq of the next message to become a job */
-    uint64_t wall_ns;             /* when it began; what is due later is so on recovery, too */
+    uint64_t wall_ns;             /* when it began; jobs due later are delayed at recovery, too */
     uint32_t
         leaving;   /* the first of the deleted channels, each with messages from its `cursor` to its `cold`; 0: none */
-    bool to_queue; /* once all have left */
-    bool of_group; /* what comes to its topic in pieces (group.c), by itself */
+    bool to_queue; /* then hands messages to the job queue */
+    bool of_group; /* only marks that a group is published to the topic (group.c) */
     bool written;  /* done, but kept until waiting consumers have joined */
     bool to_join;
     uint32_t waited; /* how many turns it has been kept for that */
@@ -80,7 +80,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     return true;
 }
 
-/* A job is done. On recovery it is gone by the time the channel is made. */
+/* A job is done before the channel is logged: the channel does not get it, as at recovery. */
 void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = t->handover->subscription;
@@ -222,14 +222,14 @@ static void has_left(struct worker *w, struct handover *h) {
     if (!h->leaving && !h->to_queue && !h->of_group) end(w, h);
 }
 
-/* For who waits to join it what comes again may be put in order first, half a piece a turn (policy_prepare). */
+/* Whether a consumer may still join: its policy may first need the redeliveries in order, half a piece a turn. */
 static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
     const struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
     bool alone = h->to_join && h->subscription && !s->consumers;
     return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
 }
 
-/* All handovers together touch no more in a turn than one may. */
+/* `most`: the limit of steps for all handovers together. */
 static void go_on(struct worker *w, struct handover *h, uint64_t most) {
     if (h->leaving) {
         if (leave_some(w, h, most)) has_left(w, h);

@@ -171,7 +171,7 @@ void shard_sleep_after_replay(struct worker *w, struct shard *s) {
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
     assert(names || !bytes);
     s->keep_all = !names;
-    if (!names) return; /* until it is known which, segments begin with those that were known to be */
+    if (!names) return; /* the old names stay until new ones are known, as segments begin with them */
     map_free(&s->keep);
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(names + at, '\n', bytes - at);

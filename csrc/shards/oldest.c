@@ -5,7 +5,7 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* The lowest seq of a list of deliveries and `lowest`, after so many steps at most. */
+/* The lowest seq of a list of deliveries and `lowest`, after at most *steps steps. */
 static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest, uint32_t *steps) {
     for (uint32_t n = first; n && *steps; n = delivery_at(&w->subscriptions, n)->following, --*steps)
         if (delivery_at(&w->subscriptions, n)->seq < lowest) lowest = delivery_at(&w->subscriptions, n)->seq;

@@ -12,7 +12,7 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-/* As a number of steps: all. */
+/* A number of steps that is enough for all. */
 #define ALL (UINT64_MAX / 2)
 
 /* The most pieces in one turn, if much was published since the last one or the disk is full. */

@@ -121,7 +121,7 @@ static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n)
     return all[0];
 }
 
-/* Of the consumers with the lowest priority, the one at the place that the newest consumer's `pick` says. */
+/* Of the consumers with the lowest priority, the one that the newest consumer's `pick` chooses. */
 static uint32_t first_by(struct worker *w, const struct subscription *s, uint32_t pick) {
     uint32_t first = s->consumer_first, equals = 0;
     for (uint32_t c = first; c; c = consumer_of(w, c)->next)

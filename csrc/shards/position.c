@@ -97,13 +97,13 @@ uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
 
 /* --- moving one --------------------------------------------------------------------------------------------------- */
 
-/* One that was published with a delay is no cursor's: it stays a delivery. */
+/* Drops a delivery, unless its message was published with a delay and lies ahead: no cursor gets that, so it stays. */
 void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = at(w, d->subscription);
     struct topic *t = topic_of(w, s);
     bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
-    /* But one that was taken back is taken back again. */
+    /* A message that was taken back (retained) has no delay, and is taken back again. */
     const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
     if (r && !publish_attributes_of(r).delay_ns) stays = false;
     if (!stays) {
@@ -310,7 +310,7 @@ static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t
     return DONE;
 }
 
-/* The last message that is there and may be read. */
+/* The last message that exists and may be delivered. */
 static uint64_t last_of(const struct worker *w, const struct topic *t) {
     uint64_t end = t->blocked ? t->blocked_seq : t->stream.end;
     return stream_previous_place(&t->stream, end, retained_oldest(shard_of_topic(w, t)));

@@ -121,7 +121,7 @@ static inline bool only_ephemeral(const struct topic *t) {
     return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count;
 }
 
-/* --- drain.c: what an EMPTY, a SEEK or a DELETE would have to let go of in one turn --- */
+/* --- drain.c: releasing messages piece by piece, before an EMPTY, a SEEK or a DELETE --- */
 
 /* Releases some of a channel's messages: those ahead of it before `until`, and its deliveries, except those that a SEEK
  * to `from` keeps. MORE, or DONE when few are left. */
@@ -132,12 +132,12 @@ enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
 
 /* --- many.c --- */
 
-/* Of a PUBLISH_MANY: it has begun to be written, and is so to its end, whoever leaves. */
+/* Whether a PUBLISH_MANY has begun to be written as a group, so that it goes on even if the client leaves. */
 bool many_is_begun(const struct client *c);
 
-/* --- handover.c: a backlog comes to a first channel, or to a tube, piece by piece --- */
+/* --- handover.c: giving a backlog to a first channel, or to a tube, piece by piece --- */
 
-/* The subscription is made, and its number is nobody's else's. */
+/* Hands the jobs to a subscription that has just been made and is not logged yet. */
 void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join);
 /* Hands the messages from a seq on to the job queue, once channels being removed have released theirs. */
 void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from);
@@ -293,7 +293,7 @@ enum outcome catalog(struct worker *w, uint32_t client, const struct message *m)
 void list(struct worker *w, uint32_t client, const struct message *m);
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m);
 void rings(struct worker *w, uint32_t client, const struct message *m);
-/* Recovery is over: what topics and channels count from now on is told apart from what was recovered. */
+/* Recovery is over: from now on topics and channels count new messages apart from recovered ones. */
 void catalog_begins(struct worker *w);
 void sheet_free(struct client *c);
 /* A topic or channel was made or deleted: raises the catalog version. */

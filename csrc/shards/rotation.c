@@ -58,7 +58,7 @@ void rotation_leave(struct worker *w, uint32_t consumer) {
     settle(s, c->priority);
 }
 
-/* It comes behind all the others. */
+/* Puts the consumer behind all the others. */
 void rotation_join(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     struct subscription *s = at(w, c->subscription);

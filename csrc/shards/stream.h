@@ -24,7 +24,7 @@ enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 struct stream_page {
     uint32_t live;        /* messages with references, ... */
     uint32_t retained;    /* ... and retained; ... */
-    uint64_t lowest;      /* ... whose positions are not below this */
+    uint64_t lowest;      /* ... at positions not below this */
     uint32_t first, room; /* it has room for the page's seqs from `first` on */
     uint64_t
         positions[]; /* then uint16_t holds[room]; their high bit: no cursor takes it, it was published with a delay */
@@ -111,7 +111,7 @@ uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest
 uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest);
 /* Adds a hold to a message that is held or retained. True if it was the first: a delivery's, as if it was delayed. */
 bool stream_take_back(struct stream *s, uint64_t seq);
-/* How many messages of [from, until) are there. About: some whose position is below `oldest` may be counted too. */
+/* How many messages of [from, until) there are. Approximate: some below `oldest` may be counted too. */
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
 /* A lower bound for the positions of messages retained in [from, until); UINT64_MAX if there are none. */
 uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until);

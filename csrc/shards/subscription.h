@@ -44,8 +44,8 @@ enum { ACK_BATCH = 256 };
 
 enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255 };
 
-/* POLICY_KEY: how far the list of redeliveries has been searched. None before `from` can be delivered now; those from `began`
- * to there have been looked at in order since any of them may last have become deliverable. */
+/* POLICY_KEY: how far the list of redeliveries has been searched. None before `from` can be delivered now; those from
+ * `began` to there have been looked at in order since any of them may last have become deliverable. */
 struct again_look {
     uint64_t from, began; /* seqs */
     uint64_t round;       /* counts the times at which every struct again_own became void */
@@ -297,7 +297,7 @@ void consumers_have_left(struct worker *w, uint32_t subscription);
  * or removes it. */
 void consumer_settle(struct worker *w, uint32_t consumer);
 
-/* --- rotation.c: whose turn it is --- */
+/* --- rotation.c: which consumer's turn it is --- */
 
 /* Sets a consumer's priority, before it may first take a message. The lowest goes first; all above 63 are equal. False:
  * no memory. */
@@ -317,7 +317,7 @@ void subscription_touched(struct worker *w, uint32_t subscription);
 /* Finishes messages it has passed up to a seq, `most` at most. Returns how many. */
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most);
 
-/* --- upto.c: all that it has passed up to a seq is finished at once --- */
+/* --- upto.c: finishing all messages passed up to a seq at once --- */
 
 /* Logs that, for which there must be room, and begins the releasing. No other may be under way for this subscription.
  * */
@@ -329,7 +329,7 @@ void subscription_over_forget(struct worker *w, uint32_t subscription);
 /* Each turn: goes on releasing. True if there was anything to release. */
 bool finishes_go_on(struct worker *w);
 
-/* --- policy.c: who gets the next message --- */
+/* --- policy.c: which consumer gets the next message --- */
 
 struct policy_wish {
     struct subscribe_policy policy;
@@ -396,11 +396,11 @@ bool parts_fit(const struct worker *w);
 bool delivery_parts_set(struct worker *w, uint32_t delivery, const struct parts_left *left);
 void delivery_parts_forget(struct worker *w, uint32_t delivery);
 
-/* --- split.c: deliveries that are several messages to who knows no batches --- */
+/* --- split.c: deliveries of batches to consumers that know no batches --- */
 
 /* The split delivery that a part belongs to. */
 uint32_t split_of(const struct worker *w, uint32_t delivery);
-/* Whether so many more deliveries are allowed. */
+/* Whether `parts` more deliveries are allowed. */
 bool split_fits(const struct worker *w, uint32_t parts);
 /* Splits a delivery that is in no state: its unfinished parts become deliveries to be made. False, with nothing
  * changed, when a limit is reached or memory is short. */
@@ -416,19 +416,19 @@ void split_again(struct worker *w, uint32_t split, uint32_t consumer);
 /* Frees a split delivery and all its parts. The message is not released. */
 void split_over(struct worker *w, uint32_t split);
 
-/* Drops a reference to a message; with the last one the message goes. */
+/* Drops a reference to a message, and forgets the message with the last one. */
 void message_release(struct worker *w, uint32_t topic, uint64_t seq);
 /* Drops a subscription's reference to a message that it has passed. */
 void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq);
 /* Frees a delivery in any state, and drops the subscription's reference to its message. */
 void delivery_drop(struct worker *w, uint32_t delivery);
-/* A subscription refers to all messages from here on. */
+/* The first seq from which on a subscription refers to all messages. */
 static inline uint64_t subscription_held_from(const struct subscription *s) {
     return s->cursor > s->cold ? s->cursor : s->cold;
 }
-/* Drops its references to messages ahead of it before this seq, and moves its cursor there. */
+/* Drops a subscription's references to messages ahead of it before `until`, and moves its cursor there. */
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until);
-/* Does `most` steps of that. False: there are more. */
+/* The same in at most `most` steps. False: there are more. */
 bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most);
 /* Whether only this subscription refers to its topic's messages, all of which lie before `until`, and they are enough
  * to be buried (tomb.c). */
@@ -454,50 +454,50 @@ void subscription_free(struct worker *w, uint32_t subscription);
 bool handover_leaves(const struct topic *t);
 /* Whether a channel is taking over the topic's jobs. */
 bool handover_adopts(const struct topic *t);
-/* One of these is done before the channel is there: it is none of the channel's. */
+/* Such a job is done before the channel is logged: the channel does not get it. */
 void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id);
 
 /* --- tomb.c --- */
 
-/* A topic's stream is empty from now on; what was in it is let go in the next turns, whoever held it. */
+/* Empties a topic's stream at once; its messages are released in the next turns, whoever held them. */
 void stream_bury(struct worker *w, uint32_t topic);
-/* The same of its jobs too. */
+/* The same, with the topic's jobs. */
 void topic_bury(struct worker *w, uint32_t topic);
-/* Some of that. True if there is more. */
+/* Each turn: releases some of these. True if there are more. */
 bool tombs_clear(struct worker *w);
 void tombs_free(struct worker *w);
 
 /* --- retain.c --- */
 
-/* What is retained, and not below, is there to be read. */
+/* The position from which on retained messages can be read. */
 uint64_t retained_oldest(const struct shard *s);
 
 /* --- position.c --- */
 
 bool retention_is_name(const char *name, size_t name_bytes);
-/* As subscription_front, of what comes before `until` and the subscription does not hold. */
+/* As subscription_front, for messages before `until` that the subscription does not hold. */
 __attribute__((cold)) bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
-/* As subscription_pass, of what it does not hold. */
+/* As subscription_pass, for a message that it does not hold. */
 __attribute__((cold)) void position_pass(struct worker *w, uint32_t subscription);
-/* All from `seq` on is to be delivered, and nothing else. Memory only. */
+/* Moves a subscription: all from `seq` on is to be delivered, and nothing else. Memory only. */
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
-/* What that means for one of its deliveries: most are dropped. */
+/* Does the same to one of its deliveries: most are dropped. */
 void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from);
-/* Whether the segments with what it does not hold are to stay; and they need no more. */
+/* Pins the subscription, if segments with messages that it does not hold must stay; and unpins it. */
 void subscription_pin(struct worker *w, uint32_t subscription);
 void subscription_unpin(struct worker *w, uint32_t subscription);
-/* What of its depth it does not hold. */
+/* How many messages of its depth it does not hold. */
 uint64_t position_depth(const struct worker *w, const struct subscription *s);
 
-/* --- compacted.c: the topic's view in which only the last message of each key is --- */
+/* --- compacted.c: a topic's view with only the last message of each key --- */
 
 bool compacted_is_name(const char *name, size_t name_bytes);
-/* The view has passed a message and has it no more. */
+/* Whether the view has passed a message and does not have it any more. */
 __attribute__((cold)) bool compacted_hides(const struct worker *w, uint32_t topic, uint64_t seq);
-/* A consumer's delivery is of the parts that are in the view. False: none is. */
+/* Leaves in a consumer's delivery only the parts that are in the view. False: none is. */
 __attribute__((cold)) bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery);
 
-/* No deadline of a consumer's is waited for any more. */
+/* Forgets the deadlines of a consumer. */
 void flights_forget(struct worker *w, uint32_t consumer);
 /* Lets time pass up to w->now_ns. True if anything happened. */
 bool subscriptions_tick(struct worker *w);
@@ -510,7 +510,7 @@ bool dispatch(struct worker *w);
 /* Notes that a message is finished, which is to be written by the end of the turn. False, with nothing changed, if too
  * many are noted already and cannot be written. */
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq);
-/* Appends what was finished and how far the cursor came. False while there is no room. */
+/* Logs finished messages and the cursor. False while there is no room. */
 bool subscription_write(struct worker *w, uint32_t subscription);
 void subscriptions_write(struct worker *w);
 

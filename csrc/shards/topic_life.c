@@ -59,7 +59,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = message_head(w, t, seq);
-    if (!r) return; /* it waits on, and who it is delivered to one day goes without */
+    if (!r) return; /* unreadable: it goes on waiting */
     if (index_find(&w->ids, &w->jobs, r->id)) return;
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
@@ -83,7 +83,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-/* Where there are channels, jobs would be only theirs after a crash. So the topic is a tube once the log says so. */
+/* Makes the topic a tube only if the log says so: if it has channels, only they would have the jobs after a crash. */
 static enum outcome log_tube(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -411,7 +411,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     catalog_changed(w);
 }
 
-/* Logs the end of something if there is room. If not it is gone for present clients, but there again after a crash. */
+/* Logs the end of a topic or channel. Without room for that, it is deleted for clients, but back after a crash. */
 static void log_end(struct worker *w, enum record_kind kind, uint32_t topic, struct subscription *of) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (!topic_at(&w->topics, topic)->number) return;
@@ -451,7 +451,7 @@ static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t to
     if (!c->upto) c->upto = topic_at(&w->topics, topic)->stream.end;
     if (topic_empty(w, topic, &c->done, c->upto, w->piece)) return DONE;
     release_wait(w, topic);
-    /* So that a subscription that takes over the rest meanwhile has no more than that on recovery. */
+    /* So that at recovery a subscription that takes over the rest meanwhile has only that. */
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (shard_reserve(w, s, 1, 0, false) == LOG_OK) shard_log_emptied(w, s, topic, 0, c->done);
     return MORE;

@@ -137,7 +137,8 @@ static void take_out(struct worker *w, uint32_t transaction) {
     of->earlier = of->later = 0;
 }
 
-/* Seqs only rise: a new one comes last, and what one of them waits behind it comes to once. */
+/* Moves a transaction to its place in the order of first seqs. These only rise, so it passes each other one only
+ * once. */
 static void keep_order(struct worker *w, uint32_t transaction) {
     const struct transaction *of = at(w, transaction);
     uint32_t before = 0;

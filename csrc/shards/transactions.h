@@ -28,7 +28,7 @@ struct record;
 enum { WORKER_MAX_TRANSACTIONS = 1 << 16, WORKER_MAX_IN_TRANSACTIONS = 1 << 22 };
 
 #define DELIVERY_PENDING_NS UINT64_MAX
-/* Who defers a message for as long as can be said does not make it wait for a transaction. */
+/* The latest time to which a message can be deferred, below that of one waiting for a transaction. */
 #define DELIVERY_LATEST_NS (DELIVERY_PENDING_NS - 1)
 /* The longest attributes and body of a PENDING. */
 #define PENDING_BYTES (17 * sizeof(uint64_t))
