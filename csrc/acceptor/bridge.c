@@ -5,14 +5,14 @@
 
 #include "acceptor/packed.h"
 
-/* The most that is told in one turn; a larger message is told alone. */
+/* The most that is passed on in one turn; a larger message is passed on alone. */
 enum { TOLD_MESSAGES = 256, TOLD_BYTES = 256 << 10 };
 
 /* A copy of a publish, followed by the topic's name and the body. */
 struct bridge_copy {
-    struct bridge_copy *next; /* in the list of those to be told */
+    struct bridge_copy *next; /* in the list of copies to be passed on */
     uint32_t bytes;           /* counting all that follows the struct */
-    uint32_t at;              /* how much of the body has been told */
+    uint32_t at;              /* how much of the body has been passed on */
     uint32_t name_bytes;
     uint16_t flags;
     uint8_t kind;
@@ -63,7 +63,7 @@ void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, c
     if (!to->bridged || c->codec->tells_live || slot->body != NULL) return;
     size_t bytes = sizeof(struct bridge_copy) + to->name_bytes + request->body_bytes;
     uint8_t *room = connection_body(c, &a->blocks, slot, bytes);
-    if (room == NULL) return; /* who listens misses it: it is only live */
+    if (room == NULL) return; /* no memory: live subscribers miss the message */
     memcpy(begin_copy(room, bytes, to, request), body, request->body_bytes);
     slot->bridged = true;
 }
@@ -92,7 +92,7 @@ static void tell(struct acceptor *a, const struct published *message) {
             codecs[p - 1]->topic_published(a, codec_state(a, p), message);
 }
 
-/* Tells each message of an opened batch. Missing ones are left out. */
+/* Passes on each message of an opened batch. Missing ones are left out. */
 static void tell_packed(struct acceptor *a, struct published message, const struct codec *codec, bool is_batch,
                         struct codec_bytes rest) {
     struct codec_bytes one = rest;
@@ -106,8 +106,8 @@ static void tell_packed(struct acceptor *a, struct published message, const stru
     }
 }
 
-/* Tells one message, whose body begins with its headers, if any. `opened`: what Python decompressed; NULL: it has not
- * been asked. False: Python has to be asked first. */
+/* Passes on one message, whose body begins with its headers, if any. `opened`: what Python decompressed; NULL: it has
+ * not been asked. False: Python has to be asked first. */
 static bool tell_one(struct acceptor *a, struct published message, const struct bridge_copy *copy, const uint8_t *body,
                      size_t bytes, const struct codec_bytes *opened) {
     struct headers head = {.bytes = 0};
@@ -142,7 +142,7 @@ static bool tell_one(struct acceptor *a, struct published message, const struct 
     return true;
 }
 
-/* Tells the next message of a copy. Returns how many bytes it took; the rest of a malformed body is skipped. */
+/* Passes on the next message of a copy. Returns how many bytes it took; the rest of a malformed body is skipped. */
 static size_t tell_next(struct acceptor *a, struct bridge_copy *copy, const uint8_t *body, size_t body_bytes) {
     const uint8_t *name = (const uint8_t *)(copy + 1), *at = body + copy->at;
     struct published message = {.topic = name, .topic_bytes = copy->name_bytes};

@@ -20,7 +20,7 @@ void bridge_look(struct acceptor *a);
 /* Keeps a copy of a publish that is sent to a worker, if some protocol wants to hear of it. */
 void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,
                   const void *body);
-/* The worker has answered: tells of the message if it was published. */
+/* The worker has answered: passes the message on if it was published. */
 void bridge_answered(struct acceptor *a, struct connection *c, struct slot *slot, uint8_t status);
 
 /* The same for a request without a slot, to a bridged topic: copies the message, which is given in two pieces. NULL
@@ -30,9 +30,9 @@ struct bridge_copy *bridge_copy(struct acceptor *a, const struct message *reques
 void bridge_answer(struct acceptor *a, struct bridge_copy *copy, uint8_t status);
 void bridge_drop(struct blocks *blocks, struct bridge_copy *copy);
 
-/* Once a turn: tells the next piece of what is left. */
+/* Once a turn: passes on the next piece of what is left. */
 void bridge_run(struct acceptor *a);
-/* Whether something is left that can be told now. */
+/* Whether something is left that can be passed on now. */
 bool bridge_is_due(const struct acceptor *a);
 /* Python has decompressed the message with this id, if that still waits. Empty: passes the message on as it is. */
 void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened);

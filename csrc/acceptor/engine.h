@@ -1,17 +1,17 @@
 /* The engine: what the acceptor's C files and the codecs share. Nothing else includes it, and it names no protocol.
  *
- *   acceptor.c    what Python calls
- *   turn.c        a turn: replies in, bytes out, wait, bytes in, requests out; and when to sleep
+ *   acceptor.c    the functions that Python calls
+ *   turn.c        a turn: receive replies, send bytes, wait, receive bytes, send requests; and when to sleep
  *   socket.c      one connection's bytes: receive, parse, send, close
- *   workers.c     the workers: attach, lose, ask, hear
+ *   workers.c     the workers: attach, lose, send requests, receive replies
  *   publishes.c   consecutive PUBLISHes, sent as one message
  *   timers.c      a timer for each connection that wants one
- *   room.c        the memory of all connections together: who waits, or is closed, when it is too much
+ *   room.c        the memory of all connections together: which ones wait, or are closed, when it is too much
  *   filter.c      a connection whose bytes pass through Python on their way
  *   framing.c     a connection that is a websocket
  *   compression.c a connection that is compressed
  *   migration.c   a connection that moves to another process, or comes from one
- *   local.c       requests that no client made, and waiting in another event loop
+ *   local.c       requests made by Python, not by a client, and running inside another event loop
  *   packed.c      batches opened for consumers that do not know their headers
  *   codec.h       the interface of a wire protocol
  */

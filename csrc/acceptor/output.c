@@ -87,7 +87,7 @@ static bool seal(struct blocks *blocks, struct output *output) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
-/* Where much output waits already the next block is larger, because less of it will be left empty. */
+/* When output waits already, the next block is larger, because less of it will be left empty. */
 static bool begin_block(struct blocks *blocks, struct output *output, size_t bytes) {
     struct buffer *last = &output->last;
     size_t least = output->first == NULL ? BLOCK_BYTES : OUTPUT_BLOCK_BYTES;

@@ -23,7 +23,7 @@ struct watch {
     uint32_t arena_link;
     uint32_t topic;
     uint32_t client;
-    uint32_t next; /* of the client */
+    uint32_t next; /* in the client's list */
     uint32_t previous_waiting, next_waiting;
 };
 
@@ -36,7 +36,7 @@ struct client {
     uint32_t arena_link;
     uint32_t acceptor, conn; /* NOBODY: the client has gone, but requests it began go on */
     uint32_t used;           /* topic */
-    uint32_t consumer;       /* first of the list; 0: it is none */
+    uint32_t consumer;       /* first of the list; 0: none */
     uint32_t consumers;
     uint32_t producer;                      /* attached: the first of the list */
     uint32_t watches, watch_count;          /* the first of a list */

@@ -69,7 +69,7 @@ static void leave_client(struct worker *w, const struct consumer *c, uint32_t co
     map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
 }
 
-/* Gives back some of its messages in flight, to be delivered again. False: that was all. */
+/* Gives back some of a consumer's messages in flight, to be delivered again. False: those were all. */
 static bool give_back(struct worker *w, const struct consumer *c, bool all) {
     while (c->inflight_first && (all || worker_spare(w))) {
         uint32_t delivery = c->inflight_first;
@@ -118,7 +118,8 @@ static void yield_no_more(struct worker *w, uint32_t consumer) {
     c->yields = false;
 }
 
-/* `of` 0: gives back messages of all subscriptions, as many as the turn allows; else all those of that one. */
+/* Gives back messages of consumers that left. `of` 0: of all subscriptions, as many as the turn allows; else all of
+ * that one. */
 static void give_back_left(struct worker *w, uint32_t of) {
     for (uint32_t consumer = w->leaving_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
         const struct consumer *c = consumer_of(w, consumer);

@@ -176,7 +176,7 @@ void release_wait(struct worker *w, uint32_t topic) {
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
-/* False: it waits for another operation on the topic, or for room. */
+/* Gives a piece of one topic. False: that waits for another operation on the topic, or for room. */
 static bool go_on(struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
@@ -233,7 +233,7 @@ enum outcome topic_pause(struct worker *w, uint32_t topic, bool stop, uint8_t *s
     if (*status != STATUS_OK) return DONE;
     t->stopped = stop;
     if (stop) {
-        /* It goes on keeping what it had not given since the previous pause. */
+        /* What it kept in the previous pause and has not given yet, it goes on keeping. */
         release_forget(w, topic);
         keep_from(t, t->next_seq);
         shard_log_topic(w, shard_of_topic(w, t), topic);

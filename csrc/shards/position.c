@@ -208,7 +208,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     uint32_t topic = s->topic;
     struct shard *shard = shard_of(w, s);
     struct client *c = client_at(&w->clients, client);
-    bool finishes = !c->done && c->upto; /* it is as below where it only finishes what it has passed */
+    bool finishes = !c->done && c->upto; /* set below, where the move only finishes passed messages */
     if (finishes) (void)subscription_finish_some(w, subscription);
     if (s->over_until) return MORE;
     if (finishes) {

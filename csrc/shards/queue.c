@@ -338,7 +338,7 @@ bool queue_deadline_soon(const struct worker *w, uint32_t client) {
     return client_at(&w->clients, client)->soon > 0;
 }
 
-/* When a client's wait ends without a job; UINT64_MAX: never by itself. */
+/* When a client's wait ends without a job; UINT64_MAX: it has no end. */
 static uint64_t wait_end(const struct worker *w, const struct client *c) {
     return c->soon ? w->now_ns : c->wait_until_ns;
 }
@@ -485,7 +485,7 @@ static void wait_over(struct worker *w, uint32_t client) {
         status = STATUS_DEADLINE_SOON;
     else if (c->wait_until_ns <= w->now_ns)
         status = STATUS_TIMED_OUT;
-    else { /* the job near its deadline is gone meanwhile */
+    else { /* no job of the client is near its deadline any more */
         heap_remove(&w->waits, wait_places(w), c->wait_place);
         uint64_t end = wait_end(w, c);
         if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));

@@ -77,7 +77,7 @@ static void end(struct worker *w, struct keeping *k) {
     free(k);
 }
 
-/* The log has all messages that came when there was no ephemeral channel, or none of this process. */
+/* Only if there was an ephemeral channel in this process: otherwise the log has all messages anyway. */
 void topic_keep_for_all(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!t->had_ephemeral || t->ephemeral || !t->stream.live || !t->stream.retains) return;

@@ -76,7 +76,7 @@ bool split_part_over(struct worker *w, uint32_t delivery) {
     split_without(w, delivery, &left);
     forget(w, delivery);
     if (left.words) {
-        (void)delivery_parts_set(w, split, &left); /* it has a place */
+        (void)delivery_parts_set(w, split, &left); /* its parts have a place */
         return false;
     }
     at(w, split)->state = 0;
@@ -108,7 +108,7 @@ void split_leave(struct worker *w, uint32_t split, const struct parts_left *left
     for (uint32_t i = 0; i < now.words; i++)
         for (uint64_t over = now.bits[i] & ~left->bits[i]; over; over &= over - 1)
             forget(w, part_at(w, split, i, over));
-    (void)delivery_parts_set(w, split, left); /* it has a place */
+    (void)delivery_parts_set(w, split, left); /* its parts have a place */
 }
 
 void split_over(struct worker *w, uint32_t split) {

@@ -22,7 +22,7 @@ struct tomb {
     log_position since,
         until; /* the range of the log in which they were published; earlier ones are in an earlier tomb */
     struct buried_jobs jobs;
-    uint32_t scanned, scan_end; /* of the arena of reservations */
+    uint32_t scanned, scan_end; /* in the arena of reservations */
     struct stream stream;
 };
 

@@ -149,7 +149,7 @@ void jobs_done(struct worker *w, uint32_t job, uint64_t seq) {
         uint32_t one = queue_job_of(w, job, i);
         if (!one) continue;
         bool last = !job_at(w, one)->part || job_at(w, job)->place == 1;
-        job_at(w, one)->state = 0; /* it is in no queue to be taken out of */
+        job_at(w, one)->state = 0; /* during recovery a job is in no queue */
         job_done(w, one, seq);
         if (last) return;
     }

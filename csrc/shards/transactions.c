@@ -60,7 +60,7 @@ static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
     if (n && !map_insert(&all->by_number, key, n)) arena_give(&all->arena, n), n = 0;
     if (!n) return 0;
     *at(w, n) = (struct transaction){.topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t)};
-    uint32_t ending = 0; /* behind those that replay_end put in front */
+    uint32_t ending = 0; /* behind the ending ones, which replay_end put in front */
     if (w->replaying)
         for (uint32_t e = t->transactions; e && at(w, e)->state; e = at(w, e)->next) ending = e;
     link_behind(w, n, ending);
