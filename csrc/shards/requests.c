@@ -359,8 +359,8 @@ static bool run_parked(struct worker *w, uint32_t client) {
             put_off(w, client);
             return true;
         }
-        worker_step(w);
         enum outcome outcome = execute_parked(w, client, parked_first(&c->parked), &is_left);
+        worker_step(w); /* after it, so that it had a step left to go on with */
         if (outcome == LATER) return false;
         if (outcome == MORE) {
             put_off(w, client);
