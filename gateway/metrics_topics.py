@@ -47,8 +47,8 @@ _CHANNEL: Final[tuple[tuple[Callable[[Channel], int], bool, str, str], ...]] = (
     (lambda c: c.consumer_count, False, "channel_consumers", "Consumers of the channel."),
     (lambda c: c.paused, False, "channel_paused", "1: nothing of the channel is handed out."),
 )
-_TOPIC_OLDEST: Final = "Age of what waits longest for a first channel, or of the tube's next job; 0: there is none."
-_CHANNEL_OLDEST: Final = "Age of the oldest message that the channel has not finished; 0: there is none."
+_TOPIC_OLDEST: Final = "Age of what waits longest for a first channel, or of the tube's next job; 0: none."
+_CHANNEL_OLDEST: Final = "Age of the oldest message that the channel has neither finished nor deferred; 0: none."
 
 
 @dataclass(slots=True)

@@ -9,12 +9,11 @@
 #include "measure.h"
 #include "pulsar_frames.h"
 
-#define MAX_TOPICS    4096u
-#define MAX_CONSUMERS 4096u
-#define MAX_IDS       4096u /* for the producers, and for the consumers, of a connection */
-#define NAME_BYTES    128u
-#define LARGEST       ((size_t)8 << 20)
-#define SEND_BYTES    40u /* more than a CommandMessage or CommandSendReceipt with the head before it */
+#define MAX_TOPICS 4096u
+#define MAX_IDS    4096u /* for the producers, and for the consumers, of a connection */
+#define NAME_BYTES 128u
+#define LARGEST    ((size_t)8 << 20)
+#define SEND_BYTES 40u /* more than a CommandMessage or CommandSendReceipt with the head before it */
 
 struct consumer {
     struct consumer *next; /* in the list of the topic */

@@ -260,7 +260,7 @@ class Worker:
     def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
         """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""
         torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
-        end = min([lib.worker_segment_end(self._worker, shard, segment), *torn])
+        end = min([lib.worker_segment_bytes(self._worker, shard, segment), *torn])
         if not 0 < end < ended:
             return
         what = f"{segment_name(segment)} ends at {end}, and ended at {ended} when the broker was stopped"
@@ -332,7 +332,7 @@ class Worker:
             if time.monotonic() > until:
                 break
             with contextlib.suppress(StoreError):  # with a full disk a log that is cut off later is not noticed
-                files.store.note_begun((segment, lib.worker_segment_end(self._worker, shard, segment)))
+                files.store.note_begun((segment, lib.worker_segment_bytes(self._worker, shard, segment)))
         self._control.send({"did": "stopped"})
 
     def _hear(self) -> None:
@@ -380,7 +380,7 @@ class Worker:
         """Where the logs end. Everything that was answered lies before: a turn writes before it answers."""
         active = [lib.worker_active_segment(self._worker, shard) for shard in self._own]
         return [
-            [lib.worker_first_segment(self._worker, shard), last, lib.worker_segment_end(self._worker, shard, last)]
+            [lib.worker_first_segment(self._worker, shard), last, lib.worker_segment_bytes(self._worker, shard, last)]
             for shard, last in zip(self._own, active, strict=True)
         ]
 

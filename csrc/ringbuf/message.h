@@ -122,7 +122,7 @@ enum message_kind {
                          if the transaction commits (NO_PLACE: it acknowledges nothing cumulatively); body: a struct
                          pending_figures of the message asked for | NOT_FOUND: no such topic | NONE: no such channel */
     MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: publish time of the oldest message that the
-                         channel has not finished; for a topic, of the oldest that waits for a first channel or is the tube's next
+                         channel has neither finished nor deferred; for a topic, of the oldest that waits for a first channel or is the tube's next
                          job | NONE: there is none | NOT_FOUND: no such topic or channel */
     MSG_RINGS, /* -> OK + body: for each connected acceptor a struct ring_figures */
     MSG_PUBLISH_EACH, /* `several` PUBLISHes of a connection to one topic, in consecutive slots; topic, pri, delay_ns, ttr_ns and

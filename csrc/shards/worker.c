@@ -243,7 +243,7 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
     return w->own[shard]->segment;
 }
 
-uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment) {
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
     return log_segment_end(w->own[shard]->log, segment);
 }
 
@@ -282,10 +282,6 @@ void worker_limit_topics(struct worker *w, uint32_t limit) {
 
 uint32_t worker_topics(const struct worker *w) {
     return w->topics.names.count;
-}
-
-uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
-    return log_segment_end(w->own[shard]->log, segment);
 }
 
 void worker_roll(struct worker *w, uint32_t shard) {

@@ -230,7 +230,7 @@ uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 /* Where the records of a segment end, in bytes, staged ones included; 0: there is no such segment. */
-uint64_t worker_segment_end(const struct worker *w, uint32_t shard, uint32_t segment);
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Bytes appended to a shard's log, and synced, what was found at recovery included. */
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
@@ -251,8 +251,6 @@ void worker_limit_topics(struct worker *w, uint32_t limit);
 void worker_limit_parts(struct worker *w, uint32_t limit);
 /* How many topics are in memory, asleep or not. */
 uint32_t worker_topics(const struct worker *w);
-/* The same as worker_segment_end. */
-uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Switches to a new segment, though there is room in the active one. */
 void worker_roll(struct worker *w, uint32_t shard);
 /* From now on the caller cuts full segments to worker_segment_bytes. */

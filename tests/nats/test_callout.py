@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
-from mq_shards.acceptor.protocols.nats.places import FOR_STRANGERS, GOOD_HOSTS, MOST, Places
+from mq_shards.acceptor.protocols.nats.places import GOOD_HOSTS, MOST, Places
 from mq_shards.acceptor.protocols.nats.xkeys import XKey
 from mq_shards.acceptor.remarks import SAME
 
@@ -471,7 +471,7 @@ def test_a_request_may_be_larger_than_what_clients_may_send() -> None:
 
 
 def test_strangers_leave_half_of_the_places_to_who_has_come_before() -> None:
-    places = Places()
+    places, half = Places(), MOST // 2
 
     def taken(host: str, times: int = MOST) -> int:
         return sum(places.take(host) is not None for _ in range(times))
@@ -479,14 +479,14 @@ def test_strangers_leave_half_of_the_places_to_who_has_come_before() -> None:
     before = places.take("192.0.2.1")
     assert before is not None
     places.give(before, was_good=True)
-    assert taken("10.0.0.1") == FOR_STRANGERS // 2, "as many as are left"
+    assert taken("10.0.0.1") == half // 2, "as many as are left"
     assert taken("::ffff:10.0.0.1", 1) == 0, "the same one"
     assert taken("2001:db8::1", 10) == 10
     assert [taken(f"10.0.{number >> 8}.{number & 255}", 1) for number in range(2, MOST)].count(1) == (
-        FOR_STRANGERS - FOR_STRANGERS // 2 - 10
+        half - half // 2 - 10
     )
     assert taken("10.9.9.9", 1) == 0
-    assert taken("192.0.2.1") == (MOST - FOR_STRANGERS) // 2
+    assert taken("192.0.2.1") == (MOST - half) // 2
     assert taken("192.0.2.2", 1) == 0, "nobody has come from there"
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST: Final = 4096
-FOR_STRANGERS: Final = MOST // 2
 GOOD_HOSTS: Final = 8192  # remembered hosts with admitted clients: the most recent
 NETWORK_BITS: Final = 64  # IPv6 addresses with the same prefix count as one host
 
