@@ -5,7 +5,6 @@ A row is found here by what it says; its tests are scenes, by their names, or fu
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.nats.scenes import SCENES
 from tests.nats.who_scenes import ACCOUNTS, SHARED, USERS
+from tests.rows import check_played
 
 HERE: Final = Path(__file__).parent
 SCENE_NAMES: Final = {scene.name for scene in (*SCENES, *USERS, *ACCOUNTS, *SHARED)}
@@ -197,9 +197,4 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_is_played(row: str) -> None:
-    for name in ROWS[row]:
-        file, is_test, function = name.partition("::")
-        if is_test:
-            assert re.search(rf"^ *def {function}\(", (HERE / file).read_text(), re.MULTILINE), name
-        else:
-            assert name in SCENE_NAMES, name
+    check_played(ROWS[row], HERE, SCENE_NAMES)

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cramjam
+import pytest
 from crc32c import crc32c
+from mq_shards.gateway.pulsar.metadata import Metadata, uncompressed
 
 from tests.nsq import wire as nsq
 from tests.pulsar.servers import PulsarServer, running
@@ -109,3 +111,11 @@ def test_a_frame_may_come_in_any_pieces(wire: Wire, topic: str) -> None:
             wire.raw(said[at : at + piece])
         assert [frame.entry[-1:] for frame in wire.messages(3)] == [b"0", b"1", b"2"]
         wire.flow(3)
+
+
+@pytest.mark.parametrize("says", [1, 1000, MIB])
+def test_a_snappy_payload_is_not_decompressed_further_than_it_says(says: int) -> None:
+    body = b"x" * MIB
+    payload = bytes(cramjam.snappy.compress_raw(body))
+    shown = uncompressed(Metadata(compression=4, uncompressed_bytes=says), payload, MIB)
+    assert shown == (body if says == MIB else payload)

@@ -6,13 +6,13 @@ recorded), or functions of a file.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.pulsar.wire_scenes import SCENES
+from tests.rows import check_played
 
 HERE: Final = Path(__file__).parent
 
@@ -220,12 +220,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_is_played(row: str) -> None:
-    for name in ROWS[row]:
-        file, is_test, function = name.partition("::")
-        if is_test:
-            assert re.search(rf"^def {function}\(", (HERE / file).read_text(), re.MULTILINE), name
-        else:
-            assert name in SCENES, name
+    check_played(ROWS[row], HERE, SCENES)
 
 
 def test_each_scene_is_of_a_row() -> None:
