@@ -9,6 +9,7 @@ Run as a script it builds in place; setuptools calls `BuildExt` through pyprojec
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -16,14 +17,16 @@ import subprocess
 import sys
 import sysconfig
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from cffi import FFI
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+BUILD = HERE.parent / "build"
 GENERATED = "_core.c"
 ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/; each may use types of earlier ones
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
@@ -65,6 +68,15 @@ def generate(target: Path, module: str = "mq_shards.csrc._core", rooms: Sequence
         target.write_text(text)
 
 
+@contextmanager
+def alone(build: Path) -> Iterator[None]:
+    """Waits until no other build runs in this tree: two would write the same wrapper, objects and module."""
+    build.mkdir(parents=True, exist_ok=True)
+    with (build / "compiling.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 class BuildExt(build_ext):  # type: ignore[misc]
     """Writes the cffi wrapper before it builds, and adds the sources, as pyproject.toml names only the wrapper.
 
@@ -85,8 +97,9 @@ class BuildExt(build_ext):  # type: ignore[misc]
             ext.extra_link_args = [*RELEASE, *WHOLE, "-pthread"]
 
     def run(self) -> None:
-        generate(HERE / GENERATED)
-        super().run()
+        with alone(BUILD):
+            generate(HERE / GENERATED)
+            super().run()
 
 
 def needs_compiling(target: Path, dependencies: Path) -> bool:
@@ -114,6 +127,11 @@ def compile_one(command: list[str], source: Path, objects: Path) -> Path:
 
 def compile_in(out: Path, name: str, files: list[str], flags: list[str]) -> Path:
     """Builds an importable module `name` in `out` from some sources, for tests and for work on one module."""
+    with alone(BUILD):
+        return compile_alone(out, name, files, flags)
+
+
+def compile_alone(out: Path, name: str, files: list[str], flags: list[str]) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     wrapper = out / f"{name}.c"
     generate(wrapper, module=name)
@@ -124,7 +142,7 @@ def compile_in(out: Path, name: str, files: list[str], flags: list[str]) -> Path
     command = [*compiler, *STRICT, *flags, f"-I{HERE}", f"-I{sysconfig.get_paths()['include']}"]
     # Each compiler and set of options has its own folder of objects.
     kind = hashlib.sha256("\0".join(command).encode()).hexdigest()[:12]
-    objects = HERE.parent / "build" / "objects" / kind
+    objects = BUILD / "objects" / kind
     objects.mkdir(parents=True, exist_ok=True)
     wanted = [wrapper, *(HERE / f for f in files)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
