@@ -55,6 +55,7 @@ CONTENTS: Final = "backup.json"
 LOG: Final = "log"
 REST: Final = "rest-"
 PIECE_BYTES: Final = 4 << 20
+LAST_BYTES: Final = 1 << 20  # of a segment that has the length of its copy, this is what is compared
 TRIES: Final = 20  # retention may remove what was about to be opened, and writers what they have staged
 WRITE_TRIES: Final = 5
 WRITE_S: Final = 0.02  # a write to the page cache takes much less
@@ -355,7 +356,7 @@ class _Making:
         begun_ns = header.time_ns or NO_HEADER
         name = self._name(shard, segment)
         before = self._before.get(name)
-        if before is not None and _is_of(before, header) and self._goes_on(before, header, fd, size):
+        if before is not None and _is_of(before, header) and self._goes_on(before, header, segment, fd, size):
             path, at, crc = self._to / before.at, before.bytes, before.crc
             begun_ns = before.begun_ns
         else:
@@ -395,19 +396,37 @@ class _Making:
         records, *_ = self._columns.scan(window, at, len(window), segment, kinds=ALL_KINDS, check=True)
         return records > 0
 
-    def _goes_on(self, before: File, header: Header, fd: int, size: int) -> bool:
-        """Whether the segment still begins with what was copied: a power failure may have cut it. Blocks that cannot be
-        read any more, and a header that is damaged or was rewritten, do not count: the copy has them."""
+    def _goes_on(self, before: File, header: Header, segment: int, fd: int, size: int) -> bool:
+        """Whether the segment still begins with what was copied: a power failure may have cut it."""
         if before.bytes > size or not (self._to / before.at).exists():
             return False
-        if before.bytes == size:
-            return True  # nothing to add; the copy counts even if the segment has been damaged since
+        if before.bytes < size:
+            return self._is_as_copied(before, header, fd, 0)
+        # One that was cut and has the same length again has other records at its end: each has the time of its writing.
+        return self._is_as_copied(before, header, fd, max(0, size - LAST_BYTES)) or self._is_damaged_since(
+            before, segment, fd, size
+        )
+
+    def _is_as_copied(self, before: File, header: Header, fd: int, begin: int) -> bool:
+        """Compares from `begin` on. Blocks that cannot be read any more, and a header that is damaged or was rewritten,
+        do not count: the copy has them."""
         with (self._to / before.at).open("rb") as copy:
-            for at in range(0, before.bytes, PIECE_BYTES):
+            copy.seek(begin)
+            for at in range(begin, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)
                 copied = copy.read(count)
                 if copied != medium.read(fd, count, at) and not _is_alike(copied, fd, at, header):
                     return False
+        return True
+
+    def _is_damaged_since(self, before: File, segment: int, fd: int, size: int) -> bool:
+        """Whether the segment differs from its copy because it was damaged. Then the copy counts."""
+        scan = FileScan(fd, segment, SEGMENT_HEADER.size, size, self._columns)
+        while scan.next() is not None:
+            pass
+        if scan.offset >= size:
+            return False
+        self._problems.append(f"{before.at}: its segment is damaged at {scan.offset} now: this copy of it is kept")
         return True
 
     def _append(self, path: Path, fd: int, at: int, size: int, crc: int) -> int:

@@ -22,7 +22,7 @@ import pytest
 from mq_shards.shards import backup as backups
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.restore import restore
-from mq_shards.shards.store import SEGMENT_HEADER, StoreError
+from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER, StoreError
 
 from tests.nsq.api import channel_stats, post
 from tests.reader.broker import started
@@ -201,6 +201,12 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def seal_first_segment(data: Path) -> None:
+    with broker_of(data, *OPTIONS) as (_, client):
+        for _ in range(1700):  # more than a segment holds
+            client.put(BODY)
+
+
 def dies(work: Callable[[], object], calls: int) -> bool:
     """In a process that ends, as by kill -9, at its so many-th call of a function. False: it was done before that."""
     pid = os.fork()
@@ -309,6 +315,50 @@ def test_a_log_that_has_lost_its_end_is_copied_anew(small: Path) -> None:
     assert len(restored) < end
 
 
+def write_last_record_again(segment: Path, end: int) -> None:
+    """As if a power failure had taken the record that ends there, and its client had sent it again later."""
+    content = bytearray(segment.read_bytes())
+    number, at = int(segment.stem), SEGMENT_HEADER.size
+    while (after := at + -(-struct.unpack_from("<I", content, at)[0] // 8) * 8) < end:
+        at = after
+    (size, _, *rest) = RECORD_HEADER.unpack_from(content, at)
+    rest[5] += 1_000_000_000
+    RECORD_HEADER.pack_into(content, at, size, number, *rest)
+    struct.pack_into("<I", content, at + 4, crc32c(content[at : at + size]))
+    segment.write_bytes(content)
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_log_that_has_lost_its_end_and_is_as_long_again_is_copied_anew(small: Path, is_sealed: bool) -> None:
+    segment = small / "data" / "shard-0000" / "0000000001.log"
+    if is_sealed:
+        seal_first_segment(small / "data")
+    backups.make(small / "data", small / "backup")
+    (copy,) = small.glob("backup/log/shard-0000/0000000001-*.log")
+    end = copy.stat().st_size
+    write_last_record_again(segment, end)
+    assert copy.read_bytes() != segment.read_bytes()[:end]
+    made = backups.make(small / "data", small / "backup")
+    assert not made.problems
+    assert restored_segment(small) == segment.read_bytes()[:end]
+
+
+def test_a_sealed_segment_whose_end_is_damaged_keeps_its_copy(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    segment = data / "shard-0000" / "0000000001.log"
+    seal_first_segment(data)
+    backups.make(data, tmp_path / "backup")
+    (copy,) = tmp_path.glob("backup/log/shard-0000/0000000001-*.log")
+    whole = copy.read_bytes()
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(whole) - 300] ^= 1
+    segment.write_bytes(damaged)
+    for _ in range(2):
+        made = backups.make(data, tmp_path / "backup")
+        assert len(made.problems) == 1 and "this copy of it is kept" in made.problems[0]
+    assert restored_segment(tmp_path) == whole
+
+
 def test_a_damaged_segment_is_copied_as_it_is_and_said(small: Path) -> None:
     segment = next((small / "data").glob("shard-*/*.log"))
     whole = bytearray(segment.read_bytes())
@@ -373,9 +423,7 @@ def test_a_sealed_segment_that_loses_its_header_keeps_its_copy(
 ) -> None:
     data = tmp_path / "data"
     segment = data / "shard-0000" / "0000000001.log"
-    with broker_of(data, *OPTIONS) as (_, client):
-        for _ in range(1700):  # more than a segment holds
-            client.put(BODY)
+    seal_first_segment(data)
     backups.make(data, tmp_path / "backup")
     (copy,) = tmp_path.glob("backup/log/shard-0000/0000000001-*.log")
     whole = copy.read_bytes()
