@@ -31,6 +31,8 @@ FIRST: Final[tuple[Record, ...]] = (
     {"do": "namespace", "name": "pulsar/system", "policies": {}},
 )
 
+SCHEMA_OVERHEAD_BYTES: Final = 256  # that a schema, or the record of its deletion, takes besides its texts
+
 
 class CatalogError(Exception):
     """A record that this version does not know, or that cannot be applied."""
@@ -55,6 +57,11 @@ class Schema:
     @property
     def is_deleted(self) -> bool:
         return not self.type
+
+    @property
+    def stored_bytes(self) -> int:
+        texts = sum(len(name) + len(value) for name, value in self.properties.items())
+        return SCHEMA_OVERHEAD_BYTES + len(self.data) + len(self.user) + len(self.name) + texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +262,10 @@ class Catalog:
         if schema.version == 0 and record["topic"] in self.schemas:  # the record of their deletion was lost to damage
             self._no_schemas(record)
         self.schemas.setdefault(record["topic"], []).append(schema)
-        self.schema_bytes += len(schema.data)
+        self.schema_bytes += schema.stored_bytes
 
     def _no_schemas(self, record: Record) -> None:
-        self.schema_bytes -= sum(len(schema.data) for schema in self.schemas.pop(record["topic"]))
+        self.schema_bytes -= sum(schema.stored_bytes for schema in self.schemas.pop(record["topic"]))
 
     def _transactions_from(self, record: Record) -> None:
         self.transactions_from = int(record["id"])

@@ -33,7 +33,7 @@ from mq_shards.gateway.pulsar.core import Core, durable_channels, is_there
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
-from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError
+from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError, WrongDefaultError
 from mq_shards.gateway.pulsar.store import Store
 
 # The limits of the catalog.
@@ -336,6 +336,14 @@ class Control:
         except IncompatibleError as error:
             raise RefusedError(409, "IncompatibleSchema", str(error)) from None
 
+    async def _check_defaults(self, name: TopicName, new: Schema) -> None:
+        try:
+            await self.schema_checks.defaults(new, self.store.catalog.live_schemas(str(name.base)))
+        except InvalidSchemaError as error:
+            raise RefusedError(422, "IncompatibleSchema", str(error)) from None
+        except WrongDefaultError as error:
+            raise RefusedError(500, "UnknownError", str(error)) from None
+
     async def put_schema(self, name: TopicName, new: Schema) -> int:
         """Adds a schema, unless the topic has it already. Returns its version."""
         key = str(name.base)
@@ -346,6 +354,7 @@ class Control:
             while True:
                 versions = self.store.catalog.schemas.get(key)
                 count = len(versions or ())
+                await self._check_defaults(name, new)
                 version = await self.schema_version(name, new)
                 if version < 0:
                     await self.check_schema(name, new)
@@ -360,8 +369,7 @@ class Control:
         policies = self.namespace(name.namespace).policies
         if not policies.get("is_allow_auto_update_schema", True) and count:
             raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
-        if count >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
-            raise too_many("there are as many schemas as there may be")
+        self._check_schema_room(new, count)
         version = self.store.catalog.next_schema(str(name.base))
         stored = replace(new, version=version, timestamp_ms=int(self.now_s() * 1000))
         self.store.change(schema_record(str(name.base), stored))
@@ -381,11 +389,19 @@ class Control:
         await self.store.settled()
         return max(await self.schema_version(name, new), 0)
 
-    async def delete_schema(self, name: TopicName) -> int:
-        """Returns the version that records the deletion; -1: there is no schema."""
-        if not self.store.catalog.schemas.get(str(name.base)):
+    def _check_schema_room(self, new: Schema, count: int) -> None:
+        """For one more schema of a topic that has so many. Raises RefusedError."""
+        if count >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + new.stored_bytes > MAX_SCHEMAS_BYTES:
+            raise too_many("there are as many schemas as there may be")
+
+    async def delete_schema(self, name: TopicName, *, force: bool = False) -> int:
+        """Returns the version that records the deletion, also for a topic that had no schema. `force` leaves no record
+        of any version, and returns -1."""
+        if force:
+            await self.store.commit(*self._no_schemas(name.base))
             return -1
         gone = Schema(self.store.catalog.next_schema(str(name.base)), "", "", {}, int(self.now_s() * 1000))
+        self._check_schema_room(gone, len(self.store.catalog.schemas.get(str(name.base), ())))
         await self.store.commit(schema_record(str(name.base), gone))
         return gone.version
 

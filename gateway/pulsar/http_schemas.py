@@ -83,10 +83,7 @@ class HttpSchemas:
 
     async def _delete(self, call: Call) -> Answer:
         name = self._name(call)
-        version = await self._control.delete_schema(name)
-        if version < 0:
-            raise not_found("Schema not found")
-        return json_of({"version": version})
+        return json_of({"version": await self._control.delete_schema(name, force=call.flag("force"))})
 
 
 async def _given(call: Call) -> Schema:

@@ -28,8 +28,11 @@ MAX_TOPICS_BYTES: Final = 5 << 20
 NAME_HEAD_BYTES: Final = 4
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
-UNLIKE_OTHERS: Final = 409  # the status of a schema that is valid, but not compatible
-_INCOMPATIBLE: Final = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
+# By the status of a schema that is valid and refused: what a real broker calls its exception.
+_UNLIKE_OTHERS: Final = {
+    409: "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException",
+    500: "org.apache.avro.AvroTypeException",
+}
 
 Answer = Callable[[int, Json], Awaitable[Json]]
 
@@ -252,9 +255,10 @@ class Questions:
         try:
             return await self._control.put_schema(name, new)
         except RefusedError as error:
-            if error.status != UNLIKE_OTHERS:
+            if error.status not in _UNLIKE_OTHERS:
                 raise
-            why = f"{_INCOMPATIBLE}: {error.reason}"  # as a real broker writes its exception and the cause
+            # As a real broker writes its exception and the cause.
+            why = f"{_UNLIKE_OTHERS[error.status]}: {error.reason}"
             raise RefusedError(error.status, error.error, f"{why} caused by {why}") from None
 
 

@@ -31,6 +31,10 @@ class SchemaChecks:
         """Cancels waiting checks. Does not wait for the one that runs."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    async def defaults(self, new: Schema, live: Sequence[Schema]) -> None:
+        """Raises WrongDefaultError, see check_defaults."""
+        await self._look([new, *live], lambda: schemas.check_defaults(new, live))
+
     async def version(self, wanted: Schema, live: Sequence[Schema]) -> int:
         """The version that equals `wanted`; -1: there is none."""
         for found in reversed(live):

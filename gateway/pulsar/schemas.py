@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.gateway.pulsar.catalog import Schema
+from mq_shards.gateway.pulsar.schema_defaults import wrong_default
 
 if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
@@ -56,6 +57,10 @@ class IncompatibleError(Exception):
     """The schema may not follow the others; says why."""
 
 
+class WrongDefaultError(Exception):
+    """The schema, or one before it, has a default that its field cannot have; says which."""
+
+
 def check(schema: Schema) -> None:
     """Checks that a schema is valid. Raises InvalidSchemaError."""
     if schema.type not in TYPES:
@@ -77,6 +82,18 @@ def check(schema: Schema) -> None:
         raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema: {TOO_DEEP}") from None
     except Exception:  # the library raises all kinds
         raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema") from None
+
+
+def check_defaults(new: Schema, live: Sequence[Schema]) -> None:
+    """Checks the defaults of a producer's schema and of those that the topic has. Raises WrongDefaultError.
+
+    As a real broker does: it looks at them when it compares the new one with others. So a topic's first schema may have
+    wrong ones, and nothing follows it.
+    """
+    others = [old for old in live if old.type in _BY_AVRO]
+    for schema in (new, *others) if new.type in _BY_AVRO and others else ():
+        if why := wrong_default(raw_data(schema)):
+            raise WrongDefaultError(why)
 
 
 def worth_comparing(wanted: Schema, live: Sequence[Schema]) -> list[Schema]:
@@ -232,9 +249,7 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
             found.incompatibilities.clear()
             return found
 
-        def _calculate(
-            self, reader: AvroSchema, writer: AvroSchema, location: list[str]
-        ) -> SchemaCompatibilityResult:
+        def _calculate(self, reader: AvroSchema, writer: AvroSchema, location: list[str]) -> SchemaCompatibilityResult:
             if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
                 return self.check_reader_writer_record_fields(reader, writer, location)
             if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):

@@ -1,6 +1,6 @@
 """Asks a real broker what wire_scenes.py has, and keeps what it answers.
 
-python -m tests.pulsar.record_wire
+python -m tests.pulsar.record_wire [SCENE]...
 """
 
 from __future__ import annotations
@@ -180,13 +180,15 @@ def played(address: str, port: int, steps: list[Step]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    recorded = {}
+    """All scenes, or those that are named: the others stay as they are."""
+    recorded = json.loads(TRANSCRIPTS.read_text())
     with real_broker() as (address, port):
-        for name, steps in SCENES.items():
+        for name in sys.argv[1:] or SCENES:
             print(name, file=sys.stderr)
-            answers = played(address, port, steps)
-            recorded[name] = [{"step": list(step), **said} for step, said in zip(steps, answers, strict=True)]
-    TRANSCRIPTS.write_text(json.dumps(recorded, indent=1) + "\n")
+            answers = played(address, port, SCENES[name])
+            recorded[name] = [{"step": list(step), **said} for step, said in zip(SCENES[name], answers, strict=True)]
+    ordered = {name: recorded[name] for name in SCENES}
+    TRANSCRIPTS.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 if __name__ == "__main__":

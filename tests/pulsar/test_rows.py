@@ -166,6 +166,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "schemas", "test_catalog_schemas.py::test_each_strategy_lets_in_what_it_should",
         "test_catalog_schemas.py::test_who_reads_what_is_as_in_java",
     ),
+    "defaults of another type than their field": ("defaults of another type",),
+    "deleting a schema that is not there": ("a schema that is not there",),
     "duplicates": ("test_deduplication.py::test_a_sequence_id_is_published_once",),
     # --- flow
     "shares of Shared consumers, priorities": (

@@ -20,6 +20,10 @@ Step = tuple[str, str, dict[str, Any]]
 
 ROOT: Final = "persistent://public/default"
 AVRO: Final = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
+AVRO_DEFAULT: Final = '{"type":"record","name":"A","fields":[{"name":"a","type":"int","default":"x"}]}'
+AVRO_MORE: Final = (
+    '{"type":"record","name":"A","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":null}]}'
+)
 AVRO_OTHER: Final = '{"type":"record","name":"A","fields":[{"name":"z","type":"string"}]}'
 EARLIEST: Final = 1
 SHARED_MODE, EXCLUSIVE_MODE, WAIT_MODE, FENCING_MODE = 0, 1, 2, 3
@@ -167,6 +171,40 @@ SCENES: Final[dict[str, list[Step]]] = {
         _producer("deleted-partition-0", producer=2, schema=_schema(AVRO_OTHER, 4, "A")),
         ("a", "getSchema", {"topic": _topic("deleted")}),
         ("a", "getSchema", {"topic": _topic("deleted"), "schema_version": "\0\0\0\0\0\0\0\0"}),
+    ],
+    "a schema that is not there": [
+        ("a", "DELETE", {"path": "schemas/public/default/absent/schema"}), _looked_up("absent"),
+        ("a", "getSchema", {"topic": _topic("absent")}),
+        ("a", "GET", {"path": "schemas/public/default/absent/schema"}),
+        ("a", "DELETE", {"path": "schemas/public/default/absent/schema"}),
+        _producer("absent", schema=_schema(AVRO, 4, "A")), ("a", "getSchema", {"topic": _topic("absent")}),
+        ("a", "DELETE", {"path": "schemas/public/default/absent/schema?force=true"}),
+        ("a", "getSchema", {"topic": _topic("absent")}),
+        ("a", "DELETE", {"path": "schemas/public/default/absent/schema?force=true"}),
+        ("a", "getSchema", {"topic": _topic("absent")}),
+        ("a", "getOrCreateSchema", {"topic": _topic("absent"), "schema": _schema(AVRO, 4, "A")}),
+    ],
+    "defaults of another type": [
+        _looked_up("defaults"), _producer("defaults", schema=_schema(AVRO_DEFAULT, 4, "A")),
+        _producer("defaults", producer=2, schema=_schema(AVRO, 4, "A")),
+        _producer("defaults", producer=3, schema=_schema(AVRO_DEFAULT, 4, "A")),
+        _consumer("defaults", schema=_schema(AVRO, 4, "A")),
+        _consumer("defaults", consumer=2, subscription="t", schema=_schema(AVRO_DEFAULT, 4, "A")),
+        ("a", "getOrCreateSchema", {"topic": _topic("defaults"), "schema": _schema(AVRO, 4, "A")}),
+        ("a", "POST", {"path": "schemas/public/default/defaults/schema",
+                       "body": {"type": "AVRO", "schema": AVRO, "properties": {}}}),
+        ("a", "POST", {"path": "schemas/public/default/defaults/compatibility",
+                       "body": {"type": "AVRO", "schema": AVRO, "properties": {}}}),
+        ("a", "POST", {"path": "schemas/public/default/defaults/version",
+                       "body": {"type": "AVRO", "schema": AVRO_DEFAULT, "properties": {}}}),
+        ("a", "POST", {"path": "schemas/public/default/defaults/version",
+                       "body": {"type": "STRING", "schema": "", "properties": {}}}),
+        _producer("defaults", producer=4, schema=_schema("", 1)),
+        _looked_up("fine"), _producer("fine", producer=5, schema=_schema(AVRO, 4, "A")),
+        _producer("fine", producer=6, schema=_schema(AVRO_MORE, 4, "A")),
+        _producer("fine", producer=7, schema=_schema(AVRO_MORE, 2, "A")),
+        ("a", "POST", {"path": "schemas/public/default/fine/version",
+                       "body": {"type": "AVRO", "schema": AVRO_MORE, "properties": {}}}),
     ],
     "a listener that nobody has": [
         ("a", "lookupTopic", {"topic": _topic("listener"), "advertised_listener_name": "outside"}),

@@ -20,6 +20,7 @@ TIMEOUT_NS: Final = 3 * SECOND_NS
 
 # ServerError, by name.
 ERRORS: Final = {
+    "UnknownError": 0,
     "MetadataError": 1, "PersistenceError": 2, "AuthenticationError": 3, "AuthorizationError": 4, "ConsumerBusy": 5,
     "ServiceNotReady": 6,
     "ProducerBlockedQuotaExceededError": 7, "ProducerBlockedQuotaExceededException": 8,

@@ -1,0 +1,86 @@
+"""Which defaults of an Avro schema's fields are of another type than their field, by the rules of Java's library.
+
+Works on the parsed JSON and not with Avro's library, which checks no defaults and is slow: producers come with schemas
+that their topic has long had. Says nothing of what is wrong with a schema otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+_INTEGERS: Final = {"int": 1 << 31, "long": 1 << 63}
+_TEXTS: Final = frozenset({"string", "bytes", "fixed", "enum"})  # what the text says is not looked at
+
+
+def wrong_default(raw: bytes) -> str:
+    """Why a schema's first wrong default is one, as a real broker says it; "": none is wrong."""
+    if b'"default"' not in raw:
+        return ""
+    try:
+        return _Defaults().wrong(orjson.loads(raw))
+    except (orjson.JSONDecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        return ""  # it is no schema
+
+
+class _Defaults:
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def wrong(self, schema: Any) -> str:  # noqa: ANN401
+        if isinstance(schema, list):
+            return next(filter(None, map(self.wrong, schema)), "")
+        if isinstance(schema, str):
+            return ""
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.wrong(kind)
+        if kind in ("array", "map"):
+            return self.wrong(schema["items" if kind == "array" else "values"])
+        if "name" in schema:
+            self._named[_last(schema["name"])] = schema
+        return next(filter(None, map(self._wrong_field, schema.get("fields", ()))), "")
+
+    def _wrong_field(self, field: Any) -> str:  # noqa: ANN401
+        if why := self.wrong(field["type"]):
+            return why
+        # A text stands for the number in it.
+        is_number = field["type"] in ("float", "double") and isinstance(field.get("default"), str)
+        if "default" not in field or is_number or self._fits(field["type"], field["default"]):
+            return ""
+        shown, kind = orjson.dumps(field["default"]).decode(), orjson.dumps(field["type"]).decode()
+        return f"Invalid default for field {field['name']}: {shown} not a {kind}"
+
+    def _fits(self, schema: Any, value: Any) -> bool:  # noqa: ANN401
+        if isinstance(schema, list):  # only the first branch may have it
+            return bool(schema) and self._fits(schema[0], value)
+        schema = self._named.get(_last(schema), schema) if isinstance(schema, str) else schema
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if not isinstance(kind, str):
+            return self._fits(kind, value)
+        if kind in _INTEGERS:
+            return type(value) is int and -_INTEGERS[kind] <= value < _INTEGERS[kind]
+        if kind in _TEXTS:
+            return isinstance(value, str)
+        match kind:
+            case "null":
+                return value is None
+            case "boolean":
+                return isinstance(value, bool)
+            case "float" | "double":
+                return type(value) in (int, float)
+            case "array":
+                return isinstance(value, list) and all(self._fits(schema["items"], one) for one in value)
+            case "map":
+                return isinstance(value, dict) and all(self._fits(schema["values"], one) for one in value.values())
+        return isinstance(value, dict) and all(self._has(field, value) for field in schema["fields"])
+
+    def _has(self, field: Any, record: dict[str, Any]) -> bool:  # noqa: ANN401
+        if field["name"] in record:
+            return self._fits(field["type"], record[field["name"]])
+        return "default" in field and self._fits(field["type"], field["default"])
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,69 @@
+"""Which defaults Java's Avro takes for a field: what a real 4.0.7 said to each, as the second schema of a topic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from mq_shards.gateway.pulsar.schema_defaults import wrong_default
+
+ITEMS: Final = {"type": "array", "items": "int"}
+VALUES: Final = {"type": "map", "values": "int"}
+FIXED: Final = {"type": "fixed", "name": "F", "size": 2}
+ENUM: Final = {"type": "enum", "name": "E", "symbols": ["X", "Y"]}
+
+
+def inner(**field: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"type": "record", "name": "B", "fields": [{"name": "b", "type": "int", **field}]}
+
+
+TAKEN: Final[list[tuple[Any, Any]]] = [
+    ("long", 3), ("float", 3), ("float", "NaN"), ("double", "NaN"), ("boolean", True), ("null", None),
+    (["null", "int"], None), (ITEMS, []), (ITEMS, [1]), (VALUES, {}), (ENUM, "X"), (ENUM, "Z"), (FIXED, "ab"),
+    (FIXED, "abc"), ("bytes", "ab"), ("bytes", "\u0416"), (inner(), {"b": 1}), (inner(default=1), {}),
+    (inner(), {"b": 1, "c": 2}),
+]  # fmt: skip
+REFUSED: Final[list[tuple[Any, Any]]] = [
+    ("int", "x"), ("int", None), ("int", 1.5), ("int", 1.0), ("int", 1 << 40), ("string", 3), ("string", None),
+    ("boolean", 1), ("bytes", 3), (["null", "int"], 3), (["int", "null"], None), (["null", "int"], "x"), (ITEMS, ["x"]),
+    (ITEMS, {}), (VALUES, {"k": "x"}), (inner(), {}), (inner(), {"b": "x"}), (inner(), None),
+    ({"type": "long", "logicalType": "timestamp-millis"}, "x"),
+]  # fmt: skip
+
+
+def said(kind: Any, default: Any) -> str:  # noqa: ANN401
+    fields = [{"name": "a", "type": kind, "default": default}]
+    return wrong_default(json.dumps({"type": "record", "name": "A", "fields": fields}).encode())
+
+
+@pytest.mark.parametrize(("kind", "default"), TAKEN)
+def test_a_default_that_its_field_may_have_is_taken(kind: Any, default: Any) -> None:  # noqa: ANN401
+    assert said(kind, default) == ""
+
+
+@pytest.mark.parametrize(("kind", "default"), REFUSED)
+def test_a_default_of_another_type_is_named(kind: Any, default: Any) -> None:  # noqa: ANN401
+    shown, wanted = (json.dumps(one, separators=(",", ":")) for one in (default, kind))
+    assert said(kind, default) == f"Invalid default for field a: {shown} not a {wanted}"
+
+
+def test_the_innermost_field_is_named_first_and_names_stand_for_types() -> None:
+    fields = [{"name": "a", "type": inner(default="x")}]
+    raw = json.dumps({"type": "record", "name": "A", "fields": fields}).encode()
+    assert wrong_default(raw) == 'Invalid default for field b: "x" not a "int"'
+    again = [{"name": "a", "type": inner()}, {"name": "c", "type": "B", "default": {"b": "x"}}]
+    raw = json.dumps({"type": "record", "name": "A", "fields": again}).encode()
+    assert wrong_default(raw) == 'Invalid default for field c: {"b":"x"} not a "B"'
+
+
+@pytest.mark.parametrize("raw", [b"", b'{"default":', b'["default"]', b'{"type":"record","fields":[{"default":1}]}'])
+def test_what_is_no_schema_is_not_judged(raw: bytes) -> None:
+    assert wrong_default(raw) == ""
+
+
+def test_a_type_within_itself_and_deep_ones_come_to_an_end() -> None:
+    itself = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "A", "default": {}}]}
+    assert wrong_default(json.dumps(itself).encode()) == ""
+    deep = '{"type":"array","default":1,"items":' * 900 + '"int"' + "}" * 900
+    assert wrong_default(deep.encode()) == ""
