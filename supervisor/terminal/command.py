@@ -253,8 +253,18 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def _parse(arguments: Sequence[str]) -> Options:
+    main = parser()
+    options, behind = main.parse_known_args(arguments)
+    if options.command == "publish" and not any(word.startswith("-") for word in behind):
+        options.body += behind  # argparse itself takes no BODY behind an option that stands behind TOPIC
+    elif behind:
+        main.error(f"unrecognized arguments: {' '.join(behind)}")
+    return options
+
+
 def main(arguments: Sequence[str]) -> int:
-    options = parser().parse_args(arguments)
+    options = _parse(arguments)
     if options.command == "tail" and not options.follow and options.count == 0:
         options.count = 10
     try:

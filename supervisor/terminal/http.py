@@ -63,24 +63,7 @@ class Http(Client):
 
     def call(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> dict[str, Any]:
         """Sends a request; returns the JSON of the answer. Raises ClientError, RefusedError."""
-        try:
-            try:
-                reply = self._answer(method, path, body, headers)
-            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                if method != "GET":
-                    raise  # the broker may have done it already
-                self._connection.close()
-                reply = self._answer(method, path, body, headers)
-        except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
-            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
-        except TimeoutError:
-            self._connection.close()
-            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            what = reason(error) if isinstance(error, OSError) else f"it speaks no HTTP ({error!r:.80})"
-            raise ClientError(f"{self.at}: {what}") from None
-        status, data = reply
+        status, data = self._ask(method, path, body, headers)
         try:
             found = json.loads(data)
         except ValueError:
@@ -91,6 +74,26 @@ class Http(Client):
             why = str(found.get("error", f"{self.at} answers {status}"))
             raise RefusedError(why + (f" ({HOW})" if status == 401 else ""), status)
         return found
+
+    def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+        """Sends a request; returns the status and the body of the answer. Raises ClientError."""
+        try:
+            try:
+                return self._answer(method, path, body, headers)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                if method != "GET":
+                    raise  # the broker may have done it already
+                self._connection.close()
+                return self._answer(method, path, body, headers)
+        except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
+            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
+        except TimeoutError:
+            self._connection.close()
+            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            what = reason(error) if isinstance(error, OSError) else f"it speaks no HTTP ({error!r:.80})"
+            raise ClientError(f"{self.at}: {what}") from None
 
     def _answer(self, method: str, path: str, body: bytes, headers: dict[str, str] | None) -> tuple[int, bytes]:
         proof = {} if self.at.proof is None else self.at.proof.header
@@ -216,14 +219,14 @@ class NsqHttp(Http):
         count = 0
         for body in bodies:
             fields = {"topic": topic} | ({"defer": round(delay_s * 1000)} if delay_s else {})
-            status, data = self._answer("POST", "/pub?" + urlencode(fields), body, None)
+            status, data = self._ask("POST", "/pub?" + urlencode(fields), body)
             if status != 200:
                 raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')}")
             count += 1
         return count
 
     def delete(self, topic: str) -> None:
-        self._answer("POST", "/topic/delete?" + urlencode({"topic": topic}), b"", None)
+        self._ask("POST", "/topic/delete?" + urlencode({"topic": topic}), b"")
 
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")

@@ -33,7 +33,7 @@ def bodies(broker: Broker, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("scheme", ["http", "nsq", "nsq-http", "beanstalk", "pulsar", "nats"])
 def test_what_is_published_by_any_protocol_is_there(broker: Broker, at: At, scheme: str) -> None:
     topic = f"bound.{scheme}"
-    done("publish", topic, "one", '{"n": 2}', at[scheme])
+    done("publish", topic, "one", at[scheme], '{"n": 2}')
     empty = b"" if scheme.startswith("nsq") else b"\n"  # NSQ has no empty messages
     done("publish", topic, at[scheme], stdin=b"three\nfour\r\n" + empty + b"six")
     done("publish", topic, "--whole", at[scheme], stdin=b"a\nb\n")
@@ -189,6 +189,7 @@ def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
     [
         (("topics", "--at", "http://127.0.0.1:1"), 1, "no broker at http://127.0.0.1:1: Connection refused"),
         (("publish", "t", "x", "--at", "nsq://127.0.0.1:1"), 1, "no broker at nsq://127.0.0.1:1"),
+        (("publish", "t", "x", "--at", "nsq-http://127.0.0.1:1"), 1, "no broker at nsq-http://127.0.0.1:1"),
         (("topics", "--at", "kafka://127.0.0.1:1"), 1, "kafka:// is not spoken here"),
         (("topics", "--at", "http://a b"), 1, "is not SCHEME://HOST:PORT"),
         (("topics", "--at", "http://127.0.0.1:99999"), 1, "is not SCHEME://HOST:PORT"),
