@@ -3,13 +3,15 @@
     access.gate(server, ...)                     from now on the server serves only users
     check(request, READ, "orders")               raises HttpError if the user may not
 
-Owns the sessions of browsers, which a browser proves by its cookie alone, and counts what was refused.
+Owns the sessions of browsers, which a browser proves by its cookie alone. Counts what was refused, and logs wrong
+logins.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections import Counter, OrderedDict
@@ -20,10 +22,12 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.access import rights
-from mq_shards.acceptor.access.access import REFUSED
+from mq_shards.acceptor.access.access import REFUSED, SAID_BYTES
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.access.logins import Logins, Said
 from mq_shards.acceptor.access.rights import RIGHTS, Login, User, Users
+from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.remarks import Remarks
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -33,6 +37,8 @@ MAX_SESSIONS: Final = 1024
 SESSION_S: Final = 12 * 3600.0
 SAFE: Final = ("GET", "HEAD")
 MAX_LOGIN_BYTES: Final = 4096
+
+log = logging.getLogger(__name__)
 
 _WHO: Final = "who are you? A login is needed"
 _UNKNOWN: Final = json_answer(
@@ -62,6 +68,8 @@ class HttpAccess:
         self._logins = Logins(lambda: self.users, self._poke, loop.call_later, attempts)
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()
+        self._remarks = Remarks(log)
+        self._unsaid: asyncio.TimerHandle | None = None  # when the number of lines left out is logged
 
     def _poke(self) -> None:
         """Called on any thread."""
@@ -73,6 +81,8 @@ class HttpAccess:
 
     def close(self) -> None:
         self._logins.close()
+        if self._unsaid is not None:
+            self._unsaid.cancel()
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -119,8 +129,25 @@ class HttpAccess:
         self._logins.prove(said, request.peer, done)
         login = await proven
         if login is None:
-            self._refused_logins[request.scheme] += 1
+            self._count_refused(request, said.user or "no user")
         return login
+
+    def _count_refused(self, request: Request, who: str) -> None:
+        self._refused_logins[request.scheme] += 1
+        self._remarks.say(
+            logging.INFO, request.peer, f"{request.peer}: {request.scheme}: a login was refused ({who[:SAID_BYTES]})"
+        )
+        self._wait_for_unsaid()
+
+    def _wait_for_unsaid(self) -> None:
+        wait_ns = self._remarks.wait_ns()
+        if self._unsaid is None and wait_ns < FOREVER:
+            self._unsaid = self._loop.call_later(wait_ns / 1e9, self._say_unsaid)
+
+    def _say_unsaid(self) -> None:
+        self._unsaid = None
+        self._remarks.expire()
+        self._wait_for_unsaid()
 
     def refused(self, request: Request) -> None:
         self._refused_actions[request.scheme] += 1

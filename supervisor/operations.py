@@ -143,4 +143,4 @@ def say_changes(before: Options, after: Options) -> None:
     for section, name in changed:
         is_secret = section in PROTOCOLS and name in PROTOCOLS[section].secrets
         log.info("reloaded: %s.%s = %s", section, name, "[...]" if is_secret else shown(after.settings[section][name]))
-    log.info("options read anew: %d have changed", len(changed))
+    log.info("users, certificates and options read anew; options that have changed: %d", len(changed))

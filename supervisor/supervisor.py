@@ -494,7 +494,7 @@ class Supervisor:
                 "messages are kept in %s, in %d shards of %s; --sync %s",
                 options.data_dir.absolute(), self._shards, processes, sync,
             )  # fmt: skip
-        for name in SCHEMES:
+        for name in SCHEMES if options.users is None else ():  # without a login nothing of it would be answered
             addresses = (found.address for found in self._listeners if not found.address.path)
             address = next((address for address in addresses if address.protocol == name), None)
             if address is not None:

@@ -16,7 +16,8 @@ FAILED = 1
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"mq-shards {arguments[0]}", allow_abbrev=False,
-        description="What [users.NAME] in a file of users has of a password that is asked for, or of a new token.",
+        description="Prints the line that [users.NAME] in a file of users needs: for a password, which is asked for, "
+        "or for a new token, which is printed too.",
     )  # fmt: skip
     if arguments[0] == "token":
         what = "of the token that is the input's line, not of a new one"
@@ -46,6 +47,7 @@ def _token(*, of_input: bool) -> int:
         raise ValueError("a token is not empty")
     if not of_input:
         print(token)
-        print("that is the token: a client says it, and it is shown this once; the user has", file=sys.stderr)
+        said = "that is the token, which its client sends; it is not shown again. The line for the file of users:"
+        print(said, file=sys.stderr)
     print(f'tokens = ["{token_hash(token)}"]')
     return 0

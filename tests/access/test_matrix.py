@@ -163,6 +163,9 @@ def test_what_was_refused_is_counted_by_protocol(broker: Guarded) -> None:
     refused = (("logins", "nsq"), ("logins", "http"), *actions)
     # Acceptors tell of theirs now and then.
     wait_until(lambda: all(refusals(broker).get(one, 0) >= 1 for one in refused), "all are counted")
+    lines = [line for line in broker.server.said().splitlines() if "a login was refused" in line]
+    assert all(any(f"{protocol}: a login" in line for line in lines) for protocol in ("nsq", "http")), lines
+    assert "try it:" not in broker.server.said(), "these have no login"
 
 
 def test_no_secret_is_in_the_journal_or_in_ps(broker: Guarded) -> None:
