@@ -256,11 +256,10 @@ def parser() -> argparse.ArgumentParser:
 def _parse(arguments: Sequence[str]) -> Options:
     main = parser()
     options, behind = main.parse_known_args(arguments)
-    if options.command == "publish" and not any(word.startswith("-") for word in behind):
+    if options.command == "publish" and behind and not any(word.startswith("-") for word in behind):
         options.body += behind  # argparse itself takes no BODY behind an option that stands behind TOPIC
-    elif behind:
-        main.error(f"unrecognized arguments: {' '.join(behind)}")
-    return options
+        return options
+    return main.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
