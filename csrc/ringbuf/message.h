@@ -273,8 +273,9 @@ enum { PARTS_MAX_WORDS = 16 };
 #define MSG_ALL 512u
 /* In a CREDIT's flags: `credit` permits are added to those the consumer has. Each message sent takes as many permits as
  * it has unfinished parts (see struct headers). Messages are sent while permits are left, so the last one may take them
- * below 0. With permits, a CREDIT without this flag limits the messages in flight; until there is one, any number may
- * be. */
+ * below 0. But with a policy other than POLICY_TURNS, n permits begin a read of n messages (100 at most), all of which
+ * are sent if they are there, whatever they take. With permits, a CREDIT without this flag limits the messages in
+ * flight; until there is one, any number may be. */
 #define MSG_PERMITS 1024u
 /* In a PUBLISH's flags, with MSG_DURABLE and MSG_RETAIN: the message belongs to transaction `txn` of its topic and
  * takes effect when that commits. It takes the topic's next seq, and no message behind it is delivered before the

@@ -12,6 +12,9 @@
  * send what one turn has delivered while the next one delivers more. */
 enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512, DISPATCH_LOOKED = 4 /* of a piece */ };
 
+/* The most messages of one read, see take_permits. */
+enum { READ_MOST = 100 };
+
 enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
@@ -106,6 +109,29 @@ static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
     peer->window_bytes += bytes;
 }
 
+/* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads n
+ * messages, batches or not, as with a real Pulsar broker; where consumers take turns, the permits are counted before each
+ * message. */
+static void take_permits(const struct worker *w, struct consumer *c, int64_t count) {
+    if (c->permits == INT64_MAX) return;
+    if (!c->entries_left && c->permits > 0 && at(w, c->subscription)->policy != POLICY_TURNS)
+        c->entries_left = c->permits < READ_MOST ? (uint32_t)c->permits : READ_MOST;
+    if (c->entries_left) c->entries_left--;
+    c->permits -= count;
+}
+
+/* There is nothing more to read: consumers whose permits are used up get no more than they have. */
+static void reads_end(struct worker *w, uint32_t subscription) {
+    const struct subscription *s = at(w, subscription);
+    if (s->policy == POLICY_TURNS) return;
+    for (uint32_t n = s->consumer_first; n; n = consumer_at(&w->subscriptions, n)->next) {
+        struct consumer *c = consumer_at(&w->subscriptions, n);
+        if (!c->entries_left) continue;
+        c->entries_left = 0;
+        consumer_settle(w, n);
+    }
+}
+
 /* Delivers `count` parts of a split batch, or the only message of a packed one; the acceptor unpacks them. */
 static void deliver_packed(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer,
                            uint32_t count) {
@@ -136,7 +162,7 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     peer->full = channel_backlogged(peer->channel);
     /* Charges the window with the whole batch; the acceptor that opens it reports the rest as SENT. */
     widen(c, peer, count * (uint32_t)sizeof m + h.packed_bytes);
-    if (c->permits != INT64_MAX) c->permits -= count;
+    take_permits(w, c, count);
     consumer_settle(w, consumer);
 }
 
@@ -184,7 +210,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
     }
     widen(c, peer, (uint32_t)(sizeof m + body_bytes));
     bool counted = c->permits != INT64_MAX;
-    if (counted) c->permits -= parts_of(w, delivery, r);
+    if (counted) take_permits(w, c, parts_of(w, delivery, r));
     if (counted || c->window_bytes >= consumer_window(w, c)) consumer_settle(w, consumer);
 }
 
@@ -609,7 +635,10 @@ bool dispatch(struct worker *w) {
         uint32_t next = at(w, n)->next_due;
         at(w, n)->due = false;
         enum dispatched outcome = dispatch_some(w, n);
-        if (outcome != NOTHING) subscription_due(w, n);
+        if (outcome != NOTHING)
+            subscription_due(w, n);
+        else
+            reads_end(w, n);
         more |= outcome == ONE;
         n = next;
     }

@@ -124,11 +124,12 @@ struct consumer {
     uint32_t previous_turn, next_turn; /* in the ring of those that may take a message; 0: it may not */
     uint32_t priority;                 /* POLICY_TURNS: see struct subscribe_policy */
     uint32_t credit, inflight;
-    int64_t permits; /* messages it may still be sent (see MSG_PERMITS); INT64_MAX: not counted */
-    bool uncounted;  /* see SUBSCRIBE_UNCOUNTED */
-    bool compacted;  /* see SUBSCRIBE_COMPACTED */
-    bool leaving;    /* it takes no more messages (see MSG_LEAVING) */
-    bool yields;     /* another has become active: its messages in flight are being given back */
+    int64_t permits;       /* messages it may still be sent (see MSG_PERMITS); INT64_MAX: not counted */
+    uint32_t entries_left; /* of a read begun with permits: messages it may be sent though none are left */
+    bool uncounted;        /* see SUBSCRIBE_UNCOUNTED */
+    bool compacted;        /* see SUBSCRIBE_COMPACTED */
+    bool leaving;          /* it takes no more messages (see MSG_LEAVING) */
+    bool yields;           /* another has become active: its messages in flight are being given back */
     uint32_t previous_yielding, next_yielding;
     uint32_t window_bytes;                  /* bytes on their way to the client's socket */
     uint32_t inflight_first, inflight_last; /* its deliveries in the order in which their timeouts began */

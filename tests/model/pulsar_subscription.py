@@ -15,6 +15,7 @@ EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
 KEYS = ("a", "b", "c")
 NAME = "model"
 PRODUCER = 99
+READ_MOST = 100  # entries
 
 
 def words_of(parts: Set[int]) -> list[int]:
@@ -40,6 +41,7 @@ class Entry:
 @dataclass
 class Consumer:
     permits: int = 0
+    entries_left: int = 0  # of a read, at most
     held: set[int] = field(default_factory=set)
 
 
@@ -201,7 +203,7 @@ class Subscription:
         number, at = frame.body.consumer_id, frame.body.message_id.entryId
         entry, consumer = self.entries[at], self.consumers[number]
         assert entry.left, f"{at} is acknowledged"
-        assert consumer.permits > 0, f"{number} has no permits"
+        self._read_by(number)
         # Who acknowledged nothing of a batch, by name, may have it said.
         assert list(frame.body.ack_set) in (entry.words, words_of(entry.left)), f"{at} has {entry.words}"
         if self.kind == FAILOVER:
@@ -220,6 +222,14 @@ class Subscription:
             assert not [n for n in same if n < at and n not in consumer.held], f"{at} overtakes one of its key"
         consumer.permits -= len(entry.left) if entry.size else 1
         consumer.held.add(at)
+
+    def _read_by(self, number: int) -> None:
+        """Where the order counts, who has n permits reads n entries, and they take what they take."""
+        consumer = self.consumers[number]
+        if self.kind != SHARED:
+            consumer.entries_left = max(consumer.entries_left, min(consumer.permits, READ_MOST))
+        assert consumer.permits > 0 or consumer.entries_left > 0, f"{number} has no permits"
+        consumer.entries_left -= 1
 
     def _taken_over(self, by: Consumer, at: int) -> None:
         """Who becomes the active one has all that was not finished, also what it had before another was so."""

@@ -59,7 +59,6 @@ def test_as_many_come_as_there_are_permits(wire: Wire, topic: str) -> None:
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER])
 def test_permits_count_messages_of_batches(wire: Wire, topic: str, kind: int) -> None:
-    """Whom it is given to alone a real broker gives as many batches at first."""
     publish_batches(wire, topic, 5, 10)
     wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
     wire.flow(1)
@@ -69,6 +68,35 @@ def test_permits_count_messages_of_batches(wire: Wire, topic: str, kind: int) ->
     assert not wire.pending("message")
     wire.flow(1)
     wire.message()
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER, KEY_SHARED])
+def test_where_the_order_counts_permits_read_as_many_batches(wire: Wire, topic: str, kind: int) -> None:
+    publish_batches(wire, topic, 6, 3)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(3)
+    assert entries(wire.messages(3)) == [0, 1, 2]  # 9 of 3: 6 less than none
+    wire.flow(6)
+    wire.quiet()
+    assert not wire.pending("message")
+    wire.flow(7)
+    assert entries(wire.messages(3)) == [3, 4, 5]  # 9 of 7
+    # Nothing more was there, so that read is over.
+    publish_batches(wire, topic, 1, 3, producer=101)
+    wire.quiet()
+    assert not wire.pending("message")
+    wire.flow(3)
+    assert entries(wire.messages(1)) == [6]
+
+
+def test_where_consumers_take_turns_permits_are_counted_before_each_batch(wire: Wire, topic: str) -> None:
+    publish_batches(wire, topic, 3, 3)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    for entry in range(3):
+        wire.flow(3)
+        assert entries(wire.messages(1)) == [entry]
+        wire.quiet()
+        assert not wire.pending("message")
 
 
 def test_no_permit_takes_a_message_of_what_is_finished_in_part(wire: Wire, topic: str) -> None:

@@ -170,6 +170,10 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "deleting a schema that is not there": ("a schema that is not there",),
     "duplicates": ("test_deduplication.py::test_a_sequence_id_is_published_once",),
     # --- flow
+    "permits, and batches that hold more than are left": (
+        "test_consuming.py::test_where_the_order_counts_permits_read_as_many_batches",
+        "test_consuming.py::test_where_consumers_take_turns_permits_are_counted_before_each_batch",
+    ),
     "shares of Shared consumers, priorities": (
         "test_consuming.py::test_shared_consumers_have_their_shares",
         "test_dealing.py::test_a_lower_priority_gets_only_what_a_higher_one_has_no_permits_for",
