@@ -19,7 +19,7 @@ import resource
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 
 from mq_shards.csrc._core import lib
@@ -52,10 +52,17 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def preload(children: Iterable[Child]) -> None:
+    """Loads the modules of all children in the supervisor, so that they share the memory. To be called before the first
+    fork: what loading touches is shared then, too, while afterwards each process would have a copy of it."""
+    for entry in {child.entry: None for child in children}:
+        with contextlib.suppress(Exception):  # the child fails at the same import, logs why, and dies
+            _load(entry)
+
+
 class Child:
-    def __init__(self, role: str, index: int, entry: str, title: str | None = None, *, shared: bool = False) -> None:
-        """`entry`: dotted name of a function that takes a Control and returns when told to stop. `shared`: its module
-        is loaded in the supervisor, before the fork, so that all processes of this role share the memory."""
+    def __init__(self, role: str, index: int, entry: str, title: str | None = None) -> None:
+        """`entry`: dotted name of a function that takes a Control and returns when told to stop."""
         self.role: Final = role
         self.index: Final = index
         self.title: Final = title or f"mq-{role}-{index}"
@@ -67,8 +74,7 @@ class Child:
         self.restart_at: float | None = None
         self.kill_at: float | None = None
         self.was_killed = False  # whether the last process ended by SIGKILL, so not by a fault of its own
-        self._entry = entry
-        self._shared = shared
+        self.entry: Final = entry
         self._pid = 0
         self._pidfd = -1
 
@@ -91,9 +97,7 @@ class Child:
         assert not self.alive
         self.restart_at = None
         self.serving = False
-        if self._shared:
-            with contextlib.suppress(Exception):  # the child fails at the same import, logs why, and dies
-                _load(self._entry)
+        lib.process_trim()  # a child that allocated out of pages it shares would copy them
         supervisor = os.getpid()
         self.control, theirs = Control.pair()
         # Blocked until the child ignores them: otherwise a ^C would end it half started.
@@ -101,7 +105,7 @@ class Child:
         try:
             pid = os.fork()
             if pid == 0:
-                _run(self._entry, theirs, self.title, log_level, log_json, supervisor)
+                _run(self.entry, theirs, self.title, log_level, log_json, supervisor)
             self._pid = pid
             self._pidfd = os.pidfd_open(pid)
         finally:

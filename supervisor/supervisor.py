@@ -40,7 +40,7 @@ from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.calls import join_by_calls
-from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
+from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
 from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.kept import KeptSegments
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on, refuse
@@ -128,6 +128,7 @@ class Supervisor:
             try:
                 self._take_what_is_ours(stack)
                 self._notifier.status("recovering")
+                preload([*self._acceptors, *self._workers])
                 for worker in self._workers:
                     self._start_worker(worker)
                 while self._stage is not Stage.STOPPED:
@@ -174,12 +175,12 @@ class Supervisor:
         self._board_fd = board.create()
         stack.callback(os.close, self._board_fd)
         stack.callback(self._release)
-        self._acceptors = [Child("acceptor", i, self._entries.acceptor, shared=True) for i in range(options.acceptors)]
+        self._acceptors = [Child("acceptor", i, self._entries.acceptor) for i in range(options.acceptors)]
         self._has_gateway = options.gateway or services.is_left(self._data_dir)
         if self._has_gateway:
-            gateway = Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway", shared=True)
+            gateway = Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway")
             self._acceptors.append(gateway)
-        self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
+        self._workers = [Child("worker", i, self._entries.worker) for i in range(workers)]
         self._rings = Rings(self._acceptors, self._workers, self._number("ring-bytes"))
         if any(listener.address.meshed for listener in self._listeners):
             self._mesh = Mesh(self._acceptors, self._number("mesh-ring-bytes"))

@@ -2,12 +2,12 @@
 #include "acceptor/buffer.h"
 
 #include <assert.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "acceptor/bounds.h"
+#include "base/process.h"
 
 struct piece {
     struct piece *next;
@@ -110,7 +110,7 @@ void blocks_close(struct blocks *blocks) {
 
 void blocks_trim(struct blocks *blocks) {
     blocks_close(blocks);
-    malloc_trim(0);
+    process_trim();
     blocks->freed_bytes = 0;
 }
 

@@ -1,5 +1,6 @@
 #include "base/process.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -13,4 +14,8 @@ void process_dies_with_parent(void) {
 
 void process_readable(void) {
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
+void process_trim(void) {
+    (void)malloc_trim(0);
 }

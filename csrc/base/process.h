@@ -11,4 +11,7 @@ void process_dies_with_parent(void);
 /* Lets the process's own user read its files under /proc, although it was started as another user. */
 void process_readable(void);
 
+/* Returns memory that was freed, and that malloc keeps between pieces in use, to the system. */
+void process_trim(void);
+
 #endif

@@ -10,9 +10,6 @@
 
 #include "log/log_state.h"
 
-/* Holds records of one log at a time: they are written before the turn ends. */
-static _Thread_local uint8_t gathered[LOG_GROUP_PIECE];
-
 static uint64_t written_to(const struct large *l) {
     return l->at + l->written + l->gathered;
 }
@@ -29,7 +26,7 @@ bool log_group_write(struct log *log) {
     struct large *l = &log->large;
     const size_t bytes = l->gathered;
     l->gathered = 0;
-    return bytes == 0 || log_large_write(log, gathered, bytes);
+    return bytes == 0 || log_large_write(log, l->gathering, bytes);
 }
 
 /* Puts the record's head and attributes at `p`, with the seed of the CRC in place of the CRC. Returns their length. */
@@ -55,7 +52,7 @@ bool log_group_append(struct log *log, const struct record *head, const void *at
     assert(l->is_group && !l->dropped && head->kind != 0);
     assert(stride <= LOG_GROUP_PIECE && l->written + l->gathered + stride <= l->bytes);
     if (stride > LOG_GROUP_PIECE - l->gathered && !log_group_write(log)) return false;
-    uint8_t *p = gathered + l->gathered;
+    uint8_t *p = l->gathering + l->gathered;
     memset(p + stride - 8, 0, 8); /* zeros for the padding; the rest is overwritten */
     size_t before = put_head(log, p, head, attributes, body_bytes);
     if (body_bytes > 0) memcpy(p + before, body, body_bytes);

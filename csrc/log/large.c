@@ -9,6 +9,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,7 +52,17 @@ enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attrib
 }
 
 enum log_result log_group_begin(struct log *log, uint64_t before, uint64_t bytes, uint64_t keep_bytes) {
-    return begin(log, (struct large){.bytes = bytes, .is_group = true}, before, keep_bytes);
+    uint8_t *gathering = malloc(LOG_GROUP_PIECE);
+    if (gathering == NULL) return LOG_NO_SPACE;
+    const struct large group = {.bytes = bytes, .is_group = true, .gathering = gathering};
+    enum log_result result = begin(log, group, before, keep_bytes);
+    if (result != LOG_OK) free(gathering);
+    return result;
+}
+
+void log_large_forget(struct log *log) {
+    free(log->large.gathering);
+    log->large = (struct large){0};
 }
 
 bool log_write_at(struct log *log, const struct segment *s, const void *data, size_t bytes, uint64_t offset) {
@@ -115,7 +126,7 @@ void log_large_join(struct log *log) {
     log->current->end = log->base;
     log->flushed += log->base - l.at;
     log->current->mark = log->flushed;
-    log->large = (struct large){0};
+    log_large_forget(log);
 }
 
 log_position log_large_append(struct log *log, const struct record *head, const void *attributes) {
@@ -175,6 +186,6 @@ bool log_large_clear(struct log *log) {
     if (left >= l->at && left > 0) return true;
     if (left > 0 && !log_cut(s->fd, 0)) return true;
     s->allocated = 0;
-    *l = (struct large){0};
+    log_large_forget(log);
     return false;
 }

@@ -64,6 +64,7 @@ void log_free(struct log *log) {
     if (log->prefixes != NULL) prefixes_forget(log->prefixes);
     free(log->prefixes);
     free(log->lent);
+    log_large_forget(log);
     if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
     free(log);
 }

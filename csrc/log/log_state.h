@@ -41,7 +41,8 @@ struct large {
     bool dropped;  /* given up: its bytes are being cut off */
     /* group.c: not a body, but records that count together. */
     bool is_group;
-    size_t gathered;    /* bytes of them that are not written yet */
+    uint8_t *gathering; /* LOG_GROUP_PIECE bytes for those that are not written yet, ... */
+    size_t gathered;    /* ... and how many they are */
     uint64_t record_at; /* where the head of the open record goes, which is written after its body */
 };
 
@@ -121,6 +122,8 @@ static inline uint32_t crc_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
 bool log_write_at(struct log *log, const struct segment *s, const void *data, size_t bytes, uint64_t offset);
 /* Moves the log's end behind the body, when all before the body has been flushed. */
 void log_large_join(struct log *log);
+/* Forgets the large record, or the group. */
+void log_large_forget(struct log *log);
 
 /* --- log.c --- */
 

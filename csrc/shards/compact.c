@@ -4,13 +4,6 @@
 #include "shards/requests.h"
 #include "shards/worker.h"
 
-/* The subscriptions that refer to a message of a stream. */
-struct references {
-    struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
-    size_t count;
-    uint32_t in_parts; /* subscriptions that have finished some of its parts */
-};
-
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
                           const struct record *r, bool delayed) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
@@ -84,16 +77,16 @@ static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t
 /* Moves a message. `job` 0: the job queue does not have it; !held: the stream has no reference to it, though it may
  * retain it. */
 static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
-    static _Thread_local struct references references;
+    struct references *references = &w->references;
     struct topic *t = topic_at(&w->topics, topic);
     log_position from = job ? job_at(w, job)->position : stream_position(&t->stream, r->seq);
     log_position place = from ? from : stream_place(&t->stream, r->seq);
-    if (held) find_references(w, t, r, job != 0, &references);
+    if (held) find_references(w, t, r, job != 0, references);
     uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
-    uint32_t in_parts = held ? references.in_parts : 0;
+    uint32_t in_parts = held ? references->in_parts : 0;
     uint32_t jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
     bytes += jobs * sizeof(struct state_attributes);
-    if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
+    if (held) bytes += references->count * sizeof *references->items + in_parts * sizeof(struct parts_left);
     uint32_t pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
     bytes += pending * PENDING_BYTES;
     /* Like a publish, this leaves the room that deletes will need: on a full disk only they free any. */
@@ -103,7 +96,7 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
         uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
-        shard_log_references(w, s, topic, r, delayed, references.items, references.count);
+        shard_log_references(w, s, topic, r, delayed, references->items, references->count);
         stream_move(&t->stream, r->seq, to);
         if (in_parts) log_parts(w, s, t, r);
         if (pending) transactions_moved(w, s, t, r->seq);

@@ -175,7 +175,7 @@ static bool is_named(const struct shard *s, const struct topic *t) {
 
 /* Names a topic; its channels in the order in which they were made. */
 static void write_name(struct worker *w, struct shard *s, uint32_t topic) {
-    static _Thread_local uint32_t logged[TOPIC_MAX_SUBSCRIPTIONS];
+    uint32_t *logged = w->logged;
     uint32_t count = 0;
     shard_log_topic(w, s, topic);
     for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)

@@ -20,7 +20,6 @@
 enum {
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
     WANTS_EVERY_TURNS = 16,    /* how often it looks whether some log is half full */
-    MAX_SYNC_FDS = 4096,
     LOOK_AGAIN_NS = 1000000,
 };
 
@@ -384,18 +383,18 @@ static bool flush_logs(struct worker *w) {
 
 /* Starts a round of syncs if something is unsynced. True if one was needed. */
 static bool start_round(struct worker *w) {
-    static _Thread_local int fds[MAX_SYNC_FDS];
+    int *fds = w->sync_fds;
     if (!w->unsynced) return false;
     size_t count = 0;
-    for (uint32_t n = 0; n < w->shards && count < MAX_SYNC_FDS; n++) {
+    for (uint32_t n = 0; n < w->shards && count < WORKER_SYNC_FDS; n++) {
         struct shard *s = w->own[n];
         if (!s || log_synced(s->log) == log_appended(s->log)) continue;
-        size_t some = log_unsynced_fds(s->log, fds + count, MAX_SYNC_FDS - count, &s->sync_upto);
+        size_t some = log_unsynced_fds(s->log, fds + count, WORKER_SYNC_FDS - count, &s->sync_upto);
         if (some) s->syncing = true;
         count += some;
     }
     w->synced_at_ns = w->now_ns;
-    w->unsynced = count == MAX_SYNC_FDS;
+    w->unsynced = count == WORKER_SYNC_FDS;
     if (!count) return false;
     if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
         /* Out of descriptors: replies that wait for this round wait for the next try. */

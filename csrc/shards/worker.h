@@ -49,6 +49,7 @@ enum {
     WORKER_TURN_WALK = 1 << 18, /* items of lists that requests walk in one turn; further requests wait for the next; */
     WORKER_LONG_WALK = 1 << 12, /* ... a client whose request walked this many goes on in the next */
     WORKER_LOST_IN_TURN = 64,   /* unreadable jobs that are handled in one turn */
+    WORKER_SYNC_FDS = 4096,     /* synced in one round */
     WORKER_LOST_MOST = 16,      /* unreadable messages remembered until Python asks about them */
 };
 
@@ -104,6 +105,13 @@ struct peer {
     uint32_t leaving,
         closing; /* the acceptor is gone: the first client, and topic number, not released yet; 0: it is there */
     struct channel *next; /* of its successor, attached when all are released; NULL: none */
+};
+
+/* The subscriptions that refer to a message of a stream. */
+struct references {
+    struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
+    size_t count;
+    uint32_t in_parts; /* subscriptions that have finished some of its parts */
 };
 
 struct worker {
@@ -178,6 +186,12 @@ struct worker {
 
     int wake_fd, poll_fd, control_fd;
     struct adaptive_spin adaptive_spin;
+
+    /* Lists that one call fills and uses, and that no stack has room for. Nothing else of them is looked at, so that
+     * memory is taken for as much as was ever filled. */
+    int sync_fds[WORKER_SYNC_FDS];            /* start_round */
+    uint32_t logged[TOPIC_MAX_SUBSCRIPTIONS]; /* naming.c */
+    struct references references;             /* compact.c */
 };
 
 /* --- what Python calls -------------------------------------------------------------------------------------------- */

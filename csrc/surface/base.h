@@ -5,6 +5,7 @@
 void process_name(const char *name);
 void process_dies_with_parent(void);
 void process_readable(void);
+void process_trim(void);
 
 /* == base/crc32c == */
 
