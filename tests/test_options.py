@@ -94,7 +94,7 @@ def test_defaults() -> None:
             "tls-cert-file": "", "tls-key-file": "", "tls-trust-certs-file": "",
             "token-secret-key-file": "", "token-public-key-file": "", "token-public-alg": "rs256",
             "token-auth-claim": "sub", "basic-auth-file": "", "tls-auth": False, "authorization-enabled": False,
-            "super-user-roles": [], "proxy-roles": [],
+            "super-user-roles": [], "proxy-roles": [], "anonymous-role": "",
         },
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000, "hosts": []},

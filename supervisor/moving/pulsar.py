@@ -80,7 +80,6 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "tlsAllowInsecureConnection": Unlike(OFF, "a certificate that nobody trusts is refused"),
     "tlsProtocols": Unlike(("", "TLSv1.3,TLSv1.2", "TLSv1.2,TLSv1.3"), "TLS 1.2 and 1.3 are spoken"),
     "tlsCiphers": Unlike(("",), "the ciphers are those that Python's TLS has by default"),
-    "anonymousUserRole": Unlike(("",), "who does not say who he is is refused"),
     "authorizationAllowWildcardsMatching": Unlike(OFF, "what is granted is granted to whole names of roles"),
     "tokenAllowedClockSkewSeconds": Unlike(OFF, "a token's times are taken as they stand there"),
     "webSocketServiceEnabled": Unlike(OFF, "there is no websocket service here"),
@@ -242,6 +241,8 @@ def _authenticate(t: Translation, conf: Mapping[str, str]) -> None:
     """Translates authentication. What is unknown here is an error, not a note: it could let the wrong clients in."""
     if conf.get("authenticationEnabled", "").lower() != "true":
         return
+    if conf.get("anonymousUserRole"):
+        t.setting("pulsar.anonymous-role", conf["anonymousUserRole"])
     judge = conf.get("authorizationProvider", "")
     if conf.get("authorizationEnabled", "").lower() == "true" and judge.rpartition(".")[2] not in ("", RIGHTS):
         raise OptionsError(f"pulsar: authorizationProvider: {judge} is not known here ({RIGHTS})")

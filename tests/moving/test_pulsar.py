@@ -124,7 +124,7 @@ def test_what_pulsar_ships_is_a_line_for_each_difference_and_none_else(tmp_path:
     assert said(tlsProtocols="TLSv1.3, TLSv1.2") == usual
     changed = {
         "maxUnackedMessagesPerConsumer": "10", "schemaCompatibilityStrategy": "BACKWARD",
-        "enablePersistentTopics": "false", "tlsProtocols": "TLSv1.3", "anonymousUserRole": "guest",
+        "enablePersistentTopics": "false", "tlsProtocols": "TLSv1.3",
         "dispatchThrottlingRatePerSubscriptionInMsg": "5", "managedLedgerOffloadDriver": "aws-s3",
     }  # fmt: skip
     assert set(said(**changed)) == {*usual, *changed}
@@ -136,11 +136,12 @@ def test_who_may_come_is_as_it_was_or_nobody_may(tmp_path: Path) -> None:
     provider = "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProvider"
     path = conf(
         tmp_path, "authenticationEnabled=true", f"{provider}Token", f"tokenSecretKey=file://{key}",
-        "authorizationEnabled=true", "superUserRoles=admin, ops", "proxyRoles=proxy",
+        "authorizationEnabled=true", "superUserRoles=admin, ops ,,", "proxyRoles=proxy", "anonymousUserRole=guest",
     )  # fmt: skip
     section = options_of("-c", path).settings["pulsar"]
     assert section["token-secret-key-file"] == str(key)
     assert (section["super-user-roles"], section["proxy-roles"]) == (["admin", "ops"], ["proxy"])
+    assert section["anonymous-role"] == "guest"
     assert section["authorization-enabled"] is True
     # What is there and switched off is off.
     assert not options_of("-c", conf(tmp_path, f"{provider}Token")).settings["pulsar"]["token-secret-key-file"]

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import jwt
 import pytest
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.acceptor.protocols.pulsar.credentials import OPTIONS, check
 
 from perf.pulsar_standalone import missing
 from tests.nsq.certificates import CLIENT_NAME, make
@@ -162,6 +164,63 @@ def test_a_gateway_that_is_down_lets_no_role_in(tmp_path: Path) -> None:
         subprocess.run(["kill", "-CONT", str(server.pid_of("mq-gateway"))], check=True)
 
 
+def test_who_does_not_say_who_it_is_has_the_anonymous_role(tmp_path: Path) -> None:
+    """Each answer as a 4.0.7 with anonymousUserRole gave it."""
+    topic = "persistent://public/default/t"
+    with running(settings=[*settings(tmp_path), "pulsar.anonymous-role=guest"]) as server:
+
+        def said(**fields: object) -> str:
+            """What a client that says this hears when it connects, or else when it produces."""
+            with Wire(server.port) as wire:
+                wire.say("connect", client_version="x", protocol_version=21, **fields)
+                frame = wire.receive()
+                assert frame is not None
+                if frame.name != "connected":
+                    return str(frame.body.message)
+                wire.say("producer", request_id=1, topic=topic, producer_id=1)
+                frame = wire.receive()
+                assert frame is not None
+                return str(frame.body.message) if frame.name == "error" else frame.name
+
+        def status(path: str, **headers: str) -> int:
+            asked = urllib.request.Request(f"http://{server.http}/admin/v2/{path}", headers=headers)
+            try:
+                return int(urllib.request.urlopen(asked, timeout=60).status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert said() == "Client is not authorized to Produce"
+        assert [status("tenants"), status("clusters"), status("persistent/public/default/t/stats")] == [401, 200, 401]
+        given = request(server.http, SUPER, "", "POST", "namespaces/public/default/permissions/guest", ["produce"])
+        assert given["status"] == 204
+        for fields in (
+            {}, {"auth_method_name": "none"}, {"auth_method_name": "zzz", "auth_data": b"x"}, {"auth_data": b"x"},
+            {"original_principal": "boss"},
+        ):  # fmt: skip
+            assert said(**fields) == "producer_success", fields
+        for data in (b"", b"bad"):
+            assert said(auth_method_name="token", auth_data=data) == "Failed to authenticate"
+        stats = "persistent/public/default/t/stats"
+        for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer bad"}, {"Authorization": "Basic YTpi"}):
+            assert status(stats, **headers) == 200, headers
+        assert status(stats, **{"X-Original-Principal": "boss"}) == 401
+
+
+def test_a_list_of_roles_has_no_role_with_a_comma() -> None:
+    """It would be one role that nobody has, where Pulsar reads two."""
+    for option in ("super-user-roles", "proxy-roles"):
+        with pytest.raises(OptionsError, match="admin,boss"):
+            OPTIONS[option].parse(option, ["admin,boss"], [])
+
+
+def test_an_anonymous_role_needs_rights_to_be_checked(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {name: kind.default for name, kind in OPTIONS.items()}
+    chosen["token-secret-key-file"] = settings(tmp_path)[0].partition("=")[2]
+    with pytest.raises(ValueError, match=r"pulsar\.authorization-enabled"):
+        check({**chosen, "anonymous-role": "guest"})
+    check({**chosen, "anonymous-role": "guest", "authorization-enabled": True})
+
+
 def test_names_and_passwords_are_roles(tmp_path: Path) -> None:
     """The file as Apache's htpasswd -m writes it; openssl says the same."""
     made = subprocess.run(
@@ -186,6 +245,7 @@ def test_names_and_passwords_are_roles(tmp_path: Path) -> None:
                 assert frame is not None and frame.name == expected, given
                 if frame.name == "connected":
                     wire.producer("t")
+
         def status(credentials: str) -> int:
             header = {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
             try:

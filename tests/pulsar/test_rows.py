@@ -218,6 +218,11 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "transactions' figures": ("test_transactions.py::test_figures_of_transactions_are_as_a_real_brokers",),
     "policies": ("test_policies.py::test_policies_are_answered_and_obeyed_as_by_a_real_broker",),
     "roles": ("test_roles.py::test_roles_are_answered_as_by_a_real_broker",),
+    "the anonymous role": ("test_roles.py::test_who_does_not_say_who_it_is_has_the_anonymous_role",),
+    "commas in lists of roles": (
+        "../moving/test_pulsar.py::test_who_may_come_is_as_it_was_or_nobody_may",
+        "test_roles.py::test_a_list_of_roles_has_no_role_with_a_comma",
+    ),
     "metrics": ("test_metrics.py::test_metrics_have_a_real_brokers_names_with_what_is_so",),
     "pulsar-admin": ("test_admin_tools.py::test_everyday_commands_of_pulsar_admin_work",),
     "status codes and reasons": ("test_admin.py::test_requests_are_answered_as_by_a_real_broker",),

@@ -21,7 +21,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
 )
-from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Credentials, CredentialsError
+from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Credentials, CredentialsError, Identity
 from mq_shards.acceptor.protocols.pulsar.expiries import Expiries
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
@@ -101,14 +101,15 @@ class Authentication:
         if self._credentials is None:
             return
         client.refreshes = bool(body.feature_flags.supports_auth_refresh)
-        self._learn(client, body.auth_method_name, body.auth_data)
+        if self._learn(client, body.auth_method_name, body.auth_data).is_anonymous:
+            return  # as with a real broker, it acts for nobody, whatever it says
         if self._authorizes and (client.role in self._proxies) != bool(body.original_principal):
             raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
         if self._authorizes and body.original_principal in self._proxies:
             raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
         client.original = body.original_principal
 
-    def _learn(self, client: Client, method: str, data: bytes) -> None:
+    def _learn(self, client: Client, method: str, data: bytes) -> Identity:
         assert self._credentials is not None
         try:
             common_name = next(iter(self._certificate(client.conn)), "")
@@ -122,6 +123,7 @@ class Authentication:
             self._expiries.note(client.conn, found.expires_s)
         else:
             self._expiries.forget(client.conn)
+        return found
 
     def refresh(self, request: Request, end: Callable[[Client], None]) -> None:
         """AUTH_RESPONSE. Invalid credentials, or those of another role, end the connection."""

@@ -24,6 +24,12 @@ _MAGIC: Final = "$apr1$"
 _DIGITS: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ROUNDS: Final = 1000
 
+
+def _is_role(text: str) -> bool:
+    """As in Pulsar's lists, where a comma stands between two of them."""
+    return text.isprintable() and "," not in text
+
+
 OPTIONS: Final[dict[str, Kind]] = {
     "token-secret-key-file": File("the bytes that tokens are signed with (HS256); clients must then say who they are"),
     "token-public-key-file": File("the key (PEM or DER) that verifies tokens; clients must then say who they are"),
@@ -32,8 +38,9 @@ OPTIONS: Final[dict[str, Kind]] = {
     "basic-auth-file": File("names and passwords, as htpasswd -m writes them; clients must then say who they are"),
     "tls-auth": Flag(False, "the common name of a client's certificate is a role; clients must say who they are"),
     "authorization-enabled": Flag(False, "roles may do what they have been granted only"),
-    "super-user-roles": TextList("a role that may do everything", "a role", str.isprintable),
-    "proxy-roles": TextList("a role of proxies, who say for whom they speak", "a role", str.isprintable),
+    "super-user-roles": TextList("a role that may do everything", "one role, without a comma", _is_role),
+    "proxy-roles": TextList("a role of proxies, who say for whom they speak", "one role, without a comma", _is_role),
+    "anonymous-role": Text("", "the role of clients that do not say who they are; they are refused without one"),
 }
 
 
@@ -45,6 +52,7 @@ class CredentialsError(Exception):
 class Identity:
     role: str
     expires_s: float | None = None  # by the wall clock; None: never
+    is_anonymous: bool = False  # nothing proves it
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +104,13 @@ class Credentials:
     tokens: Tokens | None
     users: Users | None
     certificates: bool
+    anonymous: str = ""  # the role of whoever brings none; "": it is refused
 
     @classmethod
     def of(cls, settings: Mapping[str, Setting]) -> Credentials | None:
         """None: clients need no credentials. Raises ValueError."""
         users = _users(str(settings["basic-auth-file"]))
-        found = cls(_tokens(settings), users, bool(settings["tls-auth"]))
+        found = cls(_tokens(settings), users, bool(settings["tls-auth"]), str(settings["anonymous-role"]))
         return found if found.tokens or found.users or found.certificates else None
 
     def identity(self, method: str, data: bytes, common_name: str = "") -> Identity:
@@ -112,10 +121,22 @@ class Credentials:
             return self.users.identity(data)
         if method == CERTIFICATE and self.certificates and common_name:
             return Identity(common_name)
+        known = {TOKEN: self.tokens, BASIC: self.users, CERTIFICATE: self.certificates}
+        if self.anonymous and not known.get(method):
+            return Identity(self.anonymous, is_anonymous=True)
         raise CredentialsError(f"Unsupported authentication method: [{method}]")
 
     def of_header(self, authorization: str) -> Identity:
-        """The identity that an Authorization header proves. Raises CredentialsError."""
+        """The identity that an Authorization header proves, or the anonymous one, as with a real broker also for a
+        header that proves nothing. Raises CredentialsError."""
+        try:
+            return self._proven(authorization)
+        except CredentialsError:
+            if not self.anonymous:
+                raise
+            return Identity(self.anonymous, is_anonymous=True)
+
+    def _proven(self, authorization: str) -> Identity:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() == "bearer":
             return self.identity(TOKEN, given.strip().encode())
@@ -141,6 +162,8 @@ def check(settings: Mapping[str, Setting]) -> None:
         raise ValueError("pulsar.tls-auth needs pulsar.tls-trust-certs-file: certificates have to be verified")
     if Credentials.of(settings) is None and settings["authorization-enabled"]:
         raise ValueError("pulsar.authorization-enabled needs tokens, pulsar.basic-auth-file or pulsar.tls-auth")
+    if settings["anonymous-role"] and not settings["authorization-enabled"]:
+        raise ValueError("pulsar.anonymous-role needs pulsar.authorization-enabled, or else it may do everything")
 
 
 def _tokens(settings: Mapping[str, Setting]) -> Tokens | None:
