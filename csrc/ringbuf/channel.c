@@ -404,6 +404,10 @@ bool channel_backlogged(struct channel *channel) {
     return is_backlogged(channel);
 }
 
+uint64_t channel_overflow(const struct channel *channel) {
+    return channel->counters.overflow_bytes;
+}
+
 uint64_t channel_tail(const struct channel *channel) {
     return channel->out.tail + channel->counters.overflow_bytes;
 }

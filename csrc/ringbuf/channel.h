@@ -86,6 +86,8 @@ void *channel_grow(struct channel *channel, struct growing *growing, size_t byte
 /* Moves overflow into the ring as far as there is room, and publishes those parts that channel_publish() covered
  * already. True while some overflow is left, or much waits behind lent bodies. */
 bool channel_backlogged(struct channel *channel);
+/* How many bytes wait in the overflow queue. */
+uint64_t channel_overflow(const struct channel *channel);
 
 uint64_t channel_tail(const struct channel *channel);
 /* Whether the other side cannot see yet what was sent from `place` on: what of it lies in the ring may be changed. */

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.pulsar.servers import PulsarServer
+from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
@@ -51,6 +57,59 @@ def test_more_than_may_be_under_way_wait_and_none_is_lost(wire: Wire, topic: str
     entry = entry_of(metadata(), b"m")
     wire.raw(b"".join(send_frame(1, sequence, entry) for sequence in range(3000)))
     assert [wire.expect("send_receipt").sequence_id for _ in range(3000)] == list(range(3000))
+
+
+def fill(wire: Wire, frame: bytes, most_bytes: int) -> int:
+    """Sends the frame again and again, until nobody takes any more for a while. Returns how many bytes were taken."""
+    sent = 0
+    wire.socket.setblocking(False)
+    while sent < most_bytes and select.select([], [wire.socket], [], 0.3)[1]:
+        sent += wire.socket.send(frame[sent % len(frame) :])
+    wire.socket.settimeout(60)
+    return sent
+
+
+def own_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_what_a_full_ring_has_no_room_for_waits_where_it_came_from() -> None:
+    """It takes no memory of the acceptor. But who has to do with two workers is not kept from one by the other."""
+    frame = send_frame(0, 0, entry_of(metadata(), bytes(100_000)))
+    with running(workers=2, shards=2) as server, Wire(server.port) as both, Wire(server.port) as alone:
+        both.connect()
+        for producer in range(8):
+            both.producer(f"t{producer}", producer)
+        worker, acceptor = server.pid_of("mq-worker-0"), server.pid_of("mq-acceptor-0")
+        with stopped(worker):
+            for producer in range(8):
+                both.send(b"m", producer)
+            served = both.expect("send_receipt").producer_id
+            both.quiet()
+            others = {frame.body.producer_id for frame in both.pending("send_receipt")} | {served}
+        slow = min(set(range(8)) - others)
+        alone.connect().producer(f"t{slow}", 0)
+        with stopped(worker):
+            before = own_bytes(acceptor)
+            sent = fill(alone, frame, 16 << 20)
+            assert sent > 4 << 20 and own_bytes(acceptor) - before < 2 << 20
+            for sequence in range(20):
+                both.raw(send_frame(slow, sequence, entry_of(metadata(), bytes(100_000))))
+            both.send(b"m", served, sequence=1)
+            both.until(lambda one: one.name == "send_receipt" and one.body.sequence_id == 1)
+        alone.raw(frame[sent % len(frame) :])
+        for _ in range(sent // len(frame) + 1):
+            alone.expect("send_receipt")
 
 
 def test_a_wrong_checksum_is_told_and_nothing_is_stored(wire: Wire, topic: str) -> None:

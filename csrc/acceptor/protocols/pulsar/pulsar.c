@@ -98,7 +98,10 @@ void pulsar_wake(struct acceptor *a, struct connection *c) {
 bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct worker_link *link = &a->links[worker];
     if (pulsar_of(c)->pending_count >= PULSAR_MAX_PENDING) return stalled(c, STALL_OUTSTANDING);
-    if (!link->backlogged || channel_counters(link->channel).overflow_bytes < PULSAR_OVERFLOW_BYTES) return true;
+    const uint64_t waiting = link->channel != NULL ? channel_overflow(link->channel) : 0;
+    if (!link->backlogged && waiting == 0) return true;
+    const bool has_others = (c->touched_workers & ~bit_of(worker)) != 0;
+    if (has_others && waiting < PULSAR_OVERFLOW_BYTES) return true;
     connection_list_add(&link->stalled, c->number);
     return stalled(c, STALL_WORKER);
 }
