@@ -12,6 +12,7 @@ from mq_shards.acceptor.option_kinds import OptionsError
 
 # The data directory, inside the other server's, so that the two never touch the same files.
 DATA_DIR: Final = "mq-shards"
+IMPORTED: Final = "imported.json"  # in a data directory that an import has made
 ANY_ADDRESS: Final = "0.0.0.0"
 
 
@@ -42,8 +43,9 @@ class Translation:
         it creates a missing directory; others refuse, as the disk may not be mounted. Raises OptionsError."""
         if not is_made and not Path(directory).is_dir():
             raise OptionsError(f"{whose}: there is no directory {directory} to keep messages in")
-        self.option("data-dir", str(Path(directory) / DATA_DIR))
-        if any(any(Path(directory).glob(pattern)) for pattern in left):
+        data_dir = Path(directory) / DATA_DIR
+        self.option("data-dir", str(data_dir))
+        if not (data_dir / IMPORTED).exists() and any(any(Path(directory).glob(pattern)) for pattern in left):
             self.notes.append(f"{directory} has messages of {whose}, which are not read: see docs/moving.md")
 
 

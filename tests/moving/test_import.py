@@ -12,6 +12,7 @@ from pathlib import Path
 
 import greenstalk
 import pytest
+from mq_shards.supervisor.moving.table import translate
 from mq_shards.supervisor.terminal.importing import log_writer
 
 from tests import servers
@@ -99,8 +100,10 @@ def test_all_jobs_of_a_beanstalkd_with_their_states(tmp_path: Path, shards: str)
         real.terminate()
     assert len(list(source.glob("binlog.*"))) > 2
     shutil.copytree(source, copy)
+    assert len(translate(["beanstalkd", "-b", str(source)]).notes) == 1, "they are not read"
     said = done("import", "beanstalkd", str(source), "--shards", shards)
     assert b"3 tubes" in said
+    assert translate(["beanstalkd", "-b", str(source)]).notes == []
     with running(BEANSTALKD, data_dir=copy) as real:
         ids = jobs_by_id(real)
         expected = described(real)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.shards.store import MAX_SHARDS, StoreError
+from mq_shards.supervisor.moving.translation import DATA_DIR
 from mq_shards.supervisor.terminal.client import ClientError, reason
 from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
 from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_messages, imported_note
 
 FAILED: Final = 1
 BAD_OPTION: Final = 2
-OWN: Final = "mq-shards"  # inside the other server's directory, where `mq-shards as ...` looks
 DEFAULT_SHARDS: Final = 64
 BAR: Final = 30
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("system", choices=["beanstalkd", "nsqd"], metavar="beanstalkd|nsqd")
     parser.add_argument("source", type=Path, metavar="DIR", help="beanstalkd's -b, nsqd's -data-path")
-    where = f"what is made (default: DIR/{OWN}, where `mq-shards as beanstalkd -b DIR` looks)"
+    where = f"what is made (default: DIR/{DATA_DIR}, where `mq-shards as beanstalkd -b DIR` looks)"
     parser.add_argument("--data-dir", type=Path, metavar="TO", help=where)
     shards = f"fixed from then on (default: {DEFAULT_SHARDS}); with 1, jobs keep their ids"
     parser.add_argument("--shards", type=int, default=DEFAULT_SHARDS, metavar="N", help=shards)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"mq-shards import: --shards is 1 to {MAX_SHARDS}", file=sys.stderr)
         return BAD_OPTION
     try:
-        return _import(options.system, options.source, options.data_dir or options.source / OWN, options.shards)
+        return _import(options.system, options.source, options.data_dir or options.source / DATA_DIR, options.shards)
     except (ClientError, StoreError) as error:
         print(f"mq-shards: {error}", file=sys.stderr)
     except OSError as error:

@@ -28,6 +28,7 @@ from mq_shards.shards.store import (
     segment_name,
     shard_path,
 )
+from mq_shards.supervisor.moving.translation import IMPORTED
 
 SEGMENT_BYTES: Final = 64 << 20
 BUFFER_BYTES: Final = 1 << 20
@@ -202,7 +203,7 @@ class LogWriter:
         """Makes everything durable, then renames the directory. imported_note() returns `note`."""
         for shard in self._shards:
             shard.end()
-        durable.save(self._making / NOTE, note)
+        durable.save(self._making / IMPORTED, note)
         status = self._final.parent.stat()
         if os.geteuid() == 0:  # the owner is that of the other server's files
             for path in (self._making, *self._making.rglob("*")):
@@ -280,13 +281,10 @@ class LogWriter:
         shard.append(FINISH, topic.number, seqs[0], 0, channel.number, b"", body)
 
 
-NOTE: Final = "imported.json"
-
-
 def imported_note(directory: Path) -> bytes | None:
     """The note of the import that made the directory; None: no import did. Raises OSError."""
     try:
-        return (directory / NOTE).read_bytes()
+        return (directory / IMPORTED).read_bytes()
     except FileNotFoundError:
         return None
 
