@@ -5,7 +5,8 @@ line:
     $SYS.REQ.ACCOUNT.PING.CONNZ, $SYS.REQ.SERVER.PING.CONNZ the account's connections
     $SYS.REQ.ACCOUNT.PING.STATZ                             the account's statistics
 
-The gateway answers the last three like a request about that account from a user of the system account.
+The gateway answers the last three like a request about that account from a user of the system account; so do the other
+servers of the cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Questions:
             self._answer(conn, client, reply, answer(self._server_row(), self._answered, client))
         elif system is not None and client.account != system.client.account:  # else its subscription answers
             what = subject.rpartition(b".")[2].decode()
-            system.ask(
+            system.ask_all(
                 f"$SYS.REQ.ACCOUNT.{client.account}.{what}", options,
                 lambda content: self._answer(conn, client, reply, content),
             )  # fmt: skip

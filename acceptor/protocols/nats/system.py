@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mq_shards.ringbuf.calls import Calls, Reply
 
 UNDER_WAY: Final = 256  # requests to the gateway; further ones are not answered
+OPEN: Final = 256  # questions to the other servers whose answers are passed on; the oldest ends for a further one
 CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
 DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
 CONNS_TYPE: Final = "io.nats.server.advisory.v1.account_connections"
@@ -69,6 +70,11 @@ class System:
         self._claims = claims
         self._under_way = 0
         self._sequence = 0
+        # Where the other servers answer: of this server, and of this acceptor.
+        self._own_inboxes: Final = f"$SYS._INBOX.{server_id}."
+        self._inbox: Final = f"{self._own_inboxes}{os.urandom(8).hex()}."
+        self._open: dict[str, Callable[[bytes], None]] = {}  # by where they are answered, the oldest first
+        self._asked_all = 0
         self._changed: dict[str, bool] = {}  # accounts being counted: whether they changed meanwhile
         self._statsz_ns = STATSZ_NS
         self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
@@ -163,6 +169,12 @@ class System:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _heard(self, subject: str, reply: str, body: bytes) -> None:
+        if subject.startswith(self._inbox):
+            if (answered := self._open.get(subject)) is not None:
+                answered(body)
+            return
+        if reply.startswith(self._own_inboxes):
+            return  # of another acceptor of this server, which has asked the gateway itself
         is_of_claims = self._claims is not None and self._claims(subject, reply, body)
         if reply and not is_of_claims:
             self._asked(subject, reply, body)
@@ -188,6 +200,17 @@ class System:
                 answered(answer.body)
 
         self._ask(subject, body, heard)
+
+    def ask_all(self, subject: str, body: bytes, answered: Callable[[bytes], None]) -> None:
+        """Asks the gateway, and the other servers of the cluster. `answered` is called with each answer."""
+        self.ask(subject, body, answered)
+        self._asked_all += 1
+        reply = f"{self._inbox}{self._asked_all}"
+        if len(self._open) >= OPEN:
+            del self._open[next(iter(self._open))]
+        self._open[reply] = answered
+        self.client.subscribe(f"{self._inbox}*")
+        self.client.publish(subject, body, reply)
 
     def _publish_at(self, subject: str) -> Callable[[bytes], None]:
         return lambda content: self.publish(subject, content)
