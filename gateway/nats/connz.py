@@ -1,7 +1,10 @@
-"""/connz: open and closed connections, filtered and sorted; one page of them in detail."""
+"""/connz: open and closed connections, filtered and sorted; one page of them in detail. Leaf nodes and hubs are among
+the open ones.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -85,6 +88,8 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     total = 0  # connections of the account, before other filters
     if options.state in ("open", "all"):
         rows = [_row(one) for one in await acceptors.figures() if options.account in ("", one.account)]
+        leaves = [one for one in server.get("leaf_list", ()) if options.account in ("", one["account"])]
+        rows += [await _leaf_row(one, options, acceptors, now_ns) for one in leaves]
         total += len(rows)
         found += await _wanted(rows, options, acceptors)
     if options.state in ("closed", "all"):
@@ -125,6 +130,25 @@ def _row(one: Located) -> Row:
     return {**one.figures._asdict(), "cid": one.figures.client_id, "located": one}
 
 
+async def _leaf_row(leaf: Row, options: ConnzOptions, acceptors: Acceptors, now_ns: int) -> Row:
+    """A leaf node or a hub: a row of /leafz that is completed at once. Like nats-server, does not name hubs."""
+    subs: list[Row] = await acceptors.wanted(leaf) if _with_subs(options) else []
+    for sub in subs:
+        sub |= {"sid": " ".join(filter(None, (sub["subject"], sub.get("qgroup")))), "cid": leaf["id"]}
+    named = {} if leaf["is_spoke"] else {"name": leaf["name"], "version": leaf["version"]}
+    return {
+        **{name: leaf[name] for name in ("account", "auth", "idle_ns", "rtt_ns", "subscriptions")},
+        "cid": leaf["id"],
+        "start_ns": leaf["started_wall_ns"],
+        "opened_ns": time.monotonic_ns() - (now_ns - leaf["started_wall_ns"]),
+        "pending_bytes": leaf["pending_size"],
+        **{f"{way}_messages": leaf[f"{way}_msgs"] for way in ("in", "out")},
+        **{f"{way}_bytes": leaf[f"{way}_bytes"] for way in ("in", "out")},
+        "row": {"kind": "Leafnode", "ip": leaf["ip"], "port": leaf["port"], **{k: v for k, v in named.items() if v}},
+        "subs": subs,
+    }
+
+
 def _overlap(one: str, other: str) -> bool:
     first, second = one.encode(), other.encode()
     return bool(lib.subject_overlaps(first, len(first), second, len(second)))
@@ -133,10 +157,14 @@ def _overlap(one: str, other: str) -> bool:
 async def _complete(rows: list[Row], acceptors: Acceptors, options: ConnzOptions) -> None:
     """Adds what Python knows of connections besides their figures, unless they have been closed."""
     incomplete = [row for row in rows if "row" not in row]
-    with_subs = options.subs or options.subs_detail or bool(options.filter_subject)
     by_cid = {row["cid"]: row for row in incomplete}
-    async for figures, known in acceptors.clients([row["located"] for row in incomplete], subs=with_subs):
+    located = [row["located"] for row in incomplete]
+    async for figures, known in acceptors.clients(located, subs=_with_subs(options)):
         by_cid[figures.client_id].update(known)
+
+
+def _with_subs(options: ConnzOptions) -> bool:
+    return options.subs or options.subs_detail or bool(options.filter_subject)
 
 
 def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
@@ -145,8 +173,8 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
     known: Row = row["row"]
     found: Row = {
         "cid": row["cid"],
-        "kind": "Client",
-        "type": known["type"],
+        "kind": known.get("kind", "Client"),
+        **({"type": known["type"]} if "type" in known else {}),
         "ip": known["ip"],
         "port": known["port"],
         "start": instant(row["start_ns"]),
@@ -164,7 +192,7 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
         "in_bytes": row["in_bytes"],
         "out_bytes": row["out_bytes"],
         "subscriptions": row["subscriptions"],
-        **{name: value for name, value in known.items() if name not in ("type", "ip", "port")},
+        **{name: value for name, value in known.items() if name not in ("kind", "type", "ip", "port")},
     }
     subs = row.get("subs") or []
     auth: Row = {}
@@ -175,7 +203,8 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
         if row["account"] != GLOBAL_ACCOUNT:
             found["account"] = row["account"]
     if subs and options.subs_detail:
-        found["subscriptions_list_detail"] = subs
+        account = {"account": row["account"], "account_tag": row["account"]} if "stop_ns" in row else {}
+        found["subscriptions_list_detail"] = [{**account, **sub} for sub in subs]
     elif subs and options.subs:
         found["subscriptions_list"] = [sub["subject"] for sub in subs]
     return found | auth

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import logging
+import posixpath
+import re
+import string
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies
@@ -22,6 +26,8 @@ MAX_CONNECTIONS: Final = 1024
 MAX_FIELDS: Final = 100
 JSON_HEADERS: Final = {"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"}
 HTML: Final = "text/html; charset=utf-8"
+
+_UNREADABLE: Final = re.compile(r";|%(?![0-9A-Fa-f]{2})")
 
 Fields = dict[str, str]
 Row = dict[str, Any]
@@ -49,6 +55,8 @@ class MonitoringHttp:
 
     async def _serve(self, request: Request) -> Answer:
         raw_path, _, query = request.target.partition("?")
+        if (clean := _clean(raw_path)) != raw_path:
+            return _redirect(quote(clean, "/$&+,:;=@") + ("?" + quote(query, string.punctuation) if query else ""))
         path = unquote(raw_path, errors="replace")
         if not path.startswith(self._base_path):
             return _not_found()
@@ -77,6 +85,7 @@ class MonitoringHttp:
         if path == "/raftz":
             return Answer(404, b"No Raft nodes registered", {"Content-Type": TEXT})
         if path == "/ipqueuesz":
+            boolean(_fields(query), "all")
             return Answer(200, b"{}", JSON_HEADERS)
         handler = self._paths.get(path)
         if handler is None:
@@ -151,10 +160,11 @@ class MonitoringHttp:
 
 
 def _fields(query: str) -> Fields:
-    """The first value of each parameter. Raises HttpError."""
+    """The first value of each parameter. Like Go, ignores one with a semicolon or a bad escape. Raises HttpError."""
     found: Fields = {}
+    read = "&".join(one for one in query.split("&") if _UNREADABLE.search(one) is None)
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        pairs = parse_qsl(read, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         raise HttpError(400, "too many parameters") from None
     for name, value in pairs:
@@ -175,6 +185,19 @@ def _state(fields: Fields) -> str:
     if state is None:
         raise ParameterError(f"Error decoding state for {text}")
     return state
+
+
+def _clean(path: str) -> str:
+    """A path without empty parts, "." and "..". Like Go's ServeMux, looks at it as it is escaped."""
+    if not path.startswith("/"):
+        return path
+    clean = "/" + posixpath.normpath(path).lstrip("/")
+    return clean + "/" if path.endswith("/") and clean != "/" else clean
+
+
+def _redirect(target: str) -> Answer:
+    body = f'<a href="{html.escape(target)}">Temporary Redirect</a>.\n\n'
+    return Answer(307, body.encode(), {"Content-Type": HTML, "Location": target})
 
 
 def _not_found() -> Answer:

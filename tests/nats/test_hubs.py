@@ -4,10 +4,12 @@ be changed while it runs."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mq_shards.acceptor.protocols.nats.conf_keys import read_conf
@@ -95,8 +97,56 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
             assert varz["leaf"]["remotes"] == [{"local_account": "$G", "urls": [f"127.0.0.1:{hub.route_port}"]}]
             (account,) = [one for one in ask(ports[1], "/accstatz")["account_statz"] if one["acc"] == "$G"]
             assert account["leafnodes"] == 1
+            one, other = (connections(port, port == ports[0]) for port in ports)
+            assert (one["name"], one["version"], one["authorized_user"], one["account"]) == (
+                "leafy", "2.15.2", "a", "A",
+            )  # fmt: skip
+            assert not {"name", "version", "authorized_user", "account"} & set(other)
+            for row, subject in ((one, "x"), (other, "y")):
+                assert row["subscriptions"] == len(row["subscriptions_list_detail"])
+                (sub,) = [sub for sub in row["subscriptions_list_detail"] if sub["subject"] == subject]
+                assert (sub["sid"], sub["cid"]) == (subject, row["cid"])
             for wire in (near, far):
                 wire.close()
+
+
+def connections(port: int, is_hub: bool) -> dict[str, Any]:
+    """The leaf node or the hub among a server's connections."""
+    page = ask(port, "/connz?subs=detail&auth=1")
+    assert page["total"] == page["num_connections"] == 2
+    assert len({row["cid"] for row in page["connections"]}) == 2
+    (row,) = [row for row in page["connections"] if row["kind"] == "Leafnode"]
+    assert "type" not in row and row["ip"] == "127.0.0.1" and row["rtt"]
+    assert row["in_msgs"] > 0 and row["out_bytes"] > 0
+    account = "A" if is_hub else "$G"
+    for query in (f"cid={row['cid']}", f"acc={account}&filter_subject={'x' if is_hub else 'y'}", "sort=start&limit=1"):
+        (found,) = [one for one in ask(port, f"/connz?{query}")["connections"] if one["kind"] == "Leafnode"]
+        assert found["cid"] == row["cid"]
+    return row
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS_3, NEW_REAL)))
+def test_a_leaf_node_and_a_hub_may_be_kicked(kinds: tuple[str, str]) -> None:
+    ports = free_port(), free_port()
+    system = "accounts { SYS { users = [ {user: sys, password: sys} ] } }\nsystem_account: SYS\n"
+    hub_text = HUB[: HUB.index("accounts {")] + system.replace("accounts {", "accounts { A {},")
+    with configured(kinds[0], hub_text % {"http": ports[0]}) as hub:
+        text = LEAF % {"name": "leafy", "user": "a", "port": hub.route_port} + f'http: "127.0.0.1:{ports[1]}"\n'
+        with configured(kinds[1], text + system) as leaf:
+            for member, port in zip((hub, leaf), ports, strict=True):
+                wait_until(lambda port=port: leaf_cid(port), "they know each other")
+                cid, asker = leaf_cid(port), client(member, b"", "sys")
+                server = json.loads(asker.info[len("INFO ") :])["server_id"]
+                asked = b'{"cid":%d}' % cid
+                asker.send(b"PUB $SYS.REQ.SERVER.%b.KICK none %d\r\n%b\r\n" % (server.encode(), len(asked), asked))
+                wait_until(lambda port=port, cid=cid: leaf_cid(port) not in (0, cid), "it has come again")
+                asker.close()
+
+
+def leaf_cid(port: int) -> int:
+    """The id of the one leaf node or hub; 0: there is none."""
+    rows = ask(port, "/connz")["connections"]
+    return next((row["cid"] for row in rows if row["kind"] == "Leafnode"), 0)
 
 
 def reload(member: Member, text: str) -> None:

@@ -137,6 +137,7 @@ def shape(value: object) -> object:
         "/subsz?test=foo.*", "/subsz?subs=x", "/accountz?acc=nobody", "/nonsense", "/raftz", "/routez?subs=x",
         "/jsz?leader-only=1", "/jsz?streams=x", "/jsz?limit=x&leader-only=1", "/gatewayz?accs=x", "/healthz?details=x",
         "/healthz?consumer=c", "/healthz?stream=s&details=1",
+        "/ipqueuesz?all=x", "//varz?a<>", "/x/.././connz/", "//a%20b%3Fc", "/connz?sort=x;y&limit=%zz&auth=x",
     ],
 )  # fmt: skip
 def test_errors_are_those_of_a_nats_server(real: Monitored, monitored: Monitored, path: str) -> None:

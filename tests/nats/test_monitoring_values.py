@@ -39,9 +39,9 @@ cluster { name: "alone" }
 """
 PATHS: Final = (
     "/varz", "/connz", "/connz?auth=1", "/connz?subs=1", "/connz?subs=detail", "/connz?state=closed&auth=1&subs=1",
-    "/connz?state=any", "/connz?sort=subs", "/connz?sort=bytes_to", "/connz?sort=msgs_from",
-    "/connz?limit=-1", "/connz?cid=99999", "/connz?acc=ONE", "/connz?acc=ONE&auth=1&subs=detail",
-    "/connz?user=one&auth=1",
+    "/connz?state=any", "/connz?state=any&subs=detail", "/connz?sort=subs", "/connz?sort=bytes_to",
+    "/connz?sort=msgs_from", "/connz?limit=-1", "/connz?cid=99999", "/connz?acc=ONE",
+    "/connz?acc=ONE&auth=1&subs=detail", "/connz?user=one&auth=1",
     "/connz?user=nobody", "/connz?acc=TWO&user=one", "/connz?mqtt_client=x", "/accountz?acc=ONE", "/accountz?acc=TWO",
     "/accountz?acc=SYS", "/subsz?subs=1&acc=TWO", "/subsz?subs=1&test=foo.x", "/accstatz", "/accstatz?unused=1",
     "/leafz?subs=1",

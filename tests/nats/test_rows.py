@@ -138,6 +138,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_system.py::test_answers_have_the_keys_of_a_nats_server",
         "test_system.py::test_the_system_account_hears_who_comes_and_goes",
         "test_system.py::test_a_client_is_told_who_it_is",
+        "test_cluster_accounts.py::test_what_is_asked_about_ones_own_account_all_servers_answer",
     ),
     "the configuration file": (
         "test_conf.py::test_a_file_is_read_or_refused_as_by_nats_server", "test_conf_keys.py::test_a_key_is_known",
@@ -180,6 +181,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "leaf nodes, and hubs": (
         "test_leaf_wire.py::test_a_leaf_node_is_greeted_and_told_of_its_account",
         "test_leaves.py::test_everybody_who_listens_has_all_once_and_in_order",
+        "test_hubs.py::test_it_is_shown_on_both_sides", "test_hubs.py::test_a_leaf_node_and_a_hub_may_be_kicked",
     ),
     "leaf nodes by websocket": (
         "test_leaf_websockets.py::test_both_sides_hear_each_other",

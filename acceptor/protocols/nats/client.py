@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,6 +48,11 @@ COOKIES: Final = {
     "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
     "auth_token": "websocket-token-cookie",
 }  # fmt: skip
+
+
+def client_ids(acceptor: int) -> Iterator[int]:
+    """Ids of an acceptor's clients, leaf nodes and hubs: unique among all acceptors."""
+    return (number << 6 | acceptor for number in itertools.count(1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ One acceptor has all hubs. This server sends what a nats-server sends as a leaf 
 from __future__ import annotations
 
 import heapq
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -47,7 +46,6 @@ ANSWER_NS: Final = 5 * SECOND  # from CONNECT to the INFO that names the account
 DELAY_NS: Final = 30 * SECOND  # added before a hub is tried again that forms a loop
 # Errors of a hub that will recur, so that the next attempt is delayed.
 LASTING: Final = ("Loop detected", "remote leafnode has same cluster name")
-FIRST_ID: Final = 1 << 32  # of hubs in monitoring: above the ids of clients and leaf nodes
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +67,7 @@ class Hub:
     wish: HubWish
     servers: Servers
     client_id: int
+    began_wall_ns: int = field(default_factory=time.time_ns)
     info: Info | None = None  # the hub's first INFO, or the one after compression began
     until_ns: int = 0  # deadline for the hub's next INFO; 0: none is awaited
     is_joined: bool = False
@@ -106,7 +105,6 @@ class Hubs:
     ) -> None:
         """`leaves` returns the accounts and clusters of this server's leaf nodes."""
         self._engine, self._settings, self._nats, self._leaves = engine, settings, nats, leaves
-        self._acceptor = broker.acceptor
         self._server_id = server_id_of(broker.instance)
         self._hubs: dict[int, Hub] = {}
         self._servers: dict[Remote, Servers] = {}  # of all configured remotes
@@ -115,7 +113,6 @@ class Hubs:
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, lambda host, port: False)
         self._dialer.set(0, backoff=False)
-        self._ids = itertools.count(FIRST_ID)
         self._due: list[tuple[int, int]] = []  # a heap: deadlines of awaited INFOs, and their connections
         self._set(settings, [remote for remote in self._wanted(settings) if self._can_be_used(remote)])
 
@@ -268,7 +265,7 @@ class Hubs:
     def _opened(self, conn: int) -> None:
         wish = self._dialer.opened(conn)
         assert isinstance(wish, HubWish) and wish.servers is not None
-        hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._ids) << 6 | self._acceptor)
+        hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._nats.client_ids))
         # nats-server compresses around a websocket's frames, not inside them, which is not supported here.
         mode = hub.remote.compression if hub.remote.websocket is None else NOT_SUPPORTED
         hub.compression = Compression(mode, hub.remote.thresholds_ns)
@@ -489,8 +486,15 @@ class Hubs:
             if hub.is_joined and not hub.is_ended and hub.remote.account in accounts:
                 self._end(hub, "")
 
+    def kick(self, cid: int) -> bool:
+        """Closes the connection to a hub, or returns False."""
+        found = next((hub for hub in self._hubs.values() if hub.client_id == cid and not hub.is_ended), None)
+        if found is not None:
+            self._end(found, "")
+        return found is not None
+
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of /leafz."""
+        """The rows of /leafz, and what /connz shows besides."""
         return [self._row(hub) for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
 
     def accounts(self) -> list[str]:
@@ -501,7 +505,8 @@ class Hubs:
         return {
             "id": hub.client_id, "rid": hub.conn, "name": hub.name, "is_spoke": True,
             "account": hub.remote.account, "ip": client.host, "port": client.port,
-            "compression": hub.compression.mode, **figures_of(self._engine, hub.conn),
+            "compression": hub.compression.mode, "started_wall_ns": hub.began_wall_ns,
+            "auth": {"name_tag": hub.remote.account}, **figures_of(self._engine, hub.conn),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

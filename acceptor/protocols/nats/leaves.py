@@ -95,7 +95,7 @@ class Leaves:
         """`host` and `port`: where leaf nodes connect. `hub_accounts` returns the accounts of connected hubs, which an
         account's limit of leaf nodes includes."""
         self._hub_accounts = hub_accounts
-        self._engine, self._settings, self._broker, self._nats = engine, settings, broker, nats
+        self._engine, self._settings, self._nats = engine, settings, nats
         self._bound = host, port
         self._server_id = server_id_of(broker.instance)
         self._leaves: dict[int, Leaf] = {}
@@ -105,7 +105,6 @@ class Leaves:
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._users = LeafUsers(nats.logins, nats.passwords, self._greetings.tls)
         self._is_lame = False
-        self._made = 0
         nats.logins.meet_others(lambda conn: (self._greetings.tls(conn), False) if conn in self._leaves else None)
         self._set_options(settings)
         self._told_urls = self._urls(), self._websocket_urls()
@@ -232,10 +231,9 @@ class Leaves:
         self._arrivals[conn] = remote
 
     def _opened(self, conn: int) -> None:
-        self._made += 1
         arrival = self._arrivals.pop(conn, "")
         remote = arrival or self._engine.remote(conn)
-        client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), remote)
+        client = Client.of(next(self._nats.client_ids), time.time_ns(), remote)
         client.is_leaf, client.is_websocket = True, arrival != ""
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
@@ -461,15 +459,24 @@ class Leaves:
     def accounts(self) -> list[str]:
         return [leaf.client.account for leaf in self._there()]
 
+    def kick(self, cid: int) -> bool:
+        """Closes a leaf node, or returns False."""
+        found = next((leaf for leaf in self._there() if leaf.client.client_id == cid), None)
+        if found is not None:
+            self._end(found, "")
+        return found is not None
+
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of /leafz."""
+        """The rows of /leafz, and what /connz shows besides."""
         return [self._row(leaf) for leaf in self._there()]
 
     def _row(self, leaf: Leaf) -> dict[str, Any]:
         return {
             "id": leaf.client.client_id, "rid": leaf.conn, "name": leaf.name, "is_spoke": False,
             "account": leaf.client.account, "ip": leaf.client.host, "port": leaf.client.port,
-            "compression": leaf.compression.mode, **figures_of(self._engine, leaf.conn),
+            "compression": leaf.compression.mode, "version": leaf.said.get("version", ""),
+            "started_wall_ns": leaf.began_wall_ns, "auth": self._nats.logins.shown(leaf.client),
+            **figures_of(self._engine, leaf.conn),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

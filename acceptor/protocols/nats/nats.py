@@ -44,6 +44,7 @@ from mq_shards.acceptor.protocols.nats.client import (
     VERBOSE,
     Client,
     Identity,
+    client_ids,
     flags_of,
     info_line,
     labels,
@@ -117,7 +118,7 @@ class Nats(Guarding):
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
         self._connects = Connects(has_headers := not settings["no-header-support"])
-        self._made = 0
+        self.client_ids: Final = client_ids(broker.acceptor)
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
         self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
@@ -152,7 +153,7 @@ class Nats(Guarding):
         self._questions = Questions(engine, self._clients, self._server_row)
         if broker.calls is not None:
             self._monitor.serve(broker.calls)
-            orders.serve(broker.calls, self._clients, self._kick, self._say_lame_duck)
+            orders.serve(broker.calls, self._clients, self._kick, self._say_lame_duck, lambda: self.leaves)
         self._set_options(settings)
 
     def _set_options(self, settings: Settings) -> None:
@@ -529,9 +530,7 @@ class Nats(Guarding):
     def _opened(self, conn: int) -> None:
         if self._own.admit(conn):
             return
-        self._made += 1
-        # Unique among all acceptors.
-        client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
+        client = Client.of(next(self.client_ids), time.time_ns(), self._engine.remote(conn))
         client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
         client.is_unknown = self._settings["proxy-protocol"] and not client.is_websocket
         self._clients[conn] = client

@@ -162,8 +162,12 @@ class NatsLeaf(Protocol):
         if self._leaves is not None:
             self._leaves.look_again()
 
+    def kick(self, cid: int) -> bool:
+        """Closes the leaf node or hub of that id, or returns False."""
+        return any(half.kick(cid) for half in self._halves())
+
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of /leafz."""
+        """The rows of /leafz, and what /connz shows besides."""
         return [row for half in self._halves() for row in half.rows()]
 
     def shown(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import orjson
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.client import Client
+    from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
     from mq_shards.ringbuf.calls import Asked, Calls
 
 DONE: Final = b"done"
@@ -29,12 +30,18 @@ def excess(conns: Sequence[int], all_clients: int, most: int) -> list[int]:
     return random.sample(conns, min(part, len(conns)))
 
 
-def serve(calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order) -> None:
-    """Serves the calls. `kick` and `lame_duck` take a connection's number, and return whether that could be done."""
+def serve(
+    calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order, leaves: Callable[[], NatsLeaf | None]
+) -> None:
+    """Serves the calls. `kick` and `lame_duck` take a connection's number, and return whether that could be done.
+    `leaves` returns what kicks leaf nodes and hubs."""
 
     def obey(asked: Asked, order: Order) -> None:
         wanted: Any = orjson.loads(asked.body)["cid"]
         conn = next((conn for conn, client in clients.items() if client.client_id == wanted), None)
+        if conn is None and order is kick and (found := leaves()) is not None and found.kick(wanted):
+            asked.answer(DONE)
+            return
         asked.answer(NOBODY if conn is None else DONE if order(conn) else CANNOT)
 
     for what, order in (("kick", kick), ("ldm", lame_duck)):
