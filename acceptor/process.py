@@ -16,7 +16,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.watched import Watched
-from mq_shards.ringbuf.calls import Asked, Calls
+from mq_shards.ringbuf.calls import SECOND_NS, Asked, Calls
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.ringbuf.handover import Handover
 
@@ -295,6 +295,8 @@ class AcceptorProcess:
                     self._control.send({"did": "obeyed", "number": message["number"]})
                 case "calls":
                     self._calls.attach(socket.socket(fileno=fds.pop()))
+                case "calls-due":
+                    self._calls.due(int(message["delay_s"] * SECOND_NS))
                 case "handover":
                     handover = Handover(socket.socket(fileno=fds.pop()))
                     self._protocols[protocol_number(message["protocol"])].hand_over_by(handover)

@@ -128,7 +128,7 @@ class Calls:
         self._soonest_ns: int | None = None  # no question is due before this; None: there is none
         self._next = 1
         self._socket: socket.socket | None = None
-        self._gone_at_ns = now_ns()  # when the last socket was lost
+        self._missed_from_ns = now_ns()  # when the last socket was lost, or the other side will be started again
         self._generation = 0  # counts the sockets
         self._writing = False
         self._sending: deque[_Outgoing] = deque()  # questions and answers; one piece of each in turn
@@ -148,8 +148,9 @@ class Calls:
 
     @property
     def absent_ns(self) -> int:
-        """How long the other side has been gone; 0: it is connected."""
-        return 0 if self._socket is not None else self._now_ns() - self._gone_at_ns
+        """How long the other side has been gone, or its start has been due; 0: it is connected. Negative: it is to be
+        started so much later."""
+        return 0 if self._socket is not None else self._now_ns() - self._missed_from_ns
 
     def serve(self, what: str, handler: Callable[[Asked], None]) -> None:
         assert what not in self._handlers and len(what) <= NAME_BYTES
@@ -226,6 +227,15 @@ class Calls:
 
     # --- the socket -------------------------------------------------------------------------------------------------
 
+    def due(self, delay_ns: int) -> None:
+        """The other side is gone, and is to be started again after that time: questions that do not wait so long are
+        answered UNAVAILABLE by the next expire()."""
+        self.detach()
+        self._missed_from_ns = self._now_ns() + delay_ns
+        for question in self._questions.values():
+            if question.until_ns < self._missed_from_ns:
+                question.until_ns = self._soonest_ns = 0
+
     def attach(self, sock: socket.socket) -> None:
         """Takes the socket over. It replaces the one before, whose other end is gone or about to go."""
         self.detach()
@@ -249,7 +259,7 @@ class Calls:
         self._loop.forget(self._socket.fileno())
         self._socket.close()
         self._socket = None
-        self._gone_at_ns = self._now_ns()
+        self._missed_from_ns = self._now_ns()
         self._generation += 1
         self._sending.clear()
         self._told.clear()

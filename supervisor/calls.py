@@ -8,6 +8,13 @@ from collections.abc import Sequence
 from mq_shards.supervisor.child import Child
 
 
+def tell_due(acceptors: Sequence[Child], delay_s: float) -> None:
+    """Tells the acceptors when the gateway, the last of them, is to be started again: what cannot wait is refused."""
+    for acceptor in acceptors[:-1]:
+        if acceptor.alive:
+            acceptor.send({"do": "calls-due", "delay_s": delay_s})
+
+
 def join_by_calls(started: Child, acceptors: Sequence[Child]) -> None:
     """Joins a new gateway to every live acceptor, or a new acceptor to the gateway, which is the last of `acceptors`.
 

@@ -4,8 +4,8 @@ Owns: the data directory's lock, the listening sockets, the board, the rings and
 with --memory the segments, which therefore outlive their worker. Must never: touch a connection, a ring's content or a
 log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
 
-    to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, handover, listen,
-                     go, ping, reload, shared, lame-duck, stop
+    to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, calls-due,
+                     handover, listen, go, ping, reload, shared, lame-duck, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release, stop
     from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
@@ -39,7 +39,7 @@ from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
-from mq_shards.supervisor.calls import join_by_calls
+from mq_shards.supervisor.calls import join_by_calls, tell_due
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
 from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.kept import KeptSegments
@@ -439,6 +439,7 @@ class Supervisor:
     def _plan_restart(self, child: Child, now: float) -> None:
         if child.role == "gateway":
             delay_s = restarts.auxiliary_delay_s(child, now)
+            tell_due(self._acceptors, delay_s)
             if len(child.deaths) > 1:
                 log.warning(
                     "%s died %d times, is started again in %g s; messages are served without it",

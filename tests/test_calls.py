@@ -81,6 +81,25 @@ def test_how_long_nobody_has_been_there_is_known(two: Two) -> None:
     assert two.here.absent_ns == 7
 
 
+def test_who_cannot_wait_until_the_other_side_is_due_hears_so_at_once(two: Two) -> None:
+    two.join()
+    two.there.serve("double", lambda asked: asked.answer(asked.body * 2))
+    first = two.ask("double", b"a", again=True)  # for 5 s
+    two.here.due(int(6e9))
+    assert two.here.absent_ns == -6e9
+    two.here.expire()
+    assert two.replies == {first: Reply(UNAVAILABLE)}
+    two.here.due(int(4e9))
+    second = two.ask("double", b"b")
+    two.now_ns += int(4e9)
+    assert two.here.absent_ns == 0
+    two.here.expire()
+    assert second not in two.replies
+    two.join()
+    two.run()
+    assert two.replies[second] == Reply(OK, b"bb")
+
+
 def test_a_question_is_answered_on_both_sides(two: Two) -> None:
     two.join()
     two.there.serve("double", lambda asked: asked.answer(asked.body * 2))

@@ -574,6 +574,8 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
     wait_until(lambda: "mq-gateway died 7 times" in broker.said(), "more often than a worker may", 20)
     assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
     assert "served without it" in broker.said()
+    due = [entry["delay_s"] for entry in broker.told("mq-acceptor-0") if entry["do"] == "calls-due"]
+    assert due[:7] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
     assert broker.has_noticed("STATUS=restarting mq-gateway")
     (broker.directory / "mq-gateway.does").unlink()
     wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back", 20)

@@ -102,5 +102,7 @@ class Catalog:
             heard(GatewayDownError())
             return
         if timeout_ns is None:
-            timeout_ns = max(TIMEOUT_NS - self._calls.absent_ns, 0)
+            absent_ns = self._calls.absent_ns
+            # Until it is there, if that is soon; else the client is better off with an answer.
+            timeout_ns = max(TIMEOUT_NS - absent_ns, 0) if absent_ns > -TIMEOUT_NS else 0
         self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=timeout_ns, again=again)
