@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import ssl
+from _ssl import ENCODING_DER as DER
 from typing import Any, Final, Protocol
 
 from mq_shards.acceptor.access.certificates import names_of
@@ -150,6 +151,13 @@ class VerifyingTls:
     def certificate(self) -> bytes | None:
         """The client's certificate in DER."""
         return self._object.getpeercert(binary_form=True)
+
+    @property
+    def certificates(self) -> list[bytes]:
+        """All certificates that the client has sent, in DER, its own first."""
+        # `ssl` gives them from Python 3.13 on; before, only what it is made of does.
+        chain = self._object._sslobj.get_unverified_chain()  # type: ignore[attr-defined]
+        return [one.public_bytes(DER) for one in chain or ()]
 
     @property
     def certificate_fields(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_tls.py::test_the_handshake_may_come_first", "test_tls.py::test_the_handshake_may_come_first_or_later",
         "test_tls.py::test_certificates_may_be_pinned", "test_tls.py::test_a_certificate_may_say_who_it_is",
         "test_tls.py::test_handshakes_that_are_too_many_are_refused_in_the_clear",
-        "test_tls.py::test_a_curve_may_be_chosen",
+        "test_tls.py::test_a_curve_may_be_chosen", "test_tls.py::test_a_clients_certificate_is_shown",
     ),
     "websockets": (
         "test_websocket.py::test_a_request_is_answered_as_a_nats_server_does",

@@ -13,14 +13,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import nats
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert, subject_of
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
 from tests.nsq.certificates import CLIENT_NAME, Certificates, make
+from tests.servers import free_port
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","protocol":1}\r\n'
 KINDS = [
@@ -270,6 +273,56 @@ def test_a_certificate_may_say_who_it_is(
         raw.sock.sendall(CONNECT + b"PUB forbidden 0\r\n\r\nPING\r\n")
         expected = b"Permissions Violation" if is_let_in else b"Authorization Violation"
         assert expected in raw.line()
+
+
+def test_a_clients_certificate_is_shown(kind: int, certificates: Certificates, tmp_path: Path) -> None:
+    conf, port, pair = tmp_path / "shown.conf", free_port(), certificates.server
+    text = CONF.replace("verify_and_map", "verify").format(
+        users=f"http: 127.0.0.1:{port}", cert=pair.cert, key=pair.key, ca=certificates.authority
+    )
+    conf.write_text(text)
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]) as server, client(server) as raw:
+        raw.info()
+        raw.encrypt(certificates.context(certificates.client))
+        raw.pings()
+        files = certificates.client.cert, certificates.authority  # all that the client sends
+        expected = [row_of(x509.load_pem_x509_certificate(file.read_bytes())) for file in files]
+        assert expected[0]["subject"] == f"CN={CLIENT_NAME}"
+        for query, rows in (("auth=1", expected), ("", None)):
+            with urlopen(f"http://127.0.0.1:{port}/connz?{query}", timeout=60) as answer:
+                (row,) = json.load(answer)["connections"]
+            assert row["tls_version"] == "1.3" and row.get("tls_peer_certs") == rows
+
+
+def test_what_is_not_read_as_a_certificate_is_shown_by_its_digest() -> None:
+    assert peer_cert(b"0\x00") == {"cert_sha256": hashlib.sha256(b"0\x00").hexdigest()}
+
+
+def row_of(certificate: x509.Certificate) -> dict[str, str]:
+    key = certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return {
+        "subject": certificate.subject.rfc4514_string(),  # of one name it is as Go's
+        "spki_sha256": hashlib.sha256(key).hexdigest(),
+        "cert_sha256": hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "subject"),
+    [
+        ("2.5.4.6=DE 2.5.4.10=O,Inc. 2.5.4.11=x 2.5.4.11=y+z 2.5.4.3=#c 2.5.4.5=77",
+         r"SERIALNUMBER=77,CN=\#c,OU=x+OU=y\+z,O=O\,Inc.,C=DE"),
+        ("2.5.4.3=one 2.5.4.3=two", "CN=two"),
+        ("2.5.4.8=s 2.5.4.7=l 2.5.4.9=st 2.5.4.17=1", "POSTALCODE=1,STREET=st,L=l,ST=s"),
+        ("1.2.840.113549.1.9.1=a@b 2.5.4.42=y", "2.5.4.42=#130179,1.2.840.113549.1.9.1=#0c03614062"),
+    ],
+)  # fmt: skip
+def test_a_subject_is_written_as_go_does(attributes: str, subject: str) -> None:
+    pairs = (one.split("=", 1) for one in attributes.split())
+    name = x509.Name([x509.NameAttribute(x509.ObjectIdentifier(oid), value) for oid, value in pairs])
+    assert subject_of(name) == subject
 
 
 @pytest.mark.parametrize("first", ["false", "true", "auto"])

@@ -139,6 +139,7 @@ class Known(NamedTuple):
     start_ns: int
     row: dict[str, Any]
     auth: dict[str, Any]  # fields shown only on request
+    tls: VerifyingTls | None = None
 
 
 class Monitor:
@@ -226,7 +227,7 @@ class Monitor:
                 found.append(None)
                 continue
             row: dict[str, Any] = {"start_ns": known.start_ns, "row": known.row, "account": known.account}
-            row["auth"] = known.auth
+            row["auth"] = known.auth | certificates_row(known.tls)
             if asked.get("subs"):
                 row["subs"] = [_detail(one, known.cid) for one in self._subscriptions(conn)]
             found.append(row)
@@ -362,6 +363,16 @@ def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
         }
         for where, what in kinds
     ]
+
+
+def certificates_row(tls: VerifyingTls | None) -> dict[str, Any]:
+    """The field about the client's certificates, if it has shown any."""
+    certificates = tls.certificates if tls is not None else []
+    if not certificates:
+        return {}
+    from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert
+
+    return {"tls_peer_certs": [peer_cert(one) for one in certificates]}
 
 
 def tls_row(tls: VerifyingTls | None, first: bool) -> dict[str, Any]:

@@ -405,9 +405,10 @@ class Nats(Guarding):
         client = self._clients.get(conn)
         if client is None:
             return None
-        row = client.row() | tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
+        tls = self._encryption(conn)[0]
+        row = client.row() | tls_row(tls, self._greetings.is_tls_first(conn))
         auth = self.logins.shown(client)
-        return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
+        return Known(client.client_id, client.account, client.connected_wall_ns, row, auth, tls)
 
     def _account(self, name: str) -> dict[str, Any]:
         shares = {**account_row(self._accounts.get(name, {})), **self.logins.shown_account(name)}
