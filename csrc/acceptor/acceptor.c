@@ -159,6 +159,7 @@ void acceptor_free(struct acceptor *a) {
         free(a->codec_states[i]);
     }
     free(a->dirty.items);
+    free(a->borrowers.items);
     free(a->late.items);
     free(a->runnable.items);
     free(a->running.items);

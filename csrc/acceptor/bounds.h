@@ -23,6 +23,10 @@
 /* A body of at least this size is copied piece by piece, as the ring or the socket has room. */
 #define LENT_BYTES ((size_t)1 << 20)
 
+/* A body of at least this size that comes from a worker is sent from where it lies in the ring; smaller ones are copied
+ * to the output, which costs no more. */
+#define BORROWED_BYTES ((size_t)8 << 10)
+
 /* A worker writes bodies of at least LARGE_BODY_BYTES one after the other. At a time it is sent at most
  * LARGE_ASKED_BYTES of them, or a single larger one, and only one from each connection; the others wait in the buffers
  * where they were received. */

@@ -109,12 +109,12 @@ struct connection {
     bool deaf : 1;        /* epoll does not report input, because none is wanted now */
     bool detached : 1;    /* out of the epoll set: it could not be silenced otherwise */
     bool choked : 1;      /* the socket takes no more output now */
-    bool capped : 1;      /* ... or so it is assumed: it took all that it was offered */
     bool dirty : 1;       /* in the list of connections with output to send */
     bool runnable : 1;    /* in the list of connections whose input goes on */
     bool muted : 1;       /* its last output has been written: later replies are dropped */
     bool known : 1;       /* Python has had a command of it, and is told when it closes */
     bool timed : 1;       /* in the heap of timers */
+    bool borrows : 1;     /* in the list of connections whose output may refer to messages in rings */
     bool parsing : 1;     /* its codec is parsing `in` ... */
     bool in_lent : 1;     /* ... which has been lent to a channel meanwhile: see socket_lend */
     uint8_t listener : 4; /* the one that accepted it; see acceptor_listener */
@@ -154,11 +154,6 @@ _Static_assert(MAX_LISTENERS <= 16, "a listener's number has 4 bits");
 _Static_assert(sizeof(struct connection) % 8 == 0, "what stands behind it is aligned");
 _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
-
-/* Whether the client takes no output at present. */
-static inline bool connection_takes_nothing(const struct connection *c) {
-    return c->choked && !c->capped;
-}
 
 /* Bytes of output that have not left. */
 static inline size_t connection_unsent(const struct connection *c) {

@@ -53,6 +53,7 @@ struct worker_link {
     struct growing requests;        /* the same for other requests; see requests.c */
     uint32_t requests_conn;         /* the connection whose requests those are */
     bool backlogged;
+    bool lends; /* output refers to messages in its ring, which is given back later: see borrowed.c */
 };
 
 /* Another acceptor; see mesh.h. */
@@ -103,8 +104,8 @@ struct acceptor {
         refused[BOARD_PROTOCOLS]; /* the same; what clients asked for without the right to it, see acceptor_refused */
 
     struct worker_link links[BOARD_MAX_WORKERS];
-    struct channel *hearing; /* the channel whose message is being handled; NULL: none */
-    uint64_t published_to;   /* workers with requests not yet published on their ring, as bits */
+    struct worker_link *hearing; /* the link whose message is being handled; NULL: none */
+    uint64_t published_to;       /* workers with requests not yet published on their ring, as bits */
     struct mesh_link mesh[BOARD_MAX_ACCEPTORS];
     uint64_t mesh_there; /* acceptors with a link, as bits */
     bool bridges;        /* some topics are bridged: see bridge.h */
@@ -132,6 +133,8 @@ struct acceptor {
 
     struct blocks blocks;
     struct connection_list dirty;
+    struct connection_list borrowers; /* connections whose output may refer to messages in rings */
+    bool borrows;                     /* some link lends */
     struct connection_list
         late; /* dirty, but put off to later turns (SENDS_PER_TURN): in the order in which they came */
     struct connection_list runnable;
@@ -468,10 +471,6 @@ static inline void peer_send(struct acceptor *a, uint32_t worker, const struct m
 bool socket_lend(struct acceptor *a, struct connection *c, const void *body, size_t body_bytes, struct lent *lent);
 /* The borrower has taken the buffer. */
 void socket_lent(struct acceptor *a, struct connection *c);
-/* Writes bytes to the output; a large body of the message being handled is not copied. False: memory is short, the
- * connection is closed. */
-bool socket_say(struct acceptor *a, struct connection *c, const void *bytes, size_t count);
-
 /* Sends a message about a connection that has no reply. */
 static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t kind, uint32_t topic,
                              uint16_t flags) {
@@ -508,6 +507,14 @@ void topic_open(struct acceptor *a, uint32_t topic);
 
 /* Sends a PUBLISH whose head is complete, joined with those before it if possible. False: it must travel by itself. */
 bool publishes_send(struct acceptor *a, uint32_t worker, const struct message *request, const void *body);
+
+/* --- borrowed.c --------------------------------------------------------------------------------------------------- */
+
+/* Writes bytes to the output; if they are BORROWED_BYTES or more of the message being handled, without a copy. False:
+ * memory is short, the connection is closed. */
+bool socket_say(struct acceptor *a, struct connection *c, const void *bytes, size_t count);
+/* Copies what the turn's output still borrows, and gives the rings back. */
+void borrowed_give_back(struct acceptor *a);
 
 /* --- workers.c ---------------------------------------------------------------------------------------------------- */
 

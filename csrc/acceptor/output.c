@@ -8,12 +8,13 @@
 
 #include "acceptor/bounds.h"
 
-/* A piece of output. Its bytes are in a buffer of its own, in shared bytes, or right behind the struct. */
+/* A piece of output. Its bytes are in a buffer of its own, in shared bytes, borrowed, or right behind the struct. */
 struct stretch {
     struct stretch *next;
     struct buffer buffer;
     struct shared_bytes *shared; /* NULL: not */
     void *allocated;             /* heap memory in which the bytes lie; NULL: none */
+    bool borrowed;               /* the bytes are somebody else's: see output_settle */
 };
 
 #define STRETCH_INLINE_BYTES (CELL_BYTES - sizeof(struct stretch))
@@ -51,7 +52,7 @@ static void stretch_free(struct blocks *blocks, struct stretch *stretch) {
         free(stretch->allocated);
     } else if (stretch->shared != NULL) {
         shared_drop(blocks, stretch->shared);
-    } else if (stretch->buffer.bytes != inline_bytes(stretch)) {
+    } else if (!stretch->borrowed && stretch->buffer.bytes != inline_bytes(stretch)) {
         buffer_release(blocks, &stretch->buffer);
     }
     bytes_give(blocks, stretch, CELL_BYTES);
@@ -132,6 +133,63 @@ bool output_take(struct blocks *blocks, struct output *output, void *allocated, 
     return true;
 }
 
+bool output_borrow(struct blocks *blocks, struct output *output, const uint8_t *bytes, size_t count) {
+    if (!seal(blocks, output)) return false;
+    struct stretch *stretch = stretch_new(blocks);
+    if (stretch == NULL) return false;
+    stretch->buffer = (struct buffer){.bytes = (uint8_t *)(uintptr_t)bytes, .end = count, .capacity = count};
+    stretch->borrowed = true;
+    chain(output, stretch);
+    return true;
+}
+
+static bool append_copy(struct blocks *blocks, struct output *output, const struct buffer *buffer) {
+    size_t bytes = buffer_bytes(buffer);
+    uint8_t *room = output_room(blocks, output, bytes);
+    if (room == NULL) return false;
+    if (bytes > 0) memcpy(room, buffer_front(buffer), bytes);
+    output->last.end += bytes;
+    return true;
+}
+
+/* Appends a stretch, or a copy of its bytes: those between borrowed ones are few. */
+static bool append_settled(struct blocks *blocks, struct output *output, struct stretch *stretch) {
+    if (stretch->borrowed || stretch->buffer.bytes == inline_bytes(stretch)) {
+        const bool copied = append_copy(blocks, output, &stretch->buffer);
+        stretch_free(blocks, stretch);
+        return copied;
+    }
+    if (!seal(blocks, output)) {
+        stretch_free(blocks, stretch);
+        return false;
+    }
+    stretch->next = NULL;
+    chain(output, stretch);
+    return true;
+}
+
+/* Everything is appended anew, so that the copies lie in as few blocks as possible. */
+bool output_settle(struct blocks *blocks, struct output *output) {
+    const struct stretch *s = output->first;
+    while (s != NULL && !s->borrowed) s = s->next;
+    if (s == NULL) return true;
+    struct stretch *next = output->first;
+    struct buffer last = output->last;
+    bool settled = true;
+    *output = (struct output){0};
+    while (next != NULL) {
+        struct stretch *this = next;
+        next = this->next;
+        if (settled)
+            settled = append_settled(blocks, output, this);
+        else
+            stretch_free(blocks, this);
+    }
+    if (settled) settled = append_copy(blocks, output, &last);
+    if (last.bytes != NULL) buffer_release(blocks, &last);
+    return settled;
+}
+
 /* Gives back whole pages of memory allocated elsewhere that have just been sent. */
 static void forget_pages(const struct buffer *buffer, size_t passed) {
     const uintptr_t page = PAGE_BYTES;
@@ -177,7 +235,7 @@ void output_consume(struct blocks *blocks, struct output *output, size_t bytes) 
         first->buffer.begin += passed;
         output->chained -= passed;
         bytes -= passed;
-        if (first->allocated != NULL) forget_pages(&first->buffer, passed);
+        if (first->allocated != NULL && first->buffer.capacity >= LENT_BYTES) forget_pages(&first->buffer, passed);
         if (passed < here) return;
         output->first = first->next;
         stretch_free(blocks, first);

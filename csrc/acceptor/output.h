@@ -60,6 +60,10 @@ void shared_drop(struct blocks *blocks, struct shared_bytes *shared);
  * gives its pages back to the kernel as they leave, and calls free() at the end. It counts as taken. False when memory
  * is short; the memory then stays the caller's. */
 bool output_take(struct blocks *blocks, struct output *output, void *allocated, const uint8_t *bytes, size_t count);
+/* Appends bytes that stay where they are until output_settle; false when memory is short. */
+bool output_borrow(struct blocks *blocks, struct output *output, const uint8_t *bytes, size_t count);
+/* Copies the borrowed bytes that have not left; false when memory is short. */
+bool output_settle(struct blocks *blocks, struct output *output);
 /* Appends shared bytes from `from` on; false when memory is short. */
 bool output_share(struct blocks *blocks, struct output *output, struct shared_bytes *shared, size_t from);
 

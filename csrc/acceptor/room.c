@@ -87,12 +87,12 @@ static void let_go_on(struct acceptor *a) {
 
 /* Whether the client is the one to act: input would be taken if it came, or output would leave if it were read. */
 static bool is_idling(const struct connection *c) {
-    if (connection_takes_nothing(c)) return true;
+    if (c->choked) return true;
     return c->stall == STALL_NONE && in_capacity(c) > BLOCK_BYTES;
 }
 
 static void cut_off(struct acceptor *a, struct connection *c) {
-    bool listens = !connection_takes_nothing(c) && !c->closing;
+    bool listens = !c->choked && !c->closing;
     if (listens && c->codec->crowded != NULL)
         c->codec->crowded(a, c);
     else if (listens && c->codec->ended != NULL)

@@ -440,7 +440,8 @@ static struct output *leaving_of(struct connection *c) {
     return c->framing == NULL ? &c->out : &c->framing->wire;
 }
 
-/* Output was sent. EPOLLOUT is asked for when the socket takes no more. */
+/* Output was sent. EPOLLOUT is asked for when the socket has not taken all that it was offered: otherwise it may be full
+ * without being reported, and is offered more. */
 static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
         socket_close(a, c);
@@ -453,8 +454,7 @@ static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize
         c->moved_bytes += (uint32_t)n;
         c->left_bytes += (uint64_t)n;
     }
-    c->choked = output_bytes(leaving) > 0;
-    c->capped = c->choked && n > 0 && (size_t)n == offered;
+    c->choked = n < 0 || (size_t)n < offered;
     if (c->detached && c->choked) {
         socket_close(a, c); /* it has hung up and takes no output: epoll would not report when it does */
         return;
@@ -462,7 +462,7 @@ static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize
     if (n > 0 && c->codec->sent != NULL) c->codec->sent(a, c);
     if (is_done(c))
         socket_close(a, c);
-    else if (leaving != &c->out && connection_unsent(c) > output_bytes(leaving))
+    else if (connection_unsent(c) > (c->choked ? output_bytes(leaving) : 0))
         socket_dirty(a, c);
 }
 
@@ -509,6 +509,5 @@ void socket_flush(struct acceptor *a, struct connection *c) {
 }
 
 void socket_flush_well(struct acceptor *a, struct connection *c) {
-    if (c->capped) c->choked = false;
     if (!c->choked) flush(a, c, SEND_BYTES_PER_TURN);
 }

@@ -237,6 +237,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     /* The workers first: they can work while this process is in the system calls that follow. */
     publish_all(a);
     flush_dirty(a);
+    borrowed_give_back(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
     bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
     is_left |= !is_all_sent(a); /* what is sent in the next turn */
@@ -270,7 +271,7 @@ void acceptor_set_now(struct acceptor *a, uint64_t now_ns) {
 int acceptor_turn(struct acceptor *a) {
     a->live = false;
     turn(a, 0);
-    flush_dirty(a);
+    if (a->sent_bytes < SEND_BYTES_PER_TURN) flush_dirty(a);
     publish_all(a);
     socket_free_closed(a);
     return (int)a->upcall_count;

@@ -261,27 +261,6 @@ void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply)
         c->codec->pushed(a, c, worker, reply);
 }
 
-static bool say_heard(struct acceptor *a, struct connection *c, struct message *heard, size_t body_bytes) {
-    if (output_take(&a->blocks, &c->out, heard, (const uint8_t *)(heard + 1), body_bytes)) {
-        socket_dirty(a, c);
-        return true;
-    }
-    free(heard);
-    engine_oom(a, c);
-    return false;
-}
-
-bool socket_say(struct acceptor *a, struct connection *c, const void *bytes, size_t count) {
-    struct message *heard = (struct message *)((uintptr_t)bytes - sizeof(struct message));
-    if (count >= LENT_BYTES && a->hearing != NULL && channel_take(a->hearing, heard))
-        return say_heard(a, c, heard, count);
-    uint8_t *room = socket_room(a, c, count);
-    if (room == NULL) return false;
-    if (count > 0) memcpy(room, bytes, count);
-    socket_written(a, c, room + count);
-    return true;
-}
-
 static bool is_joined(const struct message *reply) {
     return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;
 }
@@ -303,7 +282,7 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
     const struct message *reply;
     bool any = false;
     uint32_t left = limit;
-    a->hearing = channel;
+    a->hearing = &a->links[worker];
     while (left > 0 && (reply = channel_receive(channel)) != NULL) {
         uint32_t said = 1;
         if ((reply->flags & MSG_PACKED) != 0)
@@ -331,7 +310,7 @@ bool peers_hear(struct acceptor *a) {
             upcall_push(a, UPCALL_BROKEN, w, 0, NULL, NULL, 0);
             continue;
         }
-        channel_release(channel);
+        if (!a->links[w].lends) channel_release(channel);
         any = true;
     }
     return any;
@@ -401,6 +380,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     struct worker_link *link = &a->links[worker];
     link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
     if (link->channel == NULL) return -1;
+    channel_hold(link->channel);
     link->publishes = link->requests = (struct growing){0};
     open_topics(a, worker);
     for (uint32_t i = 0; i < a->highest_index; i++) {
@@ -505,8 +485,11 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
-    do peer_hear(a, worker, UINT32_MAX);
-    while (!channel_drained(link->channel)); /* a large message is assembled in pieces */
+    do {
+        peer_hear(a, worker, UINT32_MAX);
+        borrowed_give_back(a);
+        channel_release(link->channel);
+    } while (!channel_drained(link->channel)); /* a large message is assembled in pieces */
     packed_forget(a, worker);
     if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);

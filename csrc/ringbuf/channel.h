@@ -104,8 +104,9 @@ bool channel_lends(const struct channel *channel);
 /* Returns the next message, or NULL when there is none now. A message in many fragments is assembled over several
  * calls: NULL may also mean that the rest is left for the next turn. The previous message becomes invalid. */
 const struct message *channel_receive(struct channel *channel);
-/* Hands the message received last over to the caller, who must free() it, if it came in fragments; else false. */
-bool channel_take(struct channel *channel, const struct message *message);
+/* Hands over the memory of the message received last, in which `bytes` lie, if it came in fragments: the caller must
+ * free() it. NULL: they lie elsewhere. */
+void *channel_take(struct channel *channel, const void *bytes);
 /* Whether received bytes stay in place until channel_release(): they lie in the ring, and channel_hold() was called. */
 bool channel_keeps(const struct channel *channel, const void *bytes);
 /* Whether all has been received that was published at the last look; the next channel_receive() looks again. */

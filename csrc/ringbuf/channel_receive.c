@@ -101,12 +101,13 @@ const struct message *channel_receive(struct channel *channel) {
     return is_whole ? take_whole(channel, payload, bytes) : receive_in_pieces(channel);
 }
 
-bool channel_take(struct channel *channel, const struct message *message) {
-    if (channel->assembly == NULL || (const void *)message != channel->assembly) return false;
+void *channel_take(struct channel *channel, const void *bytes) {
+    uint8_t *assembly = channel->assembly;
+    if (assembly == NULL || (uintptr_t)bytes - (uintptr_t)assembly >= channel->assembly_capacity) return NULL;
     assert(channel->assembly_wanted == 0);
     channel->assembly = NULL;
     channel->assembly_capacity = 0;
-    return true;
+    return assembly;
 }
 
 bool channel_keeps(const struct channel *channel, const void *bytes) {

@@ -100,7 +100,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
 static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m, uint32_t done) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
     uint32_t topic = opened_find(w, acceptor, m);
-    bool apart = m->body_bytes >= LARGE_PIECE_BYTES && channel_take(w->peers[acceptor].channel, m);
+    bool apart = m->body_bytes >= LARGE_PIECE_BYTES && channel_take(w->peers[acceptor].channel, m) != NULL;
     w->held_bytes += held_bytes(m);
     struct parked_request *request = parked_put(parked, topic, m, apart);
     if (!request) worker_die("out of memory");

@@ -111,6 +111,8 @@ def test_tubes_come_in_pieces_and_are_held_once_for_all_who_asked(bench: Bench) 
             bench.turn()
     assert 0 < unread(clients) < (4 << 20) + len(clients) * (64 << 10) + (1 << 20), "in one turn"
     assert bench.acceptor.buffered_bytes() < 8 * held, "of hundred clients that have not read it yet"
+    bench.turn(20)
+    assert all(unread([client]) > 2 * (64 << 10) for client in clients), "each until its socket takes no more"
     yaml = b"---\n- default\n" + b"".join(b"- %s\n" % name for piece in names for name in piece)
     reply = b"OK %d\r\n%s\r\n" % (len(yaml), yaml)
     for client in clients:

@@ -518,7 +518,7 @@ static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t i
 
 static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t id, const uint8_t *body,
                             uint32_t body_bytes) {
-    size_t here = body_bytes < LENT_BYTES ? body_bytes : 0;
+    size_t here = body_bytes < BORROWED_BYTES ? body_bytes : 0;
     uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + here);
     if (room == NULL) return;
     memcpy(room, "RESERVED ", 9);

@@ -33,14 +33,16 @@ static uint8_t *put_be64(uint8_t *out, uint64_t value) {
 
 static void deliver(struct acceptor *a, struct connection *c, const struct message *message) {
     size_t bytes = MESSAGE_HEAD_BYTES + (size_t)message->body_bytes;
-    /* If the frame does not fit the block, the block is sent first: moving it to a larger one would cost more. */
-    bool full = output_bytes(&c->out) + FRAME_HEAD_BYTES + bytes > PUSH_BYTES && output_bytes(&c->out) > 0;
+    const bool apart = message->body_bytes >= BORROWED_BYTES;
+    const size_t here = FRAME_HEAD_BYTES + (apart ? MESSAGE_HEAD_BYTES : bytes);
+    /* What does not fit the block is written after the block has been sent: moving it to a larger one would cost more.
+     */
+    bool full = buffer_bytes(&c->out.last) + here > PUSH_BYTES && buffer_bytes(&c->out.last) > 0;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);
         if (c->closed) return;
     }
-    bool is_large = message->body_bytes >= LENT_BYTES;
-    uint8_t *room = socket_room(a, c, FRAME_HEAD_BYTES + (is_large ? MESSAGE_HEAD_BYTES : bytes));
+    uint8_t *room = socket_room(a, c, here);
     if (room == NULL) return;
     uint32_t attempts = message->pri < UINT16_MAX ? message->pri : UINT16_MAX;
     uint8_t *end = put_frame_head(room, FRAME_MESSAGE, bytes);
@@ -48,7 +50,7 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
     *end++ = (uint8_t)(attempts >> 8);
     *end++ = (uint8_t)attempts;
     end = nsq_put_id(end, message->id);
-    if (is_large) {
+    if (apart) {
         socket_written(a, c, end);
         if (!socket_say(a, c, message + 1, message->body_bytes)) return;
     } else {

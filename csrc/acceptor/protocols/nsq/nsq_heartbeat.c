@@ -40,13 +40,13 @@ static bool beat(struct acceptor *a, struct connection *c) {
     if (is_waiting_for_us(c)) n->heard_ns = a->now_ns;
     /* It is checked until it has taken its last output, or takes nothing more. */
     bool silent = a->now_ns >= silent_at(n) && !c->closing;
-    if (silent && !connection_takes_nothing(c)) nsq_cut_short(a, c);
-    if (silent && connection_takes_nothing(c)) {
+    if (silent && !c->choked) nsq_cut_short(a, c);
+    if (silent && c->choked) {
         socket_close(a, c);
         return false;
     }
     if (a->now_ns < n->beat_ns) return true;
-    if (connection_takes_nothing(c) && !n->taken) {
+    if (c->choked && !n->taken) {
         socket_close(a, c);
         return false;
     }

@@ -219,8 +219,9 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
         return;
     }
     const struct pulsar_foreign foreign = {message->seq, message->time_ns, d.tag, d.others, d.entry};
-    size_t most = MESSAGE_BYTES + bytes + (d.is_pulsar ? 0 : pulsar_foreign_bytes(&foreign));
-    bool full = output_bytes(&c->out) > 0 && output_bytes(&c->out) + most > PUSH_BYTES;
+    const size_t here = bytes < BORROWED_BYTES ? bytes : 0;
+    size_t most = MESSAGE_BYTES + here + (d.is_pulsar ? 0 : pulsar_foreign_bytes(&foreign));
+    bool full = buffer_bytes(&c->out.last) > 0 && buffer_bytes(&c->out.last) + most > PUSH_BYTES;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);
         if (c->closed) return;
@@ -229,11 +230,12 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     if (room == NULL) return;
     uint8_t *command = room + PULSAR_FRAME_HEAD, *behind = put_message(command, consumer, &d);
     uint8_t *end = d.is_pulsar ? behind : pulsar_put_foreign(behind, &foreign);
-    if (bytes > 0) memcpy(end, d.entry.at, bytes);
-    end += bytes;
-    pulsar_put_be32(room, (uint32_t)(end - room - 4));
+    if (here > 0) memcpy(end, d.entry.at, here);
+    end += here;
+    pulsar_put_be32(room, (uint32_t)((size_t)(end - room) - 4 + bytes - here));
     pulsar_put_be32(room + 4, (uint32_t)(behind - command));
     socket_written(a, c, end);
+    if (here < bytes && !socket_say(a, c, d.entry.at, bytes)) return;
     uint64_t parts = parts_left(&d);
     consumer->permits -= (int64_t)parts;
     consumer->counts[0].messages += parts;
