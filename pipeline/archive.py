@@ -27,6 +27,7 @@ from typing import Final
 import pyarrow as pa
 from mq_shards.pipeline import archive_manifest, telemetry
 from mq_shards.pipeline.archive_folders import folded
+from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError
@@ -100,9 +101,12 @@ class Tally:
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     directory = local_directory(options.to)
     tally = Tally(telemetry.of(options))
+    checkpoint = options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint"
     with only_one(directory), _stop_on_signal() as stopping:
+        if directory is not None and (kept := local_directory(checkpoint)) is not None:
+            check_continues(kept, directory)
         spark = open_session(master, "mq-pipeline archive", nice=options.nice)
-        writer = _writer(spark, options, connection)
+        writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S
         try:
             while True:
@@ -141,7 +145,6 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
         .withColumn("date", sf.to_date("timestamp"))
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
-        .option("checkpointLocation", options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint")
     )
     print(f"archiving to {options.to}; the broker keeps the rest for {subscription}", flush=True)
     if options.every is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.pipeline.offsets import Json
 from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.sink_log import newest_batch
 from mq_shards.shards import durable
 
 VERSION: Final = "v1"
@@ -50,6 +51,11 @@ class Checkpoint:
     def begun(self) -> int:
         """The last micro-batch that was begun; -1: none."""
         return max(_numbers(self.directory / "offsets"), default=-1)
+
+    def check(self) -> None:
+        """Raises OptionError if what says where the query is, is damaged."""
+        if self.begun >= 0:
+            self._lines(self.begun)
 
     def positions(self) -> list[Position]:
         """Raises OptionError."""
@@ -112,11 +118,47 @@ class Checkpoint:
             raise OptionError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError:
             content, lines = b"\0", []
-        if not content or b"\0" in content:  # what a crash before the sync, or a lost sector, leaves
+        # Empty, zeros or cut short: what a crash before the sync, or a lost sector, leaves.
+        if not content or b"\0" in content or (VERSION.startswith(lines[0]) and not _is_whole(lines)):
             raise OptionError(f"{path} is damaged: bring back the whole checkpoint, or begin a new one")
-        if lines[0] != VERSION or len(lines) < 3:
+        if lines[0] != VERSION:
             raise OptionError(f"{path}: it is of version {lines[0]!r}; this reads {VERSION}")
         return lines
+
+
+def _is_whole(lines: Sequence[str]) -> bool:
+    """Whether an offsets file has its metadata, an offset, and no JSON that was cut short. Offsets of other kinds of
+    sources need not be JSON."""
+    return len(lines) >= 3 and all(_json(line) is not None for line in lines[1:] if line.startswith("{"))
+
+
+def _json(line: str) -> Any:  # noqa: ANN401
+    """Returns what the line says; None if it is no JSON."""
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        return None
+
+
+def begun_with(directory: Path) -> int:
+    """Returns the last micro-batch that was begun with this checkpoint; -1: none, or there is no checkpoint. Raises
+    OptionError if it is damaged."""
+    if not (directory / "offsets").is_dir():
+        return -1
+    checkpoint = Checkpoint(directory)
+    checkpoint.check()
+    return checkpoint.begun
+
+
+def check_continues(directory: Path, to: Path) -> None:
+    """Raises OptionError if a query with this checkpoint, which may not exist yet, cannot go on, or if Spark would
+    leave out what it reads: the file sink of `to` takes no micro-batch up to the last one in its log."""
+    begun, written = begun_with(directory), newest_batch(to)
+    if begun < written:
+        raise OptionError(
+            f"{to} has micro-batches up to {written}, and the checkpoint {directory} knows them only up to {begun}: "
+            "Spark would leave out what it reads next. Bring back the checkpoint that belongs to it, or write elsewhere"
+        )
 
 
 def _numbers(directory: Path) -> list[int]:
@@ -125,8 +167,5 @@ def _numbers(directory: Path) -> list[int]:
 
 def _offset(line: str) -> Json | None:
     """Returns the offset in this line; None if it is of another kind of source."""
-    try:
-        found: Any = orjson.loads(line)
-    except ValueError:
-        return None
+    found = _json(line)
     return found if isinstance(found, dict) and isinstance(found.get("brokers"), dict) else None

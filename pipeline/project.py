@@ -29,6 +29,7 @@ import yaml
 from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in
 from mq_shards.pipeline.options import OptionError, duration_s
 from mq_shards.pipeline.sink_log import local_path
+from mq_shards.pipeline.table_checkpoints import has_rows
 from mq_shards.shards import durable
 
 STREAMING: Final = ("raw_messages", "messages", "bad_messages", "message_parts", "read_parts")
@@ -117,6 +118,13 @@ class Project:
         except (KeyError, ValueError):
             return None
         return found if database == "default" else found / f"{database}.db"
+
+    def storage(self) -> Path | None:
+        """Returns where the checkpoints are; None if not on a file system of this machine. Raises ProjectError."""
+        try:
+            return local_path(str(self.spec()["storage"]))
+        except (KeyError, ValueError):
+            return None
 
     def write_run_spec(self) -> Path:
         """Writes the spec with the settings of this run, and returns its path. Raises ProjectError."""
@@ -213,7 +221,8 @@ class Project:
 
     def remove_unborn(self) -> None:
         """Removes half a catalog, which Derby cannot open: a first run may have died before it read anything."""
-        if not (self.directory / "storage").exists():
+        storage = self.storage()
+        if storage is not None and not storage.exists() and not has_rows(self.directory / "warehouse"):
             for name in ("metastore", "warehouse"):
                 shutil.rmtree(self.directory / name, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
-from mq_shards.pipeline import telemetry
+from mq_shards.pipeline import table_checkpoints, telemetry
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
@@ -154,6 +154,7 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
             closed.callback(arrivals.close)
         if not options.dry_run:
             _finish_refresh(spark, project, options, began)
+            _check_checkpoints(project, options)
             _begin_refresh(project, options, there)
         if IS_EARLY:
             make_raw_messages(spark.session, project.spec()["configuration"].get("spark.sql.sources.default", PARQUET))
@@ -218,6 +219,16 @@ def _look_after(project: Project, options: argparse.Namespace) -> None:
             print(f"{gone} files of raw_messages were read long enough ago, and are gone", flush=True)
     except SinkLogError as error:
         raise ProjectError(str(error)) from None
+
+
+def _check_checkpoints(project: Project, options: argparse.Namespace) -> None:
+    """Raises ProjectError, OptionError."""
+    storage, warehouse = project.storage(), project.warehouse()
+    if options.full_refresh_all or storage is None or warehouse is None:
+        return
+    anew = {bare_name(table) for table in options.full_refresh}
+    if (said := table_checkpoints.without(storage, warehouse, anew)) is not None:
+        raise ProjectError(said)
 
 
 def _use_catalog(spark: SparkSession, project: Project) -> None:

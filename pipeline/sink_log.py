@@ -23,6 +23,8 @@ from mq_shards.shards import durable
 
 GRACE_S: Final = 86400.0
 _VERSION: Final = b"v1"
+_METADATA: Final = "_spark_metadata"
+_COMPACT: Final = ".compact"
 _LEFT: Final = "_left.json"  # by file name: since when (in s) the file does not count, or is expected
 
 
@@ -41,13 +43,24 @@ class SinkFile:
     """As Spark has written it."""
 
 
+def newest_batch(directory: Path) -> int:
+    """Returns the last micro-batch in the directory's log; -1: none. Spark's sink takes none up to it any more,
+    whatever checkpoint it is of."""
+    return max((int(name.removesuffix(_COMPACT)) for name in _names(directory)), default=-1)
+
+
+def _names(directory: Path) -> list[str]:
+    """Returns the names of the log's files."""
+    return [path.name for path in (directory / _METADATA).glob("*") if path.name.removesuffix(_COMPACT).isdecimal()]
+
+
 class SinkLog:
     def __init__(self, directory: Path) -> None:
         """Raises SinkLogError."""
         self.directory = directory
-        self._log = directory / "_spark_metadata"
-        names = [path.name for path in self._log.glob("*") if path.name.removesuffix(".compact").isdecimal()]
-        compacted = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
+        self._log = directory / _METADATA
+        names = _names(directory)
+        compacted = [int(name.removesuffix(_COMPACT)) for name in names if name.endswith(_COMPACT)]
         self._compacted = max(compacted, default=-1)
         later = sorted(int(name) for name in names if name.isdecimal() and int(name) > self._compacted)
         self.settled = self._read(f"{self._compacted}.compact") if compacted else []

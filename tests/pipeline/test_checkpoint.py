@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.lag import behind
+from mq_shards.pipeline.options import OptionError
 
 from tests.pipeline.serving import Gateway
 from tests.pipeline.stream_driver import Checkpoint as Played
@@ -228,10 +230,30 @@ def test_what_is_no_checkpoint_is_named(
     assert offsets(gateway, tmp_path) == 1
     assert "it is of version 'v7'; this reads v1" in capsys.readouterr().err
     sound = b'v1\n{}\n{"brokers": '
-    for damaged in (b"", bytes(64), sound + bytes(20), b"\xff\xfe" * 40):
+    cut = (b"v", b"v1\n", b'v1\n{"batch', b"v1\n{}", sound)
+    for damaged in (b"", bytes(64), sound + bytes(20), b"\xff\xfe" * 40, *cut):
         (tmp_path / "offsets" / "0").write_bytes(damaged)
         assert offsets(gateway, tmp_path) == 1
         assert "0 is damaged: bring back the whole checkpoint" in capsys.readouterr().err
+
+
+def test_a_query_whose_sink_would_leave_out_what_it_reads_does_not_begin(played: Played, tmp_path: Path) -> None:
+    checkpoint, to = tmp_path / "checkpoint", tmp_path / "to"
+    check_continues(checkpoint, to)  # neither exists
+    write(checkpoint, played)
+    check_continues(checkpoint, to)
+    (to / "_spark_metadata").mkdir(parents=True)
+    for name in ("0", ".0.crc"):
+        (to / "_spark_metadata" / name).write_text("v1")
+    check_continues(checkpoint, to)
+    for kept, begun in ((checkpoint, 0), (tmp_path / "another", -1)):
+        (to / "_spark_metadata" / "9.compact").write_text("v1")
+        said = rf"micro-batches up to 9, and the checkpoint \S+ knows .* up to {begun}:"
+        with pytest.raises(OptionError, match=said):
+            check_continues(kept, to)
+    (checkpoint / "offsets" / "0").write_text("v1\n{")
+    with pytest.raises(OptionError, match="0 is damaged"):
+        check_continues(checkpoint, tmp_path / "elsewhere")
 
 
 def test_progress_tells_how_far_a_query_is_behind() -> None:

@@ -136,6 +136,8 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
     assert_manifest_is_right(to, gateway)
     with archive_job.only_one(to), pytest.raises(OptionError, match="another job is at work"):
         run(gateway, *given)
+    with pytest.raises(OptionError, match="Spark would leave out what it reads next"):
+        run(gateway, *given, "--checkpoint", str(tmp_path / "new"))
 
 
 def manifest_of(to: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.declarative.restart import IN_CHECKOUT
 from mq_shards.pipeline.declarative.settings import check_source
@@ -345,6 +347,49 @@ def test_a_first_run_that_died_early_leaves_no_half_catalog(tmp_path: Path) -> N
         (tmp_path / name).mkdir()
     project.remove_unborn()
     assert (tmp_path / "metastore").exists()
+
+
+@pytest.mark.parametrize("storage", ["gone", "elsewhere"])
+def test_tables_with_rows_stay_wherever_their_checkpoints_are(tmp_path: Path, storage: str) -> None:
+    project = Project(tmp_path / "p")
+    project.write()
+    if storage == "elsewhere":
+        (tmp_path / "elsewhere").mkdir()
+        spec = project.spec_path.read_text()
+        project.spec_path.write_text(spec.replace(f"{tmp_path}/p/storage", f"{tmp_path}/elsewhere"))
+    else:
+        (tmp_path / "p" / "warehouse" / "messages").mkdir(parents=True)
+        (tmp_path / "p" / "warehouse" / "messages" / "part-0.parquet").touch()
+    (tmp_path / "p" / "metastore").mkdir()
+    project.remove_unborn()
+    assert (tmp_path / "p" / "metastore").exists()
+
+
+def test_a_table_whose_checkpoint_is_lost_is_not_written(tmp_path: Path) -> None:
+    """Spark would leave out what it reads, as its file sink has micro-batches of these numbers already."""
+    project = Project(tmp_path)
+    options = argparse.Namespace(full_refresh_all=False, full_refresh=[])
+    run_job._check_checkpoints(project, options)
+    for table in ("raw_messages", "messages"):
+        log = tmp_path / "warehouse" / table / "_spark_metadata"
+        log.mkdir(parents=True)
+        (log / "2").write_text("v1")
+        (log.parent / "part-0.parquet").touch()
+    with pytest.raises(ProjectError, match=r"no checkpoints of them any more: .* --full-refresh-all"):
+        run_job._check_checkpoints(project, options)
+    checkpoints = tmp_path / "storage" / "_checkpoints" / "spark_catalog" / "default"
+    for table, number, begun in (("raw_messages", "0", "3"), ("messages", "9", "5"), ("messages", "10", "1")):
+        offsets = checkpoints / table / table / number / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets / begun).write_text("v1\n{}\n{}")
+    with pytest.raises(ProjectError, match=r"go with the tables messages: .* --full-refresh messages,"):
+        run_job._check_checkpoints(project, options)
+    options.full_refresh = ["default.messages"]
+    run_job._check_checkpoints(project, options)
+    offsets = checkpoints / "messages" / "messages" / "10" / "offsets"
+    (offsets / "1").rename(offsets / "2")
+    options.full_refresh = []
+    run_job._check_checkpoints(project, options)
 
 
 def test_only_views_that_the_catalog_has_lost_are_removed(tmp_path: Path) -> None:
