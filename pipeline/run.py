@@ -222,12 +222,12 @@ def _look_after(project: Project, options: argparse.Namespace) -> None:
 
 
 def _check_checkpoints(project: Project, options: argparse.Namespace) -> None:
-    """Raises ProjectError, OptionError."""
+    """Raises ProjectError if Spark would leave out, or has left out, rows of a table; OptionError."""
     storage, warehouse = project.storage(), project.warehouse()
     if options.full_refresh_all or storage is None or warehouse is None:
         return
     anew = {bare_name(table) for table in options.full_refresh}
-    if (said := table_checkpoints.without(storage, warehouse, anew)) is not None:
+    if (said := table_checkpoints.wrong(storage, warehouse, anew)) is not None:
         raise ProjectError(said)
 
 
@@ -312,6 +312,7 @@ def _round(application: Application, project: Project, options: argparse.Namespa
     with contextlib.closing(application.run(words)) as lines:
         for line in _progress(lines, began):
             print(line, flush=True)
+    _check_checkpoints(project, options)
 
 
 def _progress(lines: Iterable[str], began: float) -> Iterator[str]:

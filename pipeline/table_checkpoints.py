@@ -1,8 +1,8 @@
-"""Whether a project's tables still have the checkpoints that they were written with.
+"""Whether a project's tables go with the checkpoints that there are.
 
-Without them a run would read everything again, and leave out what it reads: Spark's file sink takes no micro-batch up
-to the last one in the table's log. Spark keeps the checkpoint of a table's flow in
-STORAGE/_checkpoints/CATALOG/DATABASE/TABLE/FLOW/N, where N rises with each full refresh.
+Spark's file sink takes no micro-batch up to the last one in the table's log, by its number alone. So it leaves out, and
+says nothing, what a flow reads whose checkpoint was lost, and what the second flow of a table reads. Spark keeps the
+checkpoint of a flow in STORAGE/_checkpoints/CATALOG/DATABASE/TABLE/FLOW/N, where N rises with each full refresh.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def has_rows(warehouse: Path) -> bool:
     return any(warehouse.rglob("part-*"))
 
 
-def without(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None:
-    """Says which tables have lost their checkpoints, but for those that are begun `anew`, and what to do; None if none
-    has. Raises OptionError if a checkpoint is damaged."""
+def wrong(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None:
+    """Says which tables lose rows, but for those that are begun `anew`, and what to do; None if none does. Raises
+    OptionError if a checkpoint is damaged."""
     kept = storage / "_checkpoints"
     if not kept.is_dir():
         if not has_rows(warehouse):
@@ -32,6 +32,13 @@ def without(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None
         remedy = _REMEDY.format("all tables", "--full-refresh-all")
         return f"{warehouse} has tables, and {storage} no checkpoints of them any more: {remedy}"
     logs = {log.parent.name: log.parent for log in warehouse.glob("*/_spark_metadata") if log.parent.name not in anew}
+    for table in sorted(logs):
+        if len(flows := sorted(flow.name for flow in _flows(kept, table))) > 1:
+            return (
+                f"the table {table} is written by {len(flows)} flows ({', '.join(flows)}), and has lost rows: Spark's "
+                "file sink takes a micro-batch's number once, whichever flow it is of. Make one flow of them (UNION "
+                f"ALL) or a table of each, remove {kept}/*/*/{table}, and begin it anew with --full-refresh {table}"
+            )
     lost = sorted(table for table, directory in logs.items() if newest_batch(directory) > _begun(kept, table))
     if not lost:
         return None
@@ -39,8 +46,12 @@ def without(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None
     return f"{storage} has no checkpoints any more that go with the tables {', '.join(lost)}: {remedy}"
 
 
+def _flows(kept: Path, table: str) -> list[Path]:
+    return [*kept.glob(f"*/*/{glob.escape(table)}/*")]
+
+
 def _begun(kept: Path, table: str) -> int:
     """Returns the last micro-batch that was begun of the table; -1: none."""
-    flows = kept.glob(f"*/*/{glob.escape(table)}/*")
+    flows = _flows(kept, table)
     newest = (max(flow.glob("[0-9]*"), key=lambda path: int(path.name), default=flow) for flow in flows)
     return max((begun_with(checkpoint) for checkpoint in newest), default=-1)

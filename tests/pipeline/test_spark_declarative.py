@@ -365,8 +365,8 @@ def test_tables_with_rows_stay_wherever_their_checkpoints_are(tmp_path: Path, st
     assert (tmp_path / "p" / "metastore").exists()
 
 
-def test_a_table_whose_checkpoint_is_lost_is_not_written(tmp_path: Path) -> None:
-    """Spark would leave out what it reads, as its file sink has micro-batches of these numbers already."""
+def test_a_table_of_which_spark_would_leave_out_rows_is_not_written(tmp_path: Path) -> None:
+    """Its file sink has micro-batches of these numbers already: the checkpoint is lost, or of another flow."""
     project = Project(tmp_path)
     options = argparse.Namespace(full_refresh_all=False, full_refresh=[])
     run_job._check_checkpoints(project, options)
@@ -390,6 +390,10 @@ def test_a_table_whose_checkpoint_is_lost_is_not_written(tmp_path: Path) -> None
     (offsets / "1").rename(offsets / "2")
     options.full_refresh = []
     run_job._check_checkpoints(project, options)
+    (checkpoints / "messages" / "of_files" / "0" / "offsets").mkdir(parents=True)
+    said = r"written by 2 flows \(messages, of_files\), and has lost rows: .* --full-refresh messages"
+    with pytest.raises(ProjectError, match=said):
+        run_job._check_checkpoints(project, options)
 
 
 def test_only_views_that_the_catalog_has_lost_are_removed(tmp_path: Path) -> None:
