@@ -32,6 +32,7 @@ from mq_shards.pipeline.options import TLS, TOKEN_IN_ENVIRONMENT, OptionError
 from mq_shards.pipeline.project import ProjectError
 from mq_shards.pipeline.session import NICENESS
 from mq_shards.pipeline.spark_pipelines import PipelineError
+from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from pyspark.errors import PySparkException
 
 
@@ -82,7 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         status = 1
         try:
-            status = _run(options, connection)
+            with stopped_by_signals():
+                status = _run(options, connection)
+        except Stopped as stopped:  # a job that has more to say about it does so itself
+            print(f"mq-pipeline: stopped by {stopped}", file=sys.stderr)
+            status = stopped.exit_code
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else 1
             raise

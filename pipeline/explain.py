@@ -19,7 +19,6 @@ from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.source import MqShards
-from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.task import Task
 from pyspark.sql import DataFrame, SparkSession
@@ -84,15 +83,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     source = {**connection, **dict(_option(text) for text in options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}
-    try:
-        with stopped_by_signals():
-            spark = open_session(master, "mq-pipeline explain", nice=options.nice)
-            if not options.json:
-                _query(spark, MqShards.name(), source, options.where).explain("formatted")
-            planned = ranges(spark, source, options.where)
-            spark.stop()
-    except Stopped as stopped:
-        return stopped.exit_code
+    spark = open_session(master, "mq-pipeline explain", nice=options.nice)
+    if not options.json:
+        _query(spark, MqShards.name(), source, options.where).explain("formatted")
+    planned = ranges(spark, source, options.where)
+    spark.stop()
     print(orjson.dumps([vars(of) for of in planned]).decode() if options.json else _text(planned))
     return 0
 

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import session, standing_back
+from mq_shards.pipeline import readers_command, session, standing_back
 from mq_shards.pipeline.archive import _stop_on_signal
+from mq_shards.pipeline.command import main
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 
 
@@ -29,6 +30,17 @@ def test_what_is_raised_because_the_jvm_heard_the_signal_too_is_a_stop(number: s
         signal.raise_signal(number)
         raise ConnectionRefusedError("the query that is to be ended is gone")
     assert heard == [number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_knows_nothing_of_signals_ends_as_stopped(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(readers_command, "run", lambda *_: signal.raise_signal(number))
+    metrics = tmp_path / "metrics"
+    assert main(["readers", "--metrics-file", str(metrics)]) == 128 + number
+    assert capsys.readouterr().err == f"mq-pipeline: stopped by {number.name}\n"
+    assert f"mq_pipeline_exit_status{{job_name=\"mq-pipeline readers\"}} {128 + number:.1f}" in metrics.read_text()
 
 
 def test_a_failure_without_a_signal_stays_one() -> None:
