@@ -153,7 +153,9 @@ class Supervisor:
             stack.callback(one.sock.close)
         limits = options.settings["broker"]
         try:
-            access = unix_sockets.access(str(limits["unix-mode"]), str(limits["unix-owner"]))
+            user = privileges.identity(options.user) if options.user else None
+            runs_as = (user.uid, user.gid) if user is not None and os.geteuid() == privileges.ROOT else (-1, -1)
+            access = unix_sockets.access(str(limits["unix-mode"]), str(limits["unix-owner"]), runs_as)
         except ValueError as error:
             raise StartError(str(error)) from None
         self._listeners = listen_on(options.listen, options.acceptors, access, passed)
@@ -163,9 +165,9 @@ class Supervisor:
                 log.warning("socket %d of the service manager (%s) is not used", number, one.name or "without a name")
         for listener in self._listeners:
             stack.callback(listener.close)
-        if options.user:
+        if user is not None:
             try:
-                privileges.become(privileges.identity(options.user))
+                privileges.become(user)
             except ValueError as error:
                 raise StartError(str(error)) from None
             options.check_files()

@@ -19,12 +19,13 @@ class Access(NamedTuple):
     group: int = -1
 
 
-def access(mode: str, owner: str) -> Access:
-    """The access that the options ask for. Raises ValueError, with one line, if there is no such user or group."""
+def access(mode: str, owner: str, runs_as: tuple[int, int] = (-1, -1)) -> Access:
+    """The access that the options ask for. `runs_as`: user and group that the broker becomes later, which own the file
+    unless `owner` names others. Raises ValueError, with one line, if there is no such user or group."""
     user_name, _, group_name = owner.partition(":")
     try:
-        user = pwd.getpwnam(user_name).pw_uid if user_name else -1
-        group = grp.getgrnam(group_name).gr_gid if group_name else -1
+        user = pwd.getpwnam(user_name).pw_uid if user_name else runs_as[0]
+        group = grp.getgrnam(group_name).gr_gid if group_name else runs_as[1]
     except KeyError:
         raise ValueError(f'broker.unix-owner: there is no "{owner}"') from None
     return Access(int(mode, 8), user, group)

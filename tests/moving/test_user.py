@@ -29,10 +29,13 @@ def test_no_process_is_roots_any_more_and_the_data_belongs_to_the_user() -> None
     place = Path(tempfile.mkdtemp(prefix="user-"))
     try:
         os.chown(place, wanted, -1)
-        with servers.running(SHAPE, data_dir=place / "data", options=["--user", NOBODY]) as server:
+        file = place / "socket"
+        options = ["--user", NOBODY, "--listen", "beanstalk://127.0.0.1:0", "--listen", f"nsq://unix:{file}"]
+        with servers.running(SHAPE, data_dir=place / "data", options=options) as server:
             for pid in [server.process.pid, *children(server.process.pid)]:
                 assert owners(pid) == {wanted}
             assert (place / "data").stat().st_uid == wanted
+            assert (file.stat().st_uid, file.stat().st_gid) == (wanted, pwd.getpwnam(NOBODY).pw_gid)
             assert server.terminate() == 0
     finally:
         shutil.rmtree(place)
