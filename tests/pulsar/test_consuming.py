@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.keys import murmur3
+from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
@@ -454,6 +455,19 @@ def test_a_consumer_that_is_closed_hears_no_more(wire: Wire, topic: str) -> None
     publish(wire, topic, 1)
     wire.quiet()
     assert not wire.pending("message")
+
+
+def test_a_consumer_that_is_closed_before_it_is_there_is_not_made(wire: Wire, server: PulsarServer, topic: str) -> None:
+    names = {"topic": topic, "subscription": "s", "subType": EXCLUSIVE}
+    wire.raw(
+        encode("subscribe", request_id=901, consumer_id=8, **names)
+        + encode("close_consumer", request_id=902, consumer_id=8)
+    )
+    assert wire.until(lambda frame: hasattr(frame.body, "request_id")).body.request_id == 902
+    with Wire(server.port) as other:
+        other.connect().subscribe(topic, kind=EXCLUSIVE)
+    wire.quiet()  # nobody was in the way, and cut off since it did not answer a PING
+    assert not wire.frames
 
 
 def test_one_consumer_that_has_no_permits_holds_up_no_other(wire: Wire, topic: str) -> None:

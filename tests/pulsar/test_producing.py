@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
@@ -170,6 +171,21 @@ def test_a_producer_is_closed_behind_its_receipts(wire: Wire, topic: str) -> Non
     wire.ask("close_producer", producer_id=1)
     wire.send(b"m")
     assert wire.is_closed()
+
+
+def test_a_producer_that_is_closed_before_it_is_there_is_not_made(wire: Wire, topic: str) -> None:
+    """As at a real broker its PRODUCER is not answered then; the name and the id are free."""
+    names = {"topic": topic, "producer_name": "n"}
+    wire.raw(
+        encode("producer", request_id=901, producer_id=8, **names)
+        + encode("close_producer", request_id=902, producer_id=8)
+        + encode("producer", request_id=903, producer_id=8, **names)
+    )
+    answers = [wire.until(lambda frame: hasattr(frame.body, "request_id")) for _ in range(2)]
+    assert [(one.name, one.body.request_id) for one in answers] == [("success", 902), ("producer_success", 903)]
+    wire.ask("close_producer", producer_id=8)
+    wire.producer(topic, producer=9, producer_name="n")
+    assert not wire.frames
 
 
 def test_a_name_is_one_producers_as_long_as_its_connection_lives(server: PulsarServer, topic: str) -> None:

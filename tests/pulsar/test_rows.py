@@ -63,6 +63,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "CLOSE_PRODUCER, CLOSE_CONSUMER": (
         "test_producing.py::test_a_producer_is_closed_behind_its_receipts",
         "test_consuming.py::test_a_consumer_that_is_closed_hears_no_more",
+        "test_producing.py::test_a_producer_that_is_closed_before_it_is_there_is_not_made",
+        "test_consuming.py::test_a_consumer_that_is_closed_before_it_is_there_is_not_made",
     ),
     "PING and PONG both ways, each 30 s": (
         "test_connection.py::test_a_ping_is_answered_before_and_after_connect",

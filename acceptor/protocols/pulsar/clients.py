@@ -104,6 +104,20 @@ class Consumer:
     ranges: tuple[tuple[int, int], ...] = ()  # the hash slots it has named; empty: they are shared out
 
 
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """The unanswered commands that make one producer or consumer of a client."""
+
+    kind: str  # PRODUCER or CONSUMER
+    number: int  # the producer's or consumer's
+    commands: int = 0
+    called_off: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     conn: int
@@ -124,6 +138,13 @@ class Client:
     sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where readers begin that were moved
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
     closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs
+    opening: dict[tuple[str, int], Opening] = field(default_factory=dict)  # unanswered PRODUCERs and SUBSCRIBEs
+
+    def call_off(self, kind: str, number: int) -> None:
+        """The client closes a producer or consumer: what would make it, and waits for an answer, does not go on."""
+        opening = self.opening.pop((kind, number), None)
+        if opening is not None:
+            opening.called_off = True
 
 
 class Desk:
@@ -172,6 +193,19 @@ class Request:
     body: Message
     answered: bool = False
     tries: int = 0  # how often a worker died before it had answered
+    opening: Opening | None = None  # if it makes a producer or consumer
+
+    def opens(self, kind: str, number: int) -> None:
+        """Notes what it makes, until it is answered."""
+        self.opening = self.client.opening.setdefault((kind, number), Opening(kind, number))
+        self.opening.commands += 1
+
+    def is_called_off(self) -> bool:
+        """Whether the client has closed meanwhile what it makes: then it is not answered, as with a real broker."""
+        if self.opening is None or not self.opening.called_off:
+            return False
+        self.done()
+        return True
 
     def reply(self, name: str, **fields: object) -> None:
         """Answers the command; adds the request id."""
@@ -187,7 +221,15 @@ class Request:
     def done(self) -> None:
         if not self.answered and self.client.conn in self.desk.clients:
             self.desk.engine.call(self.client.conn, "done")
+        if not self.answered and self.opening is not None:
+            self._opened(self.opening)
         self.answered = True
+
+    def _opened(self, opening: Opening) -> None:
+        opening.commands -= 1
+        key = opening.kind, opening.number
+        if not opening.commands and self.client.opening.get(key) is opening:
+            del self.client.opening[key]
 
     def may_try_again(self) -> bool:
         """Whether to ask the next worker when this one died, having done it or not. Clients in C++ and Go give up a

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
 from mq_shards.acceptor.protocols.pulsar.clients import (
+    CONSUMER,
     CONSUMER_ASSIGN_ERROR,
     CONSUMER_BUSY,
     METADATA_ERROR,
@@ -120,6 +121,8 @@ class Consumers:
 
     def open(self, request: Request, topic: TopicName) -> None:
         body, client = request.body, request.client
+        if request.is_called_off():
+            return
         there = client.consumers.get(body.consumer_id)
         if there is not None:
             if there.open:
@@ -173,6 +176,8 @@ class Consumers:
 
     def _subscribe(self, request: Request, topic: TopicName, start: Start, *, may_look: bool = True) -> None:
         body, client = request.body, request.client
+        if request.is_called_off():
+            return
         if body.consumer_id in client.consumers:
             request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
             return
@@ -275,6 +280,7 @@ class Consumers:
 
     def close(self, request: Request) -> None:
         client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
+        client.call_off(CONSUMER, request.body.consumer_id)
         if consumer is None:
             request.succeed()
             return

@@ -13,6 +13,7 @@ from mq_shards.acceptor.engine import Answer
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.pulsar.clients import (
     NOT_ALLOWED,
+    PRODUCER,
     PRODUCER_BUSY,
     PRODUCER_FENCED,
     SERVICE_NOT_READY,
@@ -59,6 +60,8 @@ class Producers:
 
     def open(self, request: Request, topic: TopicName, schema_version: bytes = b"") -> None:
         body, client = request.body, request.client
+        if request.is_called_off():
+            return
         there = client.producers.get(body.producer_id)
         if there is not None:
             if there.ready:
@@ -228,6 +231,7 @@ class Producers:
     def close(self, request: Request) -> None:
         """Answers when all receipts have been sent and the name is free: see `gone`."""
         client, producer_id = request.client, request.body.producer_id
+        client.call_off(PRODUCER, producer_id)
         if self._desk.engine.call(client.conn, "close-producer", producer_id):
             client.closing.setdefault(producer_id, []).append(request)
         else:

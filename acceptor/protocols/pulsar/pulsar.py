@@ -42,8 +42,10 @@ from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar.clients import (
+    CONSUMER,
     INVALID_TOPIC_NAME,
     NO_TERMS,
+    PRODUCER,
     Client,
     Desk,
     PulsarError,
@@ -382,10 +384,12 @@ class Pulsar(Protocol):
         def opened(schema_version: bytes) -> None:
             self._producers.open(request, topic, schema_version)
 
+        request.opens(PRODUCER, request.body.producer_id)
         self._topics.open(request, topic, create=True, consumer=False, then=opened)
 
     def _subscribe(self, request: Request, topic: TopicName) -> None:
         create = bool(request.body.force_topic_creation)
+        request.opens(CONSUMER, request.body.consumer_id)
         self._topics.open(
             request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
         )
