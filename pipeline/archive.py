@@ -103,8 +103,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     tally = Tally(telemetry.of(options))
     checkpoint = options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint"
     with only_one(directory), _stop_on_signal() as stopping:
-        if directory is not None and (kept := local_directory(checkpoint)) is not None:
-            check_continues(kept, directory)
+        if directory is not None:
+            check_place(directory)
+            if (kept := local_directory(checkpoint)) is not None:
+                check_continues(kept, directory)
         spark = open_session(master, "mq-pipeline archive", nice=options.nice)
         writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S
@@ -187,6 +189,14 @@ def only_one(directory: Path | None) -> Iterator[None]:
         except BlockingIOError:
             raise OptionError(f"--to: another job is at work in {directory}") from None
         yield
+
+
+def check_place(directory: Path) -> None:
+    """Raises OptionError if the archive's log cannot be read, or is of files that are elsewhere."""
+    try:
+        SinkLog(directory)
+    except SinkLogError as error:
+        raise OptionError(str(error)) from None
 
 
 def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:

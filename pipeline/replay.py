@@ -21,6 +21,7 @@ from typing import Final
 
 import orjson
 from mq_shards.pipeline import telemetry
+from mq_shards.pipeline.archive import check_place, local_directory
 from mq_shards.pipeline.archive_folders import unfolded, where_topic
 from mq_shards.pipeline.client import Client
 from mq_shards.pipeline.options import OptionError, names_of
@@ -100,6 +101,8 @@ class Tally:
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     if options.rate is not None and not options.rate > 0:
         raise OptionError("--rate: a number above 0 is wanted")
+    if (directory := local_directory(options.archive)) is not None:
+        check_place(directory)
     path = plan_path(options)
     plan = None if options.again else Plan.load(path)
     plan = plan or Plan(f"replay-{secrets.token_hex(12)}")
@@ -135,10 +138,13 @@ def plan_path(options: argparse.Namespace) -> Path:
     archive = options.archive
     if options.state is None and "://" in archive:
         raise OptionError("--state: a directory on this machine is wanted, as the archive is not on it")
-    said = [archive if "://" in archive else str(Path(archive).resolve())]
-    said += [str(getattr(options, name)) for name in _SELECTION]
-    name = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
-    return (Path(options.state) if options.state else Path(archive) / "_replay") / f"{name}.json"
+    state = Path(options.state) if options.state else Path(archive) / "_replay"
+    # An archive that was moved, with a link in its old place, keeps the plans that it had there.
+    named = [archive] if "://" in archive else [str(Path(archive).resolve()), str(Path(archive).absolute())]
+    selection = [str(getattr(options, name)) for name in _SELECTION]
+    hashes = [hashlib.sha256("\0".join([at, *selection]).encode()).hexdigest() for at in named]
+    paths = [state / f"{found[:16]}.json" for found in hashes]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _time_us(name: str, text: str | None) -> int | None:

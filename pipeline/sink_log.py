@@ -142,10 +142,13 @@ class SinkLog:
 
     def _name(self, path: Path) -> str:
         """Spark names files by the directory's path as it was given, which may lead through a link."""
-        if not path.is_relative_to(self.directory):
-            path = path.resolve().relative_to(self.directory.resolve())
-            return str(path)
-        return str(path.relative_to(self.directory))
+        for file, directory in ((path, self.directory), (path.resolve(), self.directory.resolve())):
+            if file.is_relative_to(directory):
+                return str(file.relative_to(directory))
+        raise ValueError(
+            f"it is of another directory, as it names {path}, where Spark would look for it. If {self.directory} was "
+            "moved, put a link to it in its old place, and name that"
+        )
 
     def _written(self, path: Path) -> SinkFile:
         found = path.stat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline import archive as archive_job
 from mq_shards.pipeline import replay as replay_job
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.stopping import Stopped
@@ -132,6 +134,27 @@ def test_topics_and_times_are_chosen_and_the_rate_is_kept(
         assert summary is not None
         assert float(summary[1]) >= 5
         assert bodies(spark, broker, "one") == list(range(201, 1200, 2))
+
+
+def test_an_archive_that_was_moved_is_replayed_by_way_of_a_link_and_goes_on_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    path = old / "topic=a" / "part-0.parquet"
+    said = {"path": path.as_uri(), "size": 1, "isDir": False, "modificationTime": 1, "action": "add"}
+    (old / "_spark_metadata").mkdir(parents=True)
+    (old / "_spark_metadata" / "0").write_text(f"v1\n{json.dumps(said)}")
+    options = argparse.Namespace(archive=str(old), state=None, **dict.fromkeys(replay_job._SELECTION))
+    plan = replay_job.plan_path(options)
+    plan.parent.mkdir()
+    plan.touch()
+    old.rename(new)
+    for job in (["replay", "--from"], ["archive", "--topics", "a", "--to"]):
+        assert main([*job, str(new)]) == 1
+        assert f"names {path}, where Spark would look for it. If {new} was moved, put a link" in capsys.readouterr().err
+    old.symlink_to(new)
+    archive_job.check_place(old)
+    assert replay_job.plan_path(options) == plan
 
 
 def test_a_time_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
