@@ -459,11 +459,14 @@ def test_a_consumer_that_is_closed_hears_no_more(wire: Wire, topic: str) -> None
 
 def test_a_consumer_that_is_closed_before_it_is_there_is_not_made(wire: Wire, server: PulsarServer, topic: str) -> None:
     names = {"topic": topic, "subscription": "s", "subType": EXCLUSIVE}
+    wire.producer(topic, producer=2)
     wire.raw(
         encode("subscribe", request_id=901, consumer_id=8, **names)
         + encode("close_consumer", request_id=902, consumer_id=8)
     )
     assert wire.until(lambda frame: hasattr(frame.body, "request_id")).body.request_id == 902
+    wire.producer(topic)  # what the gateway and the worker were asked before has been answered
+    assert not wire.frames
     with Wire(server.port) as other:
         other.connect().subscribe(topic, kind=EXCLUSIVE)
     wire.quiet()  # nobody was in the way, and cut off since it did not answer a PING
