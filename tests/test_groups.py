@@ -11,7 +11,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import Channels
-from tests.test_worker import GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
+from tests.test_worker import GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SECOND, SHARDS, WATCH, Answer
 from tests.turns import PIECE as USUAL
 from tests.turns import was_short
 
@@ -36,12 +36,14 @@ def bench() -> Iterator[Channels]:
 
 
 def send(bench: Channels, bodies: Sequence[bytes] = MANY, conn: int = 1, name: str = "t", before: bytes = b"",
-         flags: int = 0) -> tuple[int, int]:  # fmt: skip
+         flags: int = 0, delay: int = 0) -> tuple[int, int]:  # fmt: skip
     """The slot, and the id of the first."""
     topic, first = bench.topic(name), bench.next_id
     bench.next_id += SHARDS * len(bodies)
     body = before + b"".join(struct.pack(">I", len(b)) + b for b in bodies)
-    return bench.raw(lib.MSG_PUBLISH_MANY, conn, flags=flags, topic=topic, id=first, pri=len(bodies), body=body), first
+    slot = bench.raw(lib.MSG_PUBLISH_MANY, conn, flags=flags, topic=topic, id=first, pri=len(bodies), body=body,
+                     delay=delay * SECOND)  # fmt: skip
+    return slot, first
 
 
 def publish(bench: Channels, conn: int = 2, name: str = "t", body: bytes = b"other") -> int:
@@ -365,3 +367,43 @@ def test_in_random_scripts_with_crashes_each_is_there_whole_and_once_or_not_at_a
             assert there[first : first + len(messages)] == messages
         assert len(there) - wanted == sum(len(messages) for messages in maybe if messages[0] in at)
     bench.dispose()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("is_tube", [False, True])
+def test_delayed_ones_take_turns_and_come_when_they_are_due(bench: Channels, is_tube: bool, restarted: bool) -> None:
+    lib.worker_limit_turn(bench.worker, USUAL)
+    name = "jobs" if is_tube else "t"
+    if is_tube:
+        bench.raw(WATCH, 3, topic=bench.topic(name))
+        bench.step()
+    else:
+        bench.sub(3, name, "c")
+        bench.sub(4, name, "d")
+    lib.worker_longest_turn(bench.worker)
+    slot, first = send(bench, SMALL, name=name, delay=60)
+    answers: list[Answer] = []
+    turns = 0
+    while slot not in {a.slot for a in answers}:
+        answers = bench.step()
+        turns += 1
+        assert turns < TURNS
+    assert was_short(bench)
+    assert turns > 2 * (len(SMALL) // USUAL), "it was written, and taken in, in pieces"
+    assert [(a.id, a.status) for a in answers if a.slot == slot] == [(first, OK)]
+    if restarted:
+        restart(bench)
+    figures = bench.catalog()[name]
+    if is_tube:
+        assert figures.jobs == len(SMALL)
+        bench.raw(WATCH, 5, topic=bench.topic(name))
+        reserve = bench.raw(RESERVE, 5, delay=100 * SECOND)
+        assert not [a for a in bench.turn(59) if a.slot == reserve]
+        assert [a.id for a in bench.turn(2) if a.slot == reserve] == [first]
+        return
+    assert [c.deferred for c in figures.channels.values()] == [len(SMALL)] * 2
+    bench.turn(59)
+    assert [c.deferred for c in bench.catalog()[name].channels.values()] == [len(SMALL)] * 2
+    for _ in range(2 * len(SMALL) // USUAL + 2):
+        bench.turn(2)
+    assert [(c.deferred, c.depth) for c in bench.catalog()[name].channels.values()] == [(0, len(SMALL))] * 2

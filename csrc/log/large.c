@@ -97,6 +97,10 @@ uint64_t log_large_left(const struct log *log) {
     return log->large.bytes - log->large.written;
 }
 
+uint64_t log_large_written(const struct log *log) {
+    return log->large.written;
+}
+
 uint64_t log_large_room(const struct log *log) {
     return log->large.at - head_bytes(&log->large) - (log->large.switched ? tail_of(log) : LOG_HEADER_BYTES);
 }

@@ -473,6 +473,13 @@ bool log_readable(const struct log *log, const struct record *r) {
     return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed);
 }
 
+bool log_readable_part(const struct log *log, const struct record *r, uint64_t from, uint64_t bytes) {
+    const uint8_t *failed;
+    if (is_staged(log, r)) return true;
+    if (from + bytes > record_body_bytes(r)) return false;
+    return reads_touch((const uint8_t *)record_body(r) + from, bytes, &failed) || cannot_read(log, failed);
+}
+
 const struct record *log_read_head(const struct log *log, log_position position) {
     const struct record *r = log_read(log, position);
     const uint8_t *failed;

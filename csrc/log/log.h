@@ -161,6 +161,7 @@ bool log_large_write(struct log *log, const void *data, size_t bytes);
 /* Whether a large record (or a group) has been begun and is not appended or cleared away: no segment can be added. */
 bool log_large_goes_on(const struct log *log);
 uint64_t log_large_left(const struct log *log);
+uint64_t log_large_written(const struct log *log);
 /* Switches the log to the segment of the body, which must be whole. The caller then fills log_large_room() bytes before
  * the record with appends, under one reservation that includes the record without its body. */
 enum log_result log_large_switch(struct log *log, uint64_t now_wall_ns);
@@ -210,6 +211,8 @@ const void *log_body(const struct log *log, const struct record *r);
 /* Whether the whole of a record that log_read has just returned can be read. If its medium fails, reading the record
  * all the same ends the process with SIGBUS. May be asked again later, as media come back. */
 bool log_readable(const struct log *log, const struct record *r);
+/* The same for at least one byte of the body, `from` on, when log_read_head has found the head readable. */
+bool log_readable_part(const struct log *log, const struct record *r, uint64_t from, uint64_t bytes);
 /* As log_read; also NULL if the record's head, attributes or the first LOG_PEEK_BYTES of its body cannot be read. */
 enum { LOG_PEEK_BYTES = 64 };
 const struct record *log_read_head(const struct log *log, log_position position);

@@ -24,11 +24,11 @@ static struct group *group_of(const struct worker *w, uint32_t topic) {
 
 bool group_takes(const struct worker *w, const struct message *m) {
     uint64_t bytes = m->body_bytes + m->count * (uint64_t)(LOG_RECORD_OVERHEAD + sizeof(uint64_t));
-    return bytes >= w->piece * (uint64_t)GROUP_BYTES && m->delay_ns == 0;
+    return bytes >= w->piece * (uint64_t)GROUP_BYTES;
 }
 
 static uint8_t pack_attributes(const struct message *m, uint32_t pri, struct publish_attributes *out) {
-    const struct publish_attributes a = {.pri = pri, .ttr_ns = m->ttr_ns};
+    const struct publish_attributes a = {.pri = pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     return publish_attributes_pack(&a, out);
 }
 
@@ -204,6 +204,12 @@ static void take_in_next(struct worker *w, uint32_t topic, const struct message 
         publish_take_in(w, topic, each, one, &record);
 }
 
+/* Whether the next message can be entered in this turn. If it is delayed, each subscription gets a delivery of it. */
+static bool may_take_in(const struct worker *w, const struct topic *t, const struct message *m) {
+    if (!worker_spare(w)) return false;
+    return !m->delay_ns || (w->walked < WORKER_TURN_WALK && deliveries_fit(w, t->subscription_count));
+}
+
 enum outcome group_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                            uint64_t *first) {
     const struct topic *t = topic_at(&w->topics, topic);
@@ -216,7 +222,7 @@ enum outcome group_take_in(struct worker *w, uint32_t topic, const struct messag
     const uint8_t attribute_bytes = pack_attributes(m, many->pri, &packed);
     const uint8_t *begin = (const uint8_t *)(m + 1);
     const uint64_t from = g->at;
-    while (g->done < m->count && worker_spare(w) && g->at - from < TAKEN_IN_BYTES) {
+    while (g->done < m->count && may_take_in(w, t, m) && g->at - from < TAKEN_IN_BYTES) {
         worker_step(w);
         const struct arrival one = next_of_group(w, m, g, &rest);
         const bool is_full = (uint64_t)(rest.at - begin) - from >= TAKEN_IN_BYTES;

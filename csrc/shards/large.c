@@ -19,19 +19,14 @@ void large_give_back(const uint8_t *from, const uint8_t *until) {
     if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-static uint8_t attribute_bytes(const struct message *m) {
-    struct publish_attributes packed;
-    const struct publish_attributes a = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
-    return publish_attributes_pack(&a, &packed);
-}
-
-static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, const struct message *m,
-                          uint32_t content_bytes, uint8_t *status) {
-    enum log_result result = shard_begin_large(w, s, topic, attribute_bytes(m), content_bytes);
+static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, const struct large_message *large,
+                          uint8_t *status) {
+    enum log_result result = shard_begin_large(w, s, topic, large->attribute_bytes, large->content_bytes);
     /* A client that waits for a segment must not keep its acceptor's other clients waiting. */
     if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
     if (*status != STATUS_OK) return DONE;
-    s->large_id = m->id;
+    s->large_id = large->id;
+    s->large_staged_topic = large->is_staged ? topic : 0;
     return MORE;
 }
 
@@ -41,31 +36,35 @@ static enum outcome fail(struct worker *w, struct shard *s, uint8_t *status) {
     return DONE;
 }
 
-enum outcome large_write(struct worker *w, uint32_t topic, const struct message *m, const void *content,
-                         uint32_t content_bytes, uint64_t beside_bytes, uint8_t *status) {
+uint64_t large_written(const struct shard *s, uint64_t id) {
+    return s->large_id == id ? log_large_written(s->log) : 0;
+}
+
+enum outcome large_write(struct worker *w, uint32_t topic, const struct large_message *large, uint8_t *status) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    if (s->large_id ? s->large_id != m->id : log_large_goes_on(s->log)) return MORE;
-    if (!s->large_id) return begin(w, s, topic, m, content_bytes, status);
+    if (s->large_id ? s->large_id != large->id : log_large_goes_on(s->log)) return MORE;
+    if (!s->large_id) return begin(w, s, topic, large, status);
     uint64_t left = log_large_left(s->log);
-    if (left > content_bytes) return fail(w, s, status); /* this is not the message that was begun */
+    if (left > large->content_bytes) return fail(w, s, status); /* this is not the message that was begun */
     if (!left) {
         *status = STATUS_OK;
-        return shard_end_large(w, s, topic, beside_bytes) == LOG_OK ? DONE : fail(w, s, status);
+        return shard_end_large(w, s, topic, large->beside_bytes) == LOG_OK ? DONE : fail(w, s, status);
     }
     size_t bytes = left < LARGE_PIECE_BYTES ? (size_t)left : LARGE_PIECE_BYTES;
-    const uint8_t *from = (const uint8_t *)content + (content_bytes - left);
+    const uint8_t *from = large->content + (large->content_bytes - left);
     if (!log_large_write(s->log, from, bytes)) {
         w->no_space = true;
         return fail(w, s, status);
     }
-    if (left < content_bytes) large_give_back(from, from + bytes); /* the beginning of the first piece is read again */
+    /* The beginning of the first piece of a request is read again. */
+    if (left < large->content_bytes && !large->is_staged) large_give_back(from, from + bytes);
     worker_walk(w, WORKER_TURN_WALK / AT_ONCE);
     return MORE;
 }
 
 void large_forget(struct worker *w, struct shard *s, uint64_t id) {
     if (!s->large_id || s->large_id != id) return;
-    s->large_id = 0;
+    s->large_id = s->large_staged_topic = 0;
     log_large_drop(s->log);
     w->larges_left = true;
 }

@@ -100,8 +100,7 @@ static bool all_stand_before(const struct worker *w, const struct topic *t) {
 
 /* Whether there is room for the deliveries of a message, if it is a delayed one. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t seq) {
-    return w->replaying || !stream_delayed(&t->stream, seq) ||
-           w->subscriptions.deliveries.live + t->subscription_count < WORKER_MAX_DELIVERIES;
+    return w->replaying || !stream_delayed(&t->stream, seq) || deliveries_fit(w, t->subscription_count);
 }
 
 /* Gives kept messages before `until`, in at most `most` steps. */

@@ -107,9 +107,21 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
 /* A PRODUCER record, whose attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
-/* Whether the body is written in pieces; never if it is staged for a transaction. */
-static bool is_large(const struct message *m) {
-    return m->body_bytes >= LARGE_BYTES && !(m->flags & MSG_TXN);
+static uint8_t attribute_bytes_of(const struct message *m) {
+    struct publish_attributes packed;
+    const struct publish_attributes a = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    return m->flags & MSG_TXN ? sizeof(struct staged_attributes) : publish_attributes_pack(&a, &packed);
+}
+
+/* Whether the body is written in pieces; then *large says how. */
+static bool is_large(const struct message *m, const struct arrival *one, struct large_message *large) {
+    if (m->body_bytes < LARGE_BYTES) return false;
+    *large = (struct large_message){.id = m->id,
+                                    .content = one->content,
+                                    .content_bytes = one->content_bytes,
+                                    .attribute_bytes = attribute_bytes_of(m),
+                                    .beside_bytes = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0};
+    return true;
 }
 
 bool publish_split_headers(const struct message *m, struct arrival *one) {
@@ -135,7 +147,7 @@ uint32_t publish_who_waits(const struct topic *t, const struct message *m) {
 /* Whether all tables that have limits have room for `count` messages. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
     if (goes_to_queue(t) && worker_jobs(w) + count >= WORKER_MAX_JOBS) return false;
-    return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
+    return !delayed || deliveries_fit(w, count * t->subscription_count);
 }
 
 void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
@@ -221,13 +233,10 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
 }
 
 enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
-                             const struct arrival *large, uint8_t *status) {
+                             const struct large_message *large, uint8_t *status) {
     enum outcome ready = publish_make_ready(w, topic, m, count, status);
     if (ready != DONE || *status != STATUS_OK) return ready;
-    if (large) {
-        uint64_t beside = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0;
-        return large_write(w, topic, m, large->content, large->content_bytes, beside, status);
-    }
+    if (large) return large_write(w, topic, large, status);
     return requests_reserve_named(w, topic, count + 1, bytes, status);
 }
 
@@ -259,6 +268,14 @@ static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32
     return known;
 }
 
+/* Whether the message's transaction, if it has one, is open and has room; it is begun if need be. But one that has
+ * ended while a large message was being written is not begun again. */
+static bool takes_part(struct worker *w, uint32_t topic, const struct message *m) {
+    if (!(m->flags & MSG_TXN)) return true;
+    bool is_begun = shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id;
+    return (!is_begun || transaction_find(w, topic, m->txn)) && transaction_take(w, topic, m->txn);
+}
+
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
@@ -277,9 +294,11 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     bool in_transaction = (m->flags & MSG_TXN) != 0;
     if (in_transaction && (~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
     if (!is_whole) status = STATUS_INVALID;
-    const struct arrival *large = is_large(m) ? &one : NULL;
+    struct large_message pieces;
+    const struct large_message *large = is_large(m, &one, &pieces) ? &pieces : NULL;
     enum outcome prepared = DONE;
-    if (is_whole && !known) prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);
+    if (is_whole && !known && takes_part(w, topic, m))
+        prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);
     if (prepared == LATER && large && shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id) {
         /* The topic was deleted, and making it anew needs the segment that comes with this message: a deadlock. */
         prepared = DONE;
@@ -287,7 +306,6 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     }
     if (prepared != DONE) return prepared;
     if (large && topic && status != STATUS_OK) large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
-    if (status == STATUS_OK && in_transaction && !transaction_take(w, topic, m->txn)) status = STATUS_NO_SPACE;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
         if (is_named)

@@ -47,7 +47,7 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
 /* The same, and reserves room in the log. `large`: a message that is written in pieces, which this does, returning MORE
  * until all of it is written; else NULL. */
 enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
-                             const struct arrival *large, uint8_t *status);
+                             const struct large_message *large, uint8_t *status);
 /* After that: writes the message to the log, and enters it into the stream and the job queue. */
 void publish_enter(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one, bool more);
 /* Only enters it, as its record is in the log already. */

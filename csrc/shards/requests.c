@@ -163,12 +163,13 @@ static void drop_all_parked(struct worker *w, uint32_t client) {
 }
 
 /* Whether the client's request goes on though the client has left: it may have released messages, which the log must
- * say when all are, or published some. */
+ * say when all are, or published some, or be writing a large message of a transaction. */
 static bool is_letting_go(const struct client *c) {
     const struct parked_request *first = parked_first(&c->parked);
     if (!c->unfinished || !first) return false;
     const struct message *m = &first->message;
     if (m->kind == MSG_PUBLISH_MANY) return many_is_begun(c);
+    if (m->kind == MSG_TXN_END) return true;
     return m->kind == MSG_SEEK || (m->kind == MSG_CHANGE && (m->change == CHANGE_EMPTY || m->change == CHANGE_DELETE));
 }
 

@@ -52,7 +52,7 @@ static log_position append(struct worker *w, struct shard *s, const struct recor
 /* Appends the record of a large message, whose body is in the log. */
 static log_position append_large(struct worker *w, struct shard *s, const struct record *head, const void *attributes) {
     count_append(w, s);
-    s->large_id = 0;
+    s->large_id = s->large_staged_topic = 0;
     log_position position = log_large_append(s->log, head, attributes);
     if (!position) worker_die("the log cannot be written");
     return position;
@@ -70,6 +70,18 @@ __attribute__((noinline)) static log_position append_from_ring(struct worker *w,
     if (!w->taking || !channel_keeps(w->taking, body)) return append(w, s, head, attributes, body, body_bytes);
     count_append(w, s);
     return log_append_lent(s->log, head, attributes, body, body_bytes);
+}
+
+/* Appends the record of a message. */
+__attribute__((always_inline)) static inline log_position append_message(struct worker *w, struct shard *s,
+                                                                         const struct record *head,
+                                                                         const void *attributes, const void *body,
+                                                                         uint32_t body_bytes) {
+    log_position position = body_bytes < LENT_BODY_BYTES ? append(w, s, head, attributes, body, body_bytes)
+                                                         : append_from_ring(w, s, head, attributes, body, body_bytes);
+    if (head->id > s->top_id) s->top_id = head->id;
+    shard_count_in(s, position);
+    return position;
 }
 
 /* Appends a record without which others mean nothing: a copy of it is kept in another file. */
@@ -163,11 +175,7 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
     struct publish_attributes packed;
     head.flags = flags;
     head.attribute_bytes = publish_attributes_pack(&attributes, &packed);
-    log_position position = body_bytes < LENT_BODY_BYTES ? append(w, s, &head, &packed, body, body_bytes)
-                                                         : append_from_ring(w, s, &head, &packed, body, body_bytes);
-    if (id > s->top_id) s->top_id = id;
-    shard_count_in(s, position);
-    return position;
+    return append_message(w, s, &head, &packed, body, body_bytes);
 }
 
 log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
@@ -176,10 +184,7 @@ log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic,
     struct record head = head_of(w, RECORD_STAGED, topic_at(&w->topics, topic)->number, seq, id);
     head.flags = flags;
     head.attribute_bytes = sizeof *a;
-    log_position position = append(w, s, &head, a, body, body_bytes);
-    if (id > s->top_id) s->top_id = id;
-    shard_count_in(s, position);
-    return position;
+    return append_message(w, s, &head, a, body, body_bytes);
 }
 
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,

@@ -83,8 +83,9 @@ struct shard {
     bool headless; /* recovery: the names at the beginning of the active segment may be incomplete: write them anew */
     bool heals;    /* something of the log was lost: write all names anew */
     bool damaged;  /* recovery: something of the log was lost, so no record can be relied on to complete another */
-    uint64_t large_id;          /* id of the message that is written in pieces; 0: none */
-    struct message *large_left; /* that message, if its client has left */
+    uint64_t large_id;           /* id of the message that is written in pieces; 0: none */
+    uint32_t large_staged_topic; /* the topic into which it is committed; 0: it is being published or staged */
+    struct message *large_left;  /* that message, if its client has left */
     uint32_t large_left_topic;
     struct group group;
     bool syncing;

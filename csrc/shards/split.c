@@ -26,8 +26,7 @@ uint32_t split_of(const struct worker *w, uint32_t delivery) {
 }
 
 bool split_fits(const struct worker *w, uint32_t parts) {
-    const struct subscriptions *all = &w->subscriptions;
-    return all->deliveries.live + parts < WORKER_MAX_DELIVERIES && parts_fit(w);
+    return deliveries_fit(w, parts) && parts_fit(w);
 }
 
 static void make_part(struct worker *w, uint32_t split, uint32_t number) {

@@ -170,6 +170,12 @@ static void pass(struct worker *w, uint32_t transaction) {
     block(w, topic_at(&w->topics, of->topic));
 }
 
+/* If a large message of the topic is being committed, what has been written of it is given up. */
+static void stop_writing(struct worker *w, uint32_t topic) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (s->large_staged_topic == topic) large_forget(w, s, s->large_id);
+}
+
 /* --- those of a topic that is gone -------------------------------------------------------------------------------- */
 
 void transactions_forget(struct worker *w, uint32_t topic) {
@@ -178,6 +184,7 @@ void transactions_forget(struct worker *w, uint32_t topic) {
     t->transactions = t->staging_first = t->staging_last = 0;
     t->blocked = false;
     if (!first) return;
+    stop_writing(w, topic);
     at(w, first)->later = w->transactions.forgotten;
     w->transactions.forgotten = first;
     while (w->replaying && transactions_clear(w)) {
@@ -223,24 +230,57 @@ static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-/* Publishes the next staged message. False: the log has no room. */
-static bool publish_staged(struct worker *w, uint32_t topic, const struct staged_message *item) {
+/* Returns the record of a staged message, if the part of it that is to be written next can be read. */
+static const struct record *read_staged(const struct shard *s, const struct staged_message *item) {
+    const struct record *r = log_read_head(s->log, item->position);
+    uint64_t bytes = r ? record_body_bytes(r) : 0;
+    if (bytes < LARGE_BYTES) return r && log_readable(s->log, r) ? r : NULL;
+    uint64_t from = large_written(s, r->id), left = bytes - from;
+    if (from >= bytes) return r;
+    return log_readable_part(s->log, r, from, left < LARGE_PIECE_BYTES ? left : LARGE_PIECE_BYTES) ? r : NULL;
+}
+
+/* Makes room for a staged message in the log; a large one is then written already. LATER: there is no room. */
+static enum outcome reserve_staged(struct worker *w, uint32_t topic, const struct record *r,
+                                   const struct publish_attributes *attributes) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    struct publish_attributes packed;
+    const struct large_message large = {.id = r->id,
+                                        .content = record_body(r),
+                                        .content_bytes = (uint32_t)record_body_bytes(r),
+                                        .attribute_bytes = publish_attributes_pack(attributes, &packed),
+                                        .is_staged = true};
+    uint8_t status;
+    if (large.content_bytes >= LARGE_BYTES) {
+        enum outcome written = large_write(w, topic, &large, &status);
+        return written == DONE && status != STATUS_OK ? LATER : written;
+    }
+    enum log_result result =
+        shard_reserve_named(w, s, topic, 1, sizeof(struct staged_attributes) + large.content_bytes);
+    if (result == LOG_OK) return DONE;
+    (void)requests_await(w, s, result);
+    return LATER;
+}
+
+/* Publishes the next staged message. LATER: there is no room. MORE: it is large, and some of it has been written. */
+static enum outcome publish_staged(struct worker *w, uint32_t topic, const struct staged_message *item) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    const struct record *r = log_read(s->log, item->position);
+    const struct record *r = read_staged(s, item);
     struct staged_attributes a;
-    if (!r || !log_readable(s->log, r)) {
+    if (!r) {
+        stop_writing(w, topic);
         lost_note(w, topic, item->position);
-        return true;
+        return DONE;
     }
     memcpy(&a, record_attributes(r), sizeof a);
     uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
-    if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) return false;
-    enum log_result result = shard_reserve_named(w, s, topic, 1, sizeof a + body_bytes);
-    if (result != LOG_OK) {
-        (void)requests_await(w, s, result);
-        return false;
+    if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) {
+        stop_writing(w, topic);
+        return LATER;
     }
+    enum outcome reserved = reserve_staged(w, topic, r, &a.publish);
+    if (reserved != DONE) return reserved;
     r = log_read(s->log, item->position);
     bool kept = topic_keeps(t, item->seq, true);
     uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
@@ -249,24 +289,25 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     stream_enter(w, topic, item->seq, id, position, ENTER_UNAWAITED);
     let_pass(w, topic, item->seq);
     queue_enter(w, topic, id, parts, a.publish.pri, 0, position);
-    return true;
+    return DONE;
 }
 
-/* Publishes or drops staged messages, as many as the turn allows. False: no room, or no time. */
-static bool go_on(struct worker *w, uint32_t transaction, bool *room) {
+/* Publishes or drops staged messages, as many as the turn allows. LATER: there is no room. */
+static enum outcome go_on(struct worker *w, uint32_t transaction) {
     const struct transaction *of = at(w, transaction);
     bool commit = of->state == TRANSACTION_COMMITTING;
     for (uint32_t left = w->piece / 4; !is_empty(of); left--) {
-        if (!left) return false;
+        if (!left) return MORE;
         worker_step(w);
         if (of->first) {
             acknowledgement_end(w, of->first, commit);
             continue;
         }
-        if (commit && !(*room = publish_staged(w, of->topic, &of->staged[of->done]))) return false;
+        enum outcome published = commit ? publish_staged(w, of->topic, &of->staged[of->done]) : DONE;
+        if (published != DONE) return published;
         pass(w, transaction);
     }
-    return true;
+    return DONE;
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -289,8 +330,10 @@ void transaction_stage(struct worker *w, uint32_t topic, const struct message *m
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint32_t transaction = topic ? transaction_find(w, topic, m->id) : 0;
     uint8_t status = STATUS_OK;
-    bool room = true;
-    if (topic && handover_goes_on(topic_at(&w->topics, topic))) return MORE;
+    if (topic && handover_goes_on(topic_at(&w->topics, topic))) {
+        stop_writing(w, topic); /* the handover may need the segment that this waits in */
+        return MORE;
+    }
     if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
         struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
         if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
@@ -300,11 +343,10 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
         }
     }
     if (transaction && status == STATUS_OK) {
-        bool all = go_on(w, transaction, &room);
-        if (!all && room) return MORE;
-        if (!all && w->wanting) return LATER;
-        if (all) remove_one(w, transaction);
-        if (!all) status = STATUS_NO_SPACE;
+        enum outcome ended = go_on(w, transaction);
+        if (ended == MORE || (ended == LATER && w->wanting)) return ended;
+        if (ended == DONE) remove_one(w, transaction);
+        if (ended == LATER) status = STATUS_NO_SPACE;
         topic_due(w, topic);
         queue_serve(w, topic);
     }

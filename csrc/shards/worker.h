@@ -314,6 +314,10 @@ static inline const struct record *job_record(const struct worker *w, const stru
 static inline uint64_t worker_jobs(const struct worker *w) {
     return w->jobs.live + w->jobs_to_come;
 }
+/* Whether there is room for so many deliveries more. */
+static inline bool deliveries_fit(const struct worker *w, uint64_t count) {
+    return w->subscriptions.deliveries.live + count < WORKER_MAX_DELIVERIES;
+}
 /* Whether the topic was deleted since, so that the job counts as deleted (tomb.c). */
 static inline bool job_is_gone(const struct worker *w, const struct job *j) {
     return w->tombs && j->position < topic_at(&w->topics, j->topic)->gone_until;
