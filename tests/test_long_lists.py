@@ -12,7 +12,7 @@ from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import SUBSCRIBE, TIMEOUT, Channels
 from tests.test_shard_protocol import HEAD, join, told
-from tests.test_worker import GONE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
+from tests.test_worker import GONE, IGNORE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
 from tests.turns import roomy
 
 LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker.h
@@ -64,6 +64,19 @@ def test_who_watches_many_tubes(bench: Channels) -> None:
             bench.turn()
     settle(bench)
     keeps_nobody_waiting(bench, [bench.raw(RESERVE, 1) for _ in range(ASKED)], [TIMED_OUT])
+
+
+@pytest.mark.parametrize("kind", [WATCH, IGNORE])
+def test_watching_and_ignoring_walk_along_no_list(bench: Channels, kind: int) -> None:
+    for n in range(LONG):
+        bench.raw(WATCH, 1, topic=bench.topic(f"tube-{n}"))
+        if n % 500 == 499:
+            bench.turn()
+    settle(bench)
+    for n in range(ASKED):
+        bench.raw(kind, 1, topic=bench.topic(f"tube-{n}"))
+    barrier = bench.raw(lib.MSG_BARRIER, 1)
+    assert barrier in {slot for _, slot, _ in one_turn(bench)}, "all of them took one turn"
 
 
 def subscribe(bench: Channels, conn: int, channel: str, policy: bytes = b"", number: int = 0) -> int:

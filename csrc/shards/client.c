@@ -12,11 +12,12 @@ enum { FIRST_PARKED_BYTES = 1024 };
 bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit) {
     *clients = (struct clients){0};
     if (!arena_open(&clients->arena, sizeof(struct client), limit)) return false;
-    if (!arena_open(&clients->watches, sizeof(struct watch), watch_limit)) {
-        arena_close(&clients->arena);
-        return false;
+    if (arena_open(&clients->watches, sizeof(struct watch), watch_limit)) {
+        if (index_open(&clients->watched, watch_limit, 1)) return true;
+        arena_close(&clients->watches);
     }
-    return true;
+    arena_close(&clients->arena);
+    return false;
 }
 
 void clients_close(struct clients *clients) {
@@ -28,6 +29,7 @@ void clients_close(struct clients *clients) {
     map_free(&clients->by_conn);
     arena_close(&clients->arena);
     arena_close(&clients->watches);
+    index_close(&clients->watched);
 }
 
 static uint64_t key_of(uint32_t acceptor, uint32_t conn) {
@@ -73,29 +75,34 @@ void clients_remove(struct clients *clients, uint32_t client) {
     arena_give(&clients->arena, client);
 }
 
+static uint64_t watch_key(uint32_t client, uint32_t topic) {
+    return (uint64_t)client << 32 | topic;
+}
+
 uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t topic) {
-    uint32_t number = client_at(clients, client)->watches;
-    while (number && watch_at(clients, number)->topic != topic) number = watch_at(clients, number)->next;
-    return number;
+    return index_find(&clients->watched, &clients->watches, watch_key(client, topic));
 }
 
 uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic) {
     uint32_t number = arena_take(&clients->watches);
     if (!number) return 0;
     struct client *c = client_at(clients, client);
-    *watch_at(clients, number) = (struct watch){.topic = topic, .client = client, .next = c->watches};
+    *watch_at(clients, number) = (struct watch){.key = watch_key(client, topic), .next = c->watches};
+    if (c->watches) watch_at(clients, c->watches)->previous = number;
     c->watches = number;
+    index_insert(&clients->watched, &clients->watches, number);
     c->watch_count++;
     return number;
 }
 
-void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topic) {
-    uint32_t *link = &client_at(clients, client)->watches;
-    while (watch_at(clients, *link)->topic != topic) link = &watch_at(clients, *link)->next;
-    uint32_t number = *link;
-    *link = watch_at(clients, number)->next;
-    client_at(clients, client)->watch_count--;
-    arena_give(&clients->watches, number);
+void client_remove_watch(struct clients *clients, uint32_t watch) {
+    const struct watch *of = watch_at(clients, watch);
+    struct client *c = client_at(clients, watch_client(of));
+    *(of->previous ? &watch_at(clients, of->previous)->next : &c->watches) = of->next;
+    if (of->next) watch_at(clients, of->next)->previous = of->previous;
+    c->watch_count--;
+    index_remove(&clients->watched, &clients->watches, watch);
+    arena_give(&clients->watches, watch);
 }
 
 static size_t behind_bytes(const struct message *m, bool apart) {

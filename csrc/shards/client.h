@@ -8,9 +8,11 @@
 #define MQ_CLIENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/index.h"
 #include "base/map.h"
 #include "ringbuf/board.h"
 #include "ringbuf/message.h"
@@ -19,13 +21,21 @@
 enum { NOBODY = BOARD_MAX_ACCEPTORS };
 
 /* A client's interest in a topic, and its place in that topic's line of waiting clients. */
-struct watch {
-    uint32_t arena_link;
-    uint32_t topic;
-    uint32_t client;
-    uint32_t next; /* in the client's list */
+struct __attribute__((packed, aligned(4))) watch {
+    uint32_t chain;    /* in the index's chain, or the arena's free list */
+    uint32_t previous; /* in the client's list */
+    uint64_t key;      /* client, then topic */
+    uint32_t next;
     uint32_t previous_waiting, next_waiting;
 };
+_Static_assert(offsetof(struct watch, key) == offsetof(struct indexed, key), "the index finds it by its key");
+
+static inline uint32_t watch_topic(const struct watch *watch) {
+    return (uint32_t)watch->key;
+}
+static inline uint32_t watch_client(const struct watch *watch) {
+    return (uint32_t)(watch->key >> 32);
+}
 
 struct parked {
     uint8_t *bytes;
@@ -59,6 +69,7 @@ struct client {
 
 struct clients {
     struct arena arena, watches;
+    struct index watched; /* watches by client and topic */
     struct map by_conn;
     uint64_t last_key; /* the client looked up last: most are looked up several times in a row */
     uint32_t last;     /* 0: none */
@@ -87,7 +98,7 @@ void clients_remove(struct clients *clients, uint32_t client);
 uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t topic);
 /* Adds a watch; 0 when the limit is reached. */
 uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic);
-void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topic);
+void client_remove_watch(struct clients *clients, uint32_t watch);
 
 /* A parked request. Its topic is the worker's own number, because the acceptor may rebind its number meanwhile. */
 struct parked_request {

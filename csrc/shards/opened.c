@@ -89,7 +89,6 @@ enum outcome opened_use(struct worker *w, uint32_t client, uint32_t topic, bool 
 
 enum outcome opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
     if (waits_for_tube(w, topic, asked_for)) return MORE;
-    worker_walk(w, client_at(&w->clients, client)->watch_count);
     if (!topic || client_watch(&w->clients, client, topic)) return DONE;
     if (!client_add_watch(&w->clients, client, topic)) return DONE;
     topic_at(&w->topics, topic)->watching++;
@@ -98,9 +97,9 @@ enum outcome opened_watch(struct worker *w, uint32_t client, uint32_t topic, boo
 }
 
 void opened_ignore(struct worker *w, uint32_t client, uint32_t topic) {
-    worker_walk(w, client_at(&w->clients, client)->watch_count);
-    if (!topic || !client_watch(&w->clients, client, topic)) return;
-    client_remove_watch(&w->clients, client, topic);
+    uint32_t watch = topic ? client_watch(&w->clients, client, topic) : 0;
+    if (!watch) return;
+    client_remove_watch(&w->clients, watch);
     topic_at(&w->topics, topic)->watching--;
     opened_let_go(w, topic);
 }

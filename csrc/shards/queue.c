@@ -282,7 +282,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
         uint32_t job = heap_item(first);
         if (lost_enough(w) && serve_later(w, topic)) return;
         if (!job_readable(w, job)) continue;
-        uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
+        uint32_t client = watch_client(watch_at(&w->clients, t->waiting_first));
         uint32_t slot = client_at(&w->clients, client)->wait_slot;
         queue_stop_waiting(w, client);
         queue_take(w, job);
@@ -294,7 +294,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
 bool queue_serve_at_once(struct worker *w, uint32_t job) {
     const struct topic *t = topic_at(&w->topics, job_at(w, job)->topic);
     if (!t->waiting_first || ready_count(&t->ready) || queue_paused(w, t)) return false;
-    uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
+    uint32_t client = watch_client(watch_at(&w->clients, t->waiting_first));
     uint32_t slot = client_at(&w->clients, client)->wait_slot;
     worker_step(w);
     queue_stop_waiting(w, client);
@@ -307,7 +307,7 @@ static uint32_t best_of(const struct worker *w, uint32_t client) {
     bool found = false;
     struct heap_entry best = {0}, first;
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
-        const struct topic *t = topic_at(&w->topics, watch_at(&w->clients, n)->topic);
+        const struct topic *t = topic_at(&w->topics, watch_topic(watch_at(&w->clients, n)));
         if (queue_paused(w, t) || !ready_first(&t->ready, &w->jobs, &first)) continue;
         if (!found || heap_less(first, best)) best = first;
         found = true;
@@ -330,7 +330,7 @@ uint32_t queue_best(struct worker *w, uint32_t client, bool *more) {
 
 bool queue_any_ready(const struct worker *w, uint32_t client) {
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
-        if (ready_count(&topic_at(&w->topics, watch_at(&w->clients, n)->topic)->ready)) return true;
+        if (ready_count(&topic_at(&w->topics, watch_topic(watch_at(&w->clients, n)))->ready)) return true;
     return false;
 }
 
@@ -353,7 +353,7 @@ void queue_wait(struct worker *w, uint32_t client, uint32_t slot, uint64_t timeo
     if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));
     for (uint32_t n = c->watches; n; n = watch_at(&w->clients, n)->next) {
         struct watch *watch = watch_at(&w->clients, n);
-        struct topic *t = topic_at(&w->topics, watch->topic);
+        struct topic *t = topic_at(&w->topics, watch_topic(watch));
         watch->next_waiting = 0;
         watch->previous_waiting = t->waiting_last;
         if (t->waiting_last)
@@ -372,7 +372,7 @@ void queue_stop_waiting(struct worker *w, uint32_t client) {
     if (c->wait_place != HEAP_NOWHERE) heap_remove(&w->waits, wait_places(w), c->wait_place);
     for (uint32_t n = c->watches; n; n = watch_at(&w->clients, n)->next) {
         const struct watch *watch = watch_at(&w->clients, n);
-        struct topic *t = topic_at(&w->topics, watch->topic);
+        struct topic *t = topic_at(&w->topics, watch_topic(watch));
         if (watch->previous_waiting)
             watch_at(&w->clients, watch->previous_waiting)->next_waiting = watch->next_waiting;
         else

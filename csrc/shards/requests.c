@@ -216,7 +216,7 @@ void client_gone(struct worker *w, uint32_t client) {
     large_leave(w, client);
     if (!goes_on) finished(w, client);
     if (!goes_on) drop_all_parked(w, client);
-    while (c->watches) opened_ignore(w, client, watch_at(&w->clients, c->watches)->topic);
+    while (c->watches) opened_ignore(w, client, watch_topic(watch_at(&w->clients, c->watches)));
     if (c->used) (void)opened_use(w, client, 0, false);
     consumers_gone(w, client);
     producers_gone(w, client);

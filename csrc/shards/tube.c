@@ -13,7 +13,7 @@ static bool want_watched(struct worker *w, uint32_t client) {
     bool more = false;
     worker_walk(w, 2 * (uint64_t)client_at(&w->clients, client)->watch_count); /* and what it waits for */
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
-        uint32_t topic = watch_at(&w->clients, n)->topic;
+        uint32_t topic = watch_topic(watch_at(&w->clients, n));
         more |= topic_want_tube(w, topic) != DONE;
         more |= handover_goes_on(topic_at(&w->topics, topic));
     }
@@ -103,7 +103,6 @@ void tube_give_back(struct worker *w, uint32_t client, const struct message *m) 
 static bool may_delete(struct worker *w, uint32_t job, uint32_t client, const struct message *m) {
     if (job_at(w, job)->state == JOB_RESERVED) return held_by(w, job, client);
     if ((m->flags & MSG_ONLY_CONSUMED) == 0) return true;
-    worker_walk(w, client_at(&w->clients, client)->watch_count);
     return client_watch(&w->clients, client, job_at(w, job)->topic) != 0;
 }
 

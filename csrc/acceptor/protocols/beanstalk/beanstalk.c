@@ -640,8 +640,7 @@ static void closed(struct acceptor *a, struct connection *c) {
 }
 
 static void freed(struct connection *c) {
-    struct beanstalk *b = beanstalk_of(c);
-    if (b->watched != b->few_watched) free(b->watched);
+    beanstalk_free_tubes(beanstalk_of(c));
 }
 
 /* The names in `stats`, without the prefixes cmd- and current-. */

@@ -107,8 +107,9 @@ struct beanstalk {
     uint32_t watched_count, watched_capacity;
     uint32_t *watched;
     uint32_t few_watched[FEW_WATCHED];
-    uint64_t watched_workers; /* sets of workers: those of the watched topics */
-    uint64_t holding_workers; /* ... and those that may have messages in flight for it */
+    struct watch_index *watch_index; /* NULL: few tubes are watched */
+    uint64_t watched_workers;        /* sets of workers: those of the watched topics */
+    uint64_t holding_workers;        /* ... and those that may have messages in flight for it */
 
     uint32_t reserve_jobs; /* reserve-jobs under way */
     uint32_t largest_body; /* largest body that a reserve has brought */
@@ -172,5 +173,7 @@ uint32_t beanstalk_watch_place(const struct beanstalk *b, uint32_t topic);
 void beanstalk_tell(struct acceptor *a, struct connection *c, uint32_t worker);
 /* Drops the connection's references to topics. */
 void beanstalk_let_go_tubes(struct acceptor *a, struct connection *c);
+/* Frees the memory of the watch list. */
+void beanstalk_free_tubes(struct beanstalk *b);
 
 #endif

@@ -46,8 +46,7 @@ static int64_t watched(const struct beanstalk *b, const struct codec_call *call)
 
 static int64_t unwatch(struct acceptor *a, struct connection *c, uint64_t topic) {
     const struct beanstalk *b = beanstalk_of(c);
-    uint32_t place = 0;
-    while (place < b->watched_count && b->watched[place] != topic) place++;
+    uint32_t place = topic <= UINT32_MAX ? beanstalk_watch_place(b, (uint32_t)topic) : b->watched_count;
     if (place < b->watched_count) beanstalk_ignore(a, c, place);
     return CALL_DONE;
 }

@@ -1,0 +1,42 @@
+"""A connection that watches many tubes: which they are and in what order, and that it gets the jobs of these alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.beanstalk.wire import Wire, unique_tube
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_list_is_as_beanstalkds_through_watches_and_ignores(server: Server, seed: int) -> None:
+    """The list is looked up through an index from 65 tubes on until 32 are left."""
+    draw = random.Random(seed)
+    tubes = [unique_tube(f"many-{n}") for n in range(200)]
+    watched = ["default"]
+    with Wire(server) as wire, Wire(server) as other:
+        for most in (150, 20, 120, 2):
+            script = []
+            for _ in range(600):
+                grows = draw.random() < (0.8 if len(watched) < most else 0.2)
+                tube = draw.choice(tubes if grows or draw.random() < 0.2 else watched)
+                if grows and tube not in watched:
+                    watched.append(tube)
+                elif not grows and tube in watched and len(watched) > 1:
+                    watched[watched.index(tube)] = watched[-1]
+                    watched.pop()
+                script.append(f"{'watch' if grows else 'ignore'} {tube}\r\n")
+            wire.send("".join(script).encode())
+            last = [reply.line for reply in wire.replies(len(script))][-1]
+            assert last in (f"WATCHING {len(watched)}".encode(), b"NOT_IGNORED")
+            assert wire.watched() == watched
+            for tube in draw.sample(tubes, 12):
+                other.use(tube)
+                job = other.put(b"x")
+                if tube in watched:
+                    assert wire.reserve() == (job, b"x")
+                else:
+                    assert wire.ask("reserve-with-timeout 0") == b"TIMED_OUT"
+                wire.ask(f"delete {job}")
