@@ -17,6 +17,7 @@ from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
+SHARED_TYPE = 1  # of a subscription
 BUSY, FENCED, CHECKSUM = 16, 25, 9
 
 
@@ -82,6 +83,32 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_what_more_is_asked_than_can_be_waits_and_is_not_refused() -> None:
+    """256 questions of a connection may be under way; the answers of one worker wait behind those of the other."""
+    count = 300
+    with running(workers=2, shards=2) as server, Wire(server.port) as wire:
+        wire.connect()
+        for topic in range(8):
+            wire.producer(f"t{topic}", topic)
+        with stopped(server.pid_of("mq-worker-0")):
+            for topic in range(8):
+                wire.say("subscribe", request_id=100 + topic, topic=f"t{topic}", subscription="s", subType=SHARED_TYPE,
+                         consumer_id=topic)  # fmt: skip
+            served = wire.expect("success").request_id - 100
+            for consumer in range(100, 100 + count):
+                wire.say("subscribe", request_id=1000 + consumer, topic=f"t{served}", subscription="s",
+                         subType=SHARED_TYPE, consumer_id=consumer)  # fmt: skip
+            # With its other question each takes two.
+            for consumer in range(100, 220):
+                wire.until(lambda frame, n=consumer: getattr(frame.body, "request_id", 0) == 1000 + n)
+        for consumer in range(220, 100 + count):
+            frame = wire.until(lambda frame, n=consumer: getattr(frame.body, "request_id", 0) == 1000 + n)
+            assert frame.name == "success"
+        for consumer in range(100, 100 + count):
+            wire.ask("close_consumer", consumer_id=consumer)
+        wire.ask("unsubscribe", consumer_id=served)  # nobody of those that were closed is left
 
 
 def test_what_a_full_ring_has_no_room_for_waits_where_it_came_from() -> None:

@@ -6,7 +6,7 @@ PULSAR_MAX_WITH_PYTHON, the number of a connection's commands that Python may ha
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -36,6 +36,7 @@ NOT_ALLOWED: Final = 22
 PRODUCER_FENCED: Final = 25
 
 Heard: TypeAlias = Callable[[Answer], None]
+Unasked: TypeAlias = tuple[int, TopicName, Heard, dict[str, int | bytes]]  # see Desk.ask
 
 
 MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
@@ -134,6 +135,7 @@ class Client:
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)  # what to do with a worker's answer, by slot
+    unasked: deque[Unasked] = field(default_factory=deque)  # what waits until fewer questions are under way
     subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # SUBSCRIBEs: since, count
     sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where readers begin that were moved
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
@@ -171,13 +173,41 @@ class Desk:
             self.engine.reply(client.conn, encode(name, **fields))
 
     def ask(self, client: Client, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
-        """Asks the worker that has the topic. `heard` is called with its answer, unless the connection ends before.
-        False if it cannot be asked now: then `heard` is not called."""
+        """Asks the worker that has the topic, when the connection has as many questions under way as it may have later.
+        `heard` is called with its answer, unless the connection ends before. False if it cannot be asked: then `heard`
+        is not called."""
+        if not client.unasked and self._ask(client, kind, topic, heard, fields):
+            return True
+        if not client.heard:
+            return False
+        client.unasked.append((kind, topic, heard, fields))
+        return True
+
+    def _ask(
+        self, client: Client, kind: int, topic: TopicName, heard: Heard, fields: dict[str, int | bytes]
+    ) -> bool:  # fmt: skip
         worker = self.engine.worker_of_name(topic.core.encode())
         slot = self.engine.request(worker, client.conn, kind, **fields)  # type: ignore[arg-type]
         if slot >= 0:
             client.heard[slot] = heard
         return slot >= 0
+
+    def answered(self, client: Client, answer: Answer) -> None:
+        """A worker has answered: what waited may be asked now."""
+        heard = client.heard.pop(answer.slot, None)
+        if heard is not None:
+            heard(answer)
+        while client.unasked:
+            kind, topic, heard, fields = client.unasked[0]
+            if "topic" in fields:  # its number may be another topic's meanwhile
+                fields["topic"] = self.engine.bind(topic.core.encode())
+            if self._ask(client, kind, topic, heard, fields):
+                client.unasked.popleft()
+            elif client.heard:
+                return
+            else:  # nothing is under way, so that nothing would come of waiting
+                client.unasked.popleft()
+                heard(Answer(kind, FAILED, 0, 0, b""))
 
     def hang_up(self, client: Client) -> None:
         """Closes the connection without an error, as a real broker does."""

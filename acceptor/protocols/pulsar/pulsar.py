@@ -225,9 +225,8 @@ class Pulsar(Protocol):
 
     def answer(self, conn: int, answer: Answer) -> None:
         client = self._desk.clients.get(conn)
-        heard = client.heard.pop(answer.slot, None) if client is not None else None
-        if heard is not None:
-            heard(answer)
+        if client is not None:
+            self._desk.answered(client, answer)
 
     def closed(self, conn: int) -> None:
         client = self._desk.clients.pop(conn, None)
