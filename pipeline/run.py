@@ -39,7 +39,7 @@ ROWS_SHOWN: Final = 40
 EVERY_S: Final = 10.0
 _FLOW: Final = re.compile(r"Flow '?(?:\w+\.)*(\w+)'? (?:is|has) (RUNNING|COMPLETED)\b")
 _UNIMPORTANT: Final = re.compile(
-    r"Flow \S+ (?:is|has) (?:QUEUED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is |"
+    r"Flow \S+ (?:is|has) (?:QUEUED|EXCLUDED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is |"
     r"(?:Loading|Creating|Registering|Starting|Found|Importing) "
 )
 

@@ -44,7 +44,10 @@ from pyspark.sql.types import StructType
 
 Seqs = dict[Key, int]
 # The remedy where no micro-batch has been begun, so that the query may be moved.
-_MOVE: Final = "; mq-pipeline offsets --checkpoint DIR --move-to earliest --topics {} goes on with what is there now"
+_MOVE: Final = (
+    "; mq-pipeline offsets --checkpoint DIR --move-to earliest --topics {} goes on with what is there now, and with "
+    "the option `subscription` a broker forgets no topic of the query"
+)
 
 log = logging.getLogger(__name__)
 

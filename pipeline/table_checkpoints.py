@@ -7,8 +7,7 @@ checkpoint of a flow in STORAGE/_checkpoints/CATALOG/DATABASE/TABLE/FLOW/N, wher
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +30,14 @@ def wrong(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None:
             return None
         remedy = _REMEDY.format("all tables", "--full-refresh-all")
         return f"{warehouse} has tables, and {storage} no checkpoints of them any more: {remedy}"
-    logs = {log.parent.name: log.parent for log in warehouse.glob("*/_spark_metadata") if log.parent.name not in anew}
+    spared = {table.lower() for table in anew}
+    found = [log.parent for log in warehouse.glob("*/_spark_metadata")]
+    logs = {table.name: table for table in found if table.name.lower() not in spared}
     for table in sorted(logs):
-        if len(flows := sorted(flow.name for flow in _flows(kept, table))) > 1:
-            return (
-                f"the table {table} is written by {len(flows)} flows ({', '.join(flows)}), and has lost rows: Spark's "
-                "file sink takes a micro-batch's number once, whichever flow it is of. Make one flow of them (UNION "
-                f"ALL) or a table of each, remove {kept}/*/*/{table}, and begin it anew with --full-refresh {table}"
-            )
+        flows = _flows(kept, table)
+        for of_table in {flow.parent for flow in flows}:  # in several databases a table may have this name
+            if len(names := sorted(flow.name for flow in flows if flow.parent == of_table)) > 1:
+                return _lost_rows(table, names, of_table)
     lost = sorted(table for table, directory in logs.items() if newest_batch(directory) > _begun(kept, table))
     if not lost:
         return None
@@ -46,8 +45,17 @@ def wrong(storage: Path, warehouse: Path, anew: Collection[str]) -> str | None:
     return f"{storage} has no checkpoints any more that go with the tables {', '.join(lost)}: {remedy}"
 
 
+def _lost_rows(table: str, flows: Sequence[str], checkpoints: Path) -> str:
+    return (
+        f"the table {table} is written by {len(flows)} flows ({', '.join(flows)}), and has lost rows: Spark's file "
+        "sink takes a micro-batch's number once, whichever flow it is of. Make one flow of them (UNION ALL) or a table "
+        f"of each, remove {checkpoints}, and begin it anew with --full-refresh {table}"
+    )
+
+
 def _flows(kept: Path, table: str) -> list[Path]:
-    return [*kept.glob(f"*/*/{glob.escape(table)}/*")]
+    """A catalog may write a table's name in small letters."""
+    return [flow for flow in kept.glob("*/*/*/*") if flow.parent.name.lower() == table.lower()]
 
 
 def _begun(kept: Path, table: str) -> int:

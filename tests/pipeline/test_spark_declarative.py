@@ -384,13 +384,14 @@ def test_a_table_of_which_spark_would_leave_out_rows_is_not_written(tmp_path: Pa
         (offsets / begun).write_text("v1\n{}\n{}")
     with pytest.raises(ProjectError, match=r"go with the tables messages: .* --full-refresh messages,"):
         run_job._check_checkpoints(project, options)
-    options.full_refresh = ["default.messages"]
+    options.full_refresh = ["default.Messages"]
     run_job._check_checkpoints(project, options)
     offsets = checkpoints / "messages" / "messages" / "10" / "offsets"
     (offsets / "1").rename(offsets / "2")
+    (checkpoints / "messages").rename(checkpoints / "Messages")
     options.full_refresh = []
     run_job._check_checkpoints(project, options)
-    (checkpoints / "messages" / "of_files" / "0" / "offsets").mkdir(parents=True)
+    (checkpoints / "Messages" / "of_files" / "0" / "offsets").mkdir(parents=True)
     said = r"written by 2 flows \(messages, of_files\), and has lost rows: .* --full-refresh messages"
     with pytest.raises(ProjectError, match=said):
         run_job._check_checkpoints(project, options)
@@ -402,6 +403,13 @@ def test_only_views_that_the_catalog_has_lost_are_removed(tmp_path: Path) -> Non
         (tmp_path / "warehouse" / name).mkdir(parents=True)
     project.remove_dropped({"messages", "top_talkers"})
     assert sorted(path.name for path in (tmp_path / "warehouse").iterdir()) == ["messages", "top_talkers"]
+
+
+def test_flows_that_a_refresh_leaves_alone_are_not_listed() -> None:
+    states = ("EXCLUDED", "QUEUED", "RUNNING", "COMPLETED", "FAILED")
+    lines = [f"Flow 'spark_catalog.default.mine' is {state}." for state in states]
+    said = [line.split(" s  ")[1] for line in run_job._progress(lines, time.monotonic())]
+    assert said == ["mine: running", "mine: done", lines[-1]]
 
 
 def test_static_settings_are_not_in_the_spec(tmp_path: Path) -> None:
