@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.protocols.nats import orders
 from mq_shards.acceptor.protocols.nats.client import server_row
+from mq_shards.acceptor.protocols.nats.system import CONNS_TYPE, event_head
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
@@ -24,7 +25,9 @@ from mq_shards.gateway.reloads import OrderError
 Row = dict[str, Any]
 
 STATES: Final = ("open", "closed", "all")
+NO_STATE: Final = "none"
 NO_ANSWER: Final = b""
+TRUNCATED: Final = "unexpected end of JSON input"  # as Go says it
 
 
 class System:
@@ -68,11 +71,13 @@ class System:
             named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
             return dumps(named, indented=False)
         try:
-            options = orjson.loads(body) if body.strip() else {}
+            options = orjson.loads(body) if body else None
         except orjson.JSONDecodeError as error:
-            return self._error(server, 400, str(error))
+            return self._refused(server, TRUNCATED if error.pos >= len(body.rstrip()) else str(error))
+        if options is None:
+            options = {}
         if not isinstance(options, dict):
-            return self._error(server, 400, "json: cannot unmarshal into an object")
+            return self._refused(server, "json: cannot unmarshal into an object")
         if is_left_out(server, options):
             return NO_ANSWER
         if words[2] == "ACCOUNT":
@@ -82,6 +87,8 @@ class System:
         if what == "STATSZ":
             return self._said(server, {"statsz": await self._monitoring.statsz()})
         if what in self._orders and words[3] != "PING":
+            if what != "RELOAD" and not (body and isinstance(options.get("cid", 0), int)):
+                return NO_ANSWER
             return await self._obeyed(server, self._orders[what](options))
         endpoint = self._endpoints.get(what)
         return NO_ANSWER if endpoint is None else await self._tried(server, lambda: endpoint(options))
@@ -95,12 +102,15 @@ class System:
         if what == "INFO":
             return await self._tried(server, lambda: self._account_info(account))
         if what == "STATZ":
+            is_unused_wanted = bool(options.get("include_unused"))
             wanted = options.get("accounts") or [] if account == "PING" else [account]
-            return await self._tried(
-                server, lambda: self._monitoring.accstatz(bool(options.get("include_unused")), wanted)
-            )
+            found = await self._monitoring.accstatz(is_unused_wanted, wanted)
+            if account != "PING" and not found["account_statz"] and not is_unused_wanted:
+                return NO_ANSWER
+            return self._said(server, {"data": found})
         if what == "CONNS":
-            return self._said(server, await self._monitoring.account_conns(account))
+            conns = await self._monitoring.account_conns(account)
+            return self._said(server, conns, event_head(CONNS_TYPE))
         if what == "JSZ":
             return self._error(server, 500, "jetstream not enabled")
         of_account = options if account == "PING" else {**options, "account": account}
@@ -133,7 +143,6 @@ class System:
     # --- endpoints --------------------------------------------------------------------------------------------------
 
     async def _connz(self, asked: Row) -> Row:
-        state = asked.get("state", 0)
         options = ConnzOptions(
             sort=_text(asked, "sort"),
             auth=bool(asked.get("auth")),
@@ -142,9 +151,10 @@ class System:
             offset=_number(asked, "offset"),
             limit=_number(asked, "limit"),
             cid=_number(asked, "cid"),
-            state=STATES[state] if isinstance(state, int) and 0 <= state < len(STATES) else "open",
+            state=_state(asked.get("state", 0)),
             user=_text(asked, "user"),
             account=_text(asked, "acc"),
+            mqtt_client=_text(asked, "mqtt_client"),
             filter_subject=_text(asked, "filter_subject"),
         )
         return await self._monitoring.connz(options)
@@ -192,10 +202,14 @@ class System:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _said(self, server: Row, content: Row) -> bytes:
+    def _said(self, server: Row, content: Row, event: Row | None = None) -> bytes:
         self._sequence += 1
         head: Row = {**server_row(server), "seq": self._sequence, "time": instant(time.time_ns())}
-        return dumps({"server": head, **content}, indented=False)
+        return dumps({**(event or {}), "server": head, **content}, indented=False)
+
+    def _refused(self, server: Row, description: str) -> bytes:
+        """The answer to options that are none."""
+        return self._said(server, {"error": {"code": 400, "description": description}})
 
     def _error(self, server: Row, code: int, description: str) -> bytes:
         return self._said(server, {"data": None, "error": {"code": code, "description": description}})
@@ -212,6 +226,12 @@ def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     if not isinstance(tags, list) or any(one not in server.get("tags", ()) for one in tags):
         return True
     return bool(options.get("domain"))
+
+
+def _state(number: object) -> str:
+    if not isinstance(number, int):
+        return STATES[0]
+    return STATES[number] if 0 <= number < len(STATES) else NO_STATE
 
 
 def _text(asked: Mapping[str, Any], name: str) -> str:

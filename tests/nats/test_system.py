@@ -128,6 +128,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         ("$SYS.REQ.SERVER.PING.RAFTZ", b""),
         ("$SYS.REQ.SERVER.ID.KICK", b'{"cid":999999}'),
         ("$SYS.REQ.SERVER.ID.LDM", b'{"cid":999999}'),
+        ("$SYS.REQ.SERVER.PING.CONNZ", b'{"mqtt_client":"x"}'),
+        ("$SYS.REQ.SERVER.PING.CONNZ", b'{"state":3}'),
+        ("$SYS.REQ.SERVER.PING.LEAFZ", b"null"),
+        ("$SYS.REQ.SERVER.PING.LEAFZ", b" "),
+        ("$SYS.REQ.SERVER.PING.LEAFZ", b'{"account":'),
+        ("$SYS.REQ.ACCOUNT.A.CONNS", b""),
     ],
 )
 def test_answers_have_the_keys_of_a_nats_server(
@@ -167,6 +173,24 @@ def test_a_filter_leaves_servers_out(server: NatsServer, endpoint: str, body: by
     system.send(b"SUB none 8\r\nSUB last 9\r\nPUB %b none %d\r\n%b\r\n" % (subject.encode(), len(body), body))
     system.send(b"PUB %b last 0\r\n\r\n" % subject.encode())
     # What was asked behind it, of the same kind, is answered, and it is not.
+    assert system.message()[0] == "last"
+    system.close()
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "behind", "of_it"),
+    [
+        ("ACCOUNT.nobody.STATZ", b"", "ACCOUNT.SYS.STATZ", b""),
+        ("SERVER.ID.KICK", b"", "SERVER.ID.KICK", b'{"cid":9999}'),
+        ("SERVER.ID.KICK", b'{"cid":"x"}', "SERVER.ID.KICK", b"{}"),
+    ],
+)
+def test_what_is_not_answered(server: NatsServer, subject: str, body: bytes, behind: str, of_it: bytes) -> None:
+    system = User(server, "sys")
+    for asked, content, reply in ((subject, body, "none"), (behind, of_it, "last")):
+        named = asked.replace("ID", system.info["server_id"])
+        line = f"SUB {reply} {reply}\r\nPUB $SYS.REQ.{named} {reply} {len(content)}\r\n"
+        system.send(line.encode() + content + b"\r\n")
     assert system.message()[0] == "last"
     system.close()
 

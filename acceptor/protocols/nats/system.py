@@ -147,7 +147,7 @@ class System:
             has_changed = self._changed.pop(account)
             if answer.ok and answer.body:
                 content = orjson.loads(answer.body)
-                event = {**self._event_head(CONNS_TYPE), **content}
+                event = {**event_head(CONNS_TYPE), **content}
                 for subject in (f"$SYS.SERVER.ACCOUNT.{account}.CONNS", f"$SYS.ACCOUNT.{account}.SERVER.CONNS"):
                     self.publish(subject, orjson.dumps(event))
             if has_changed:
@@ -157,14 +157,9 @@ class System:
 
     def _event(self, kind: str, server: Row, client: Row) -> Row:
         self._sequence += 1
-        head = self._event_head(kind)
+        head = event_head(kind)
         stamp = {"seq": self._sequence, "time": head["timestamp"]}
         return {**head, "server": {**server, **stamp}, "client": client}
-
-    @staticmethod
-    def _event_head(kind: str) -> Row:
-        number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
-        return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -214,6 +209,11 @@ class System:
 
     def _publish_at(self, subject: str) -> Callable[[bytes], None]:
         return lambda content: self.publish(subject, content)
+
+
+def event_head(kind: str) -> Row:
+    number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
+    return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
 
 
 def client_row(known: Known) -> Row:
