@@ -166,6 +166,31 @@ def test_what_python_lists_has_a_codec() -> None:
     assert [name for name in in_c if name in in_python] == in_python
 
 
+# A message's way through a worker leads down: a turn (worker.c) receives requests (requests.c), which the files in
+# between carry out; these write to the log, and answer. What is below calls none of them, and none calls what is above.
+SHARDS_ABOVE: Final = {"worker.c", "peer.c", "requests.c", "many.c", "group.c"}
+SHARDS_BELOW: Final = {
+    "answers.c", "client.c", "durations.c", "lost.c", "names.c", "naming.c", "producers.c", "ready.c", "room.c",
+    "shard.c", "stream.c", "topic.c",
+}  # fmt: skip
+
+
+def called(folder: str) -> dict[str, set[str]]:
+    """Of each C file in a folder, the others that define a function which it names."""
+    head = re.compile(r"^(?!static|typedef|return|#)[a-z_][\w *]*?[ *](\w+)\(", re.MULTILINE)
+    sources = {path.name: without_comments(text_of(path)) for path in files(f"{folder}/*.c")}
+    home = {name: file for file, text in sources.items() for name in head.findall(text)}
+    return {file: {home[word] for word in words_of(text) if word in home} - {file} for file, text in sources.items()}
+
+
+def test_a_message_goes_down_through_a_worker() -> None:
+    calls = called("csrc/shards")
+    assert calls["requests.c"] > {"publish.c", "tube.c"} and "answers.c" in calls["queue.c"], "they are found"
+    up = {file: calls[file] - SHARDS_BELOW for file in SHARDS_BELOW}
+    up |= {file: calls[file] & SHARDS_ABOVE for file in calls.keys() - SHARDS_ABOVE}
+    assert not {file: to for file, to in up.items() if to}
+
+
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 

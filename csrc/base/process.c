@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 
 void process_name(const char *name) {
@@ -18,4 +20,11 @@ void process_readable(void) {
 
 void process_trim(void) {
     (void)malloc_trim(0);
+}
+
+_Noreturn void process_die(const char *why) {
+    char name[16] = "";
+    (void)prctl(PR_GET_NAME, name, 0, 0, 0);
+    fprintf(stderr, "%s: %s\n", name, why);
+    abort();
 }

@@ -14,4 +14,7 @@ void process_readable(void);
 /* Returns memory that was freed, and that malloc keeps between pieces in use, to the system. */
 void process_trim(void);
 
+/* Ends the process, which has failed or has no memory and cannot go on, and says why: the supervisor starts a new one. */
+_Noreturn void process_die(const char *why);
+
 #endif

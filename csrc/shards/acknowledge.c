@@ -31,7 +31,7 @@ static void name_first(struct worker *w, const struct acknowledgement *a, uint32
     struct map *map = &w->transactions.by_message;
     uint64_t key = key_of(w, transaction_of(w, a)->era, a->seq);
     if (map_find(map, key)) map_remove(map, key);
-    if (first && !map_insert(map, key, first)) worker_die("out of memory");
+    if (first && !map_insert(map, key, first)) process_die("out of memory");
 }
 
 /* Voids earlier acknowledgements of the whole message: they were of another delivery than the one acknowledged now. */
@@ -69,7 +69,7 @@ static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint6
     if (first) supersede(w, n);
     if (!left) return a;
     a->left = malloc(sizeof *a->left);
-    if (!a->left) worker_die("out of memory");
+    if (!a->left) process_die("out of memory");
     *a->left = *left;
     all->in_parts++;
     return a;
@@ -250,7 +250,7 @@ static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uin
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    return requests_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
+    return room_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
 }
 
 /* Acknowledges a message behind the channel's cursor: all of it, or some parts (`left`: those that would be left).

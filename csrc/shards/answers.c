@@ -1,6 +1,7 @@
 /* Sends answers, and jobs to the clients that asked for one. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "shards/requests.h"
 
@@ -15,6 +16,21 @@ static struct message answer_of(const struct worker *w, uint32_t client, uint32_
 
 static struct peer *peer_of(struct worker *w, uint32_t client) {
     return &w->peers[client_at(&w->clients, client)->acceptor];
+}
+
+static void unmap(void *owner, void *at, size_t bytes) {
+    (void)owner;
+    (void)munmap(at, bytes);
+}
+
+void request_send_lent(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
+                       size_t body_bytes) {
+    struct lent lent = {.give_back = unmap};
+    const uint8_t *at;
+    bool apart = body_bytes >= LARGE_BYTES && log_map_apart(s->log, body, body_bytes, &lent.at, &lent.bytes, &at);
+    if (apart && channel_lend(channel, m, at, body_bytes, &lent)) return;
+    if (apart) unmap(NULL, lent.at, lent.bytes);
+    channel_send(channel, m, body, body_bytes);
 }
 
 void request_send(struct worker *w, uint32_t client, struct message *m, const void *body, size_t body_bytes) {
@@ -35,7 +51,7 @@ void request_send_logged(struct worker *w, uint32_t client, const struct shard *
     }
     if (p->joined_client == client) p->joined_client = 0;
     m->body_bytes = (uint32_t)body_bytes;
-    large_send(p->channel, s, m, body, body_bytes);
+    request_send_lent(p->channel, s, m, body, body_bytes);
 }
 
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
@@ -87,7 +103,7 @@ static void send_packed(struct worker *w, uint32_t client, struct message *m, co
     m->body_bytes = (uint32_t)body_bytes;
     struct message *place = channel_reserve(channel, body_bytes);
     uint8_t *large = place ? NULL : malloc(body_bytes);
-    if (!place && !large) worker_die("out of memory");
+    if (!place && !large) process_die("out of memory");
     uint8_t *body = place ? (uint8_t *)(place + 1) : large;
     memcpy(body, &run, sizeof run);
     memcpy(body + sizeof run, record_body(r), record_body_bytes(r));

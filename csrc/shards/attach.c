@@ -233,7 +233,7 @@ static enum outcome prepare(struct worker *w, uint32_t topic, uint8_t *status) {
     if (t->terminated) return DONE;
     if (topic_retain(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
-    return requests_reserve(w, shard_of_topic(w, t), 2, shard_topic_bytes(t), true, status);
+    return room_reserve(w, shard_of_topic(w, t), 2, shard_topic_bytes(t), true, status);
 }
 
 enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {

@@ -105,7 +105,7 @@ static void put(struct pages *p, const void *bytes, size_t count) {
     if (count > p->capacity - p->count) {
         p->capacity = 2 * p->capacity + count + 4096;
         p->bytes = realloc(p->bytes, p->capacity);
-        if (!p->bytes) worker_die("out of memory");
+        if (!p->bytes) process_die("out of memory");
     }
     if (count) memcpy(p->bytes + p->count, bytes, count);
     p->count += count;

@@ -252,7 +252,7 @@ static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    enum outcome outcome = requests_reserve(w, w->own[topic_at(&w->topics, s->topic)->shard], 1, bytes, false, status);
+    enum outcome outcome = room_reserve(w, w->own[topic_at(&w->topics, s->topic)->shard], 1, bytes, false, status);
     if (*status == STATUS_FAILED) *status = STATUS_NO_SPACE;
     return outcome;
 }
@@ -388,7 +388,7 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     }
     /* Recovery makes a batch whole again, so the log has no delays of its parts. */
     bool logged = m->delay_ns && s->number && !d->part;
-    if (logged && requests_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
+    if (logged && room_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
     consumer_at(&w->subscriptions, d->consumer)->requeues++;
     s->requeues++;
     delivery_take(w, delivery);

@@ -29,7 +29,7 @@ bool subscription_write(struct worker *w, uint32_t subscription) {
     if (s->cursor == s->logged_cursor && !s->ack_count) return true;
     enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
     if (result != LOG_OK) {
-        shard->full = !requests_await(w, shard, result);
+        shard->full = !room_await(w, shard, result);
         w->no_space |= shard->full;
         return false;
     }
@@ -55,7 +55,7 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
     struct subscription *s = at(w, subscription);
     s->finished++;
     if (!s->number) return true;
-    if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) worker_die("out of memory");
+    if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) process_die("out of memory");
     uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 as long as it fits */
     if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
         if (!subscription_write(w, subscription)) {
@@ -83,7 +83,7 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
     struct parts_head head = {.words = left->words};
     size_t before = sizeof head + left->words * sizeof *left->bits;
     uint8_t *all = malloc(before + m->body_bytes);
-    if (!all) worker_die("out of memory");
+    if (!all) process_die("out of memory");
     memcpy(all, &head, sizeof head);
     memcpy(all + sizeof head, left->bits, before - sizeof head);
     memcpy(all + before, body, m->body_bytes);
@@ -143,7 +143,7 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     struct headers h;
     size_t body_bytes = sizeof run + record_body_bytes(r);
     uint8_t *all = malloc(body_bytes);
-    if (!all) worker_die("out of memory");
+    if (!all) process_die("out of memory");
     memcpy(&h, record_body(r), sizeof h);
     memcpy(all, &run, sizeof run);
     memcpy(all + sizeof run, record_body(r), record_body_bytes(r));
@@ -204,8 +204,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         if (in_parts)
             send_in_parts(peer->channel, &m, d->part || hides ? &part : delivery_parts(w, delivery), body);
         else
-            large_send(peer->channel, shard_of_topic(w, topic_at(&w->topics, at(w, d->subscription)->topic)), &m, body,
-                       body_bytes);
+            request_send_lent(peer->channel, shard_of_topic(w, topic_at(&w->topics, at(w, d->subscription)->topic)), &m,
+                              body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     widen(c, peer, (uint32_t)(sizeof m + body_bytes));
@@ -400,7 +400,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         struct shard *shard = shard_of_topic(w, t);
         enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
         if (result != LOG_OK) {
-            (void)requests_await(w, shard, result);
+            (void)room_await(w, shard, result);
             return STUCK;
         }
     }
@@ -514,7 +514,7 @@ static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint3
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     bool flies = outcome == ONE && d->state == DELIVERY_IN_FLIGHT && d->consumer == k->consumer;
     if (flies && !policy_slot_take(w, delivery, k->slot, k->consumer))
-        worker_die("more keys in flight than there may be");
+        process_die("more keys in flight than there may be");
     return outcome;
 }
 

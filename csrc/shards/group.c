@@ -55,7 +55,7 @@ enum outcome group_begin(struct worker *w, uint32_t topic, const struct message 
     uint64_t bytes = size_of(m, *many, pack_attributes(m, many->pri, &packed));
     enum log_result result = shard_begin_group(w, s, topic, bytes);
     /* MORE, not LATER: a client that waits for a segment must not keep its acceptor's other clients waiting. */
-    if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
+    if (room_reserved(w, s, result, true, status) == LATER) return MORE;
     if (*status != STATUS_OK) return DONE;
     s->group = (struct group){.id = m->id,
                               .flags = (uint16_t)publish_who_waits(t, m),
@@ -172,12 +172,12 @@ bool group_count(struct worker *w, uint32_t topic, const struct message *m, cons
     if (goes_to_queue(t) && worker_jobs(w) + m->count >= WORKER_MAX_JOBS) return false;
     if (shard_end_large(w, s, topic, 0) != LOG_OK) return false;
     const uint64_t records = m->count + (many->once ? 1 : 0);
-    if (!log_group_end(s->log, records)) worker_die("the log cannot be written");
+    if (!log_group_end(s->log, records)) process_die("the log cannot be written");
     w->count->records_written += records;
     shard_count_in_many(s, (uint32_t)(s->group.next >> 32), m->count);
     const uint64_t last_id = m->id + (m->count - 1) * (uint64_t)w->shards;
     if (last_id > s->top_id) s->top_id = last_id;
-    if (many->once && !producers_note(&s->writers, &many->part, w->wall_ns)) worker_die("out of memory");
+    if (many->once && !producers_note(&s->writers, &many->part, w->wall_ns)) process_die("out of memory");
     s->group.is_queued = goes_to_queue(t);
     if (s->group.is_queued) w->jobs_to_come += m->count;
     s->group.counts = true;

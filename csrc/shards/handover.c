@@ -62,7 +62,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     h->written = true;
     if (!s->number) topic_keep_for_all(w, h->topic);
     if (!s->number) return true;
-    h->written = requests_reserve(w, shard, 3, 2 * s->name_bytes, true, &status) == DONE;
+    h->written = room_reserve(w, shard, 3, 2 * s->name_bytes, true, &status) == DONE;
     if (!h->written) return false;
     if (status != STATUS_OK) {
         subscription_remove(w, h->subscription);
@@ -150,7 +150,7 @@ bool handover_leaves(const struct topic *t) {
 
 static struct handover *begin(struct worker *w, uint32_t topic) {
     struct handover *h = calloc(1, sizeof *h);
-    if (!h) worker_die("out of memory");
+    if (!h) process_die("out of memory");
     h->next = w->handovers;
     h->topic = topic;
     h->end = topic_at(&w->topics, topic)->next_seq;

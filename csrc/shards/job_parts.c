@@ -20,7 +20,7 @@ uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32
     uint32_t whole = queue_add(w, topic, id, pri, position);
     for (uint32_t i = 0; whole && i < parts; i++) {
         uint32_t part = queue_add(w, topic, part_id(w, id, i), pri, position);
-        if (!part) worker_die("more jobs than there is room for");
+        if (!part) process_die("more jobs than there is room for");
         job_at(w, part)->part = 1;
         worker_step(w);
     }

@@ -23,7 +23,7 @@ static enum outcome begin(struct worker *w, struct shard *s, uint32_t topic, con
                           uint8_t *status) {
     enum log_result result = shard_begin_large(w, s, topic, large->attribute_bytes, large->content_bytes);
     /* A client that waits for a segment must not keep its acceptor's other clients waiting. */
-    if (requests_reserved(w, s, result, true, status) == LATER) return MORE;
+    if (room_reserved(w, s, result, true, status) == LATER) return MORE;
     if (*status != STATUS_OK) return DONE;
     s->large_id = large->id;
     s->large_staged_topic = large->is_staged ? topic : 0;
@@ -87,21 +87,6 @@ void large_leave(struct worker *w, uint32_t client) {
     s->large_left_topic = first->topic;
     first->topic = 0; /* the topic stays held, for large_left_topic */
     w->larges_left = true;
-}
-
-static void unmap(void *owner, void *at, size_t bytes) {
-    (void)owner;
-    (void)munmap(at, bytes);
-}
-
-void large_send(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
-                size_t body_bytes) {
-    struct lent lent = {.give_back = unmap};
-    const uint8_t *at;
-    bool apart = body_bytes >= LARGE_BYTES && log_map_apart(s->log, body, body_bytes, &lent.at, &lent.bytes, &at);
-    if (apart && channel_lend(channel, m, at, body_bytes, &lent)) return;
-    if (apart) unmap(NULL, lent.at, lent.bytes);
-    channel_send(channel, m, body, body_bytes);
 }
 
 static bool goes_on(struct worker *w, struct shard *s) {

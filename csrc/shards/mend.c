@@ -37,7 +37,7 @@ static void give_again(struct worker *w, uint32_t subscription, uint64_t seq, ui
         return;
     }
     uint32_t delivery = delivery_make(w, subscription, seq, id);
-    if (!delivery) worker_die("more deliveries than a worker can hold");
+    if (!delivery) process_die("more deliveries than a worker can hold");
     delivery_again(w, delivery);
 }
 

@@ -177,7 +177,7 @@ void shard_keep_topics(struct worker *w, struct shard *s, const char *names, siz
         const char *end = memchr(names + at, '\n', bytes - at);
         size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
         uint64_t key = siphash(w->topics.key, names + at, name_bytes);
-        if (!map_find(&s->keep, key) && !map_insert(&s->keep, key, 1)) worker_die("out of memory");
+        if (!map_find(&s->keep, key) && !map_insert(&s->keep, key, 1)) process_die("out of memory");
         at += name_bytes + 1;
     }
 }

@@ -231,7 +231,7 @@ enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topi
     if (result != LOG_OK) return result;
     /* The last records before the body, whose place is fixed: from here on the message cannot be given up. */
     uint32_t records = (uint32_t)(room / SHARD_FILLER_BYTES) + 4;
-    if (shard_reserve_named(w, s, topic, records, room) != LOG_OK) worker_die("out of memory");
+    if (shard_reserve_named(w, s, topic, records, room) != LOG_OK) process_die("out of memory");
     shard_log_filler(w, s, log_large_room(s->log) - beside_bytes);
     return LOG_OK;
 }

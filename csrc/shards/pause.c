@@ -139,7 +139,7 @@ static void end(struct worker *w, struct release *r) {
 static void begin(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct release *r = calloc(1, sizeof *r);
-    if (!r) worker_die("out of memory");
+    if (!r) process_die("out of memory");
     r->topic = topic;
     r->end = t->next_seq;
     t->release = r;
@@ -182,7 +182,7 @@ static bool go_on(struct worker *w, uint32_t topic) {
     if (handover_goes_on(t) || t->release->still == w->turns) return false;
     enum log_result result = shard_reserve(w, s, 2, shard_topic_bytes(t), false);
     if (result != LOG_OK) {
-        (void)requests_await(w, s, result);
+        (void)room_await(w, s, result);
         return false;
     }
     return release_piece(w, topic);

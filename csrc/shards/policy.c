@@ -130,7 +130,7 @@ static uint32_t first_by(struct worker *w, const struct subscription *s, uint32_
     if (!first || !pick) return first;
     uint32_t priority = consumer_of(w, first)->rank->priority;
     uint32_t *all = malloc(s->consumers * sizeof *all);
-    if (!all) worker_die("out of memory");
+    if (!all) process_die("out of memory");
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
         if (consumer_of(w, c)->rank->priority == priority) all[equals++] = c;
     first = nth(w, all, equals, pick % equals);

@@ -227,7 +227,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
     bool by_age = t->retention == subscription && to >= s->cursor && !s->passed_by_age;
     if (!only_before && subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
-    if (s->number && requests_reserve(w, shard, 3, 2 * s->name_bytes, false, status) == LATER) return LATER;
+    if (s->number && room_reserve(w, shard, 3, 2 * s->name_bytes, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     s->passed_by_age |= by_age;
     if (by_age && s->number) shard_log_subscription(w, shard, s);

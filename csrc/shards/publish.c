@@ -67,7 +67,7 @@ static void defer_for_all(struct worker *w, const struct topic *t, uint64_t seq,
 /* Keeps a message in the topic itself, besides the job queue. */
 static void keep(struct worker *w, uint32_t topic, uint64_t seq, log_position position, bool delayed) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (!stream_put(&t->stream, seq, position, goes_to_queue(t) ? 2 : 1, delayed)) worker_die("out of memory");
+    if (!stream_put(&t->stream, seq, position, goes_to_queue(t) ? 2 : 1, delayed)) process_die("out of memory");
     stream_keep(&t->stream, seq, true);
     *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
     if (t->ephemeral && !t->subscription_count && !t->tube) trim_waiting(w, topic);
@@ -86,7 +86,7 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     bool awaited = !(how & ENTER_UNAWAITED) || !t->stream.retains;
     bool waits = !t->subscription_count && !queued && awaited;
     uint32_t holds = t->subscription_count + (queued || waits);
-    if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
+    if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) process_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
     bool last = !(how & ENTER_WITH_MORE), trims = last && t->ephemeral_count && !delayed;
@@ -174,7 +174,7 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
     bool was_seen = topic_seen(t);
     if (!goes_to_queue(t)) return;
     uint32_t whole = queue_add_message(w, topic, id, parts, pri, position);
-    if (!whole) worker_die("more jobs than there is room for");
+    if (!whole) process_die("more jobs than there is room for");
     uint32_t jobs = parts > 1 ? parts : 1;
     t->total += jobs;
     w->count->total_jobs += jobs;
@@ -237,7 +237,7 @@ enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct mess
     enum outcome ready = publish_make_ready(w, topic, m, count, status);
     if (ready != DONE || *status != STATUS_OK) return ready;
     if (large) return large_write(w, topic, large, status);
-    return requests_reserve_named(w, topic, count + 1, bytes, status);
+    return room_reserve_named(w, topic, count + 1, bytes, status);
 }
 
 /* Splits off the part that an idempotent producer puts before its message. False: it is missing or wrong. */

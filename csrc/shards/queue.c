@@ -22,7 +22,7 @@ static struct heap_places wait_places(const struct worker *w) {
 }
 
 static void push(struct heap *heap, struct heap_places places, struct heap_entry entry) {
-    if (!heap_push(heap, places, entry)) worker_die("out of memory");
+    if (!heap_push(heap, places, entry)) process_die("out of memory");
 }
 
 uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position) {
@@ -56,7 +56,7 @@ void queue_free(struct worker *w, uint32_t job) {
 static struct reservation *make_reservation(struct worker *w, uint32_t job, uint64_t delay_ns) {
     struct job *j = job_at(w, job);
     j->reservation = arena_take(&w->reservations) & RESERVATION_MASK;
-    if (!j->reservation) worker_die("reservations are as many as jobs");
+    if (!j->reservation) process_die("reservations are as many as jobs");
     struct reservation *reservation = reservation_at(w, j->reservation);
     *reservation = (struct reservation){.delay_ns = delay_ns, .timer = {.previous = TIMER_OFF, .of = job}};
     return reservation;
@@ -77,7 +77,7 @@ void queue_make_ready(struct worker *w, uint32_t job) {
     struct topic *t = topic_at(&w->topics, j->topic);
     assert(!j->state);
     j->state = JOB_READY;
-    if (!ready_add(&t->ready, &w->jobs, job)) worker_die("out of memory");
+    if (!ready_add(&t->ready, &w->jobs, job)) process_die("out of memory");
     w->count->ready++;
     if (urgent(j)) t->urgent++, w->count->urgent++;
 }
@@ -149,7 +149,7 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct res
 static void expect(struct worker *w, const struct job *j, const struct reservation *reservation) {
     uint64_t at_ns = reservation->deadline_ns - (reservation->soon ? 0 : SAFETY_MARGIN_NS);
     if (!wheel_add(&w->inflight, reservation_timers(w), j->reservation, at_ns, (uint32_t)j->id))
-        worker_die("out of memory");
+        process_die("out of memory");
 }
 
 static void set_deadline(struct worker *w, const struct job *j, struct reservation *reservation, uint64_t ttr_ns) {

@@ -27,7 +27,7 @@ static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
         bytes = snprintf(name, sizeof name, "lost+found/shard-%u/topic-%u/%u", s->number, number, n);
     uint32_t topic = topics_find(&w->topics, name, (size_t)bytes);
     if (!topic) topic = topics_add(&w->topics, name, (size_t)bytes, s->number, s->floor);
-    if (!topic || !shard_know_topic(w, s, topic, number)) worker_die("too many topics in the log, or out of memory");
+    if (!topic || !shard_know_topic(w, s, topic, number)) process_die("too many topics in the log, or out of memory");
     topic_at(&w->topics, topic)->nameless = true;
     return topic;
 }
@@ -56,7 +56,7 @@ static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const s
     uint32_t other = topics_find(&w->topics, name, name_bytes);
     if (!other) return topic;
     shard_unknow_topic(w, topic);
-    if (!shard_know_topic(w, s, other, r->topic)) worker_die("out of memory");
+    if (!shard_know_topic(w, s, other, r->topic)) process_die("out of memory");
     return other;
 }
 
@@ -68,7 +68,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
         topic = topics_find(&w->topics, record_body(r), name_bytes);
         if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
         if (!topic || !shard_know_topic(w, s, topic, r->topic))
-            worker_die("too many topics in the log, or out of memory");
+            process_die("too many topics in the log, or out of memory");
     }
     topic = named(w, s, topic, r);
     struct topic *t = topic_at(&w->topics, topic);
@@ -118,7 +118,7 @@ void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
 static void replay_job(struct worker *w, uint32_t topic, const struct record *r, log_position position) {
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
-    if (!whole) worker_die("more messages in the log than a worker can hold");
+    if (!whole) process_die("more messages in the log than a worker can hold");
     uint32_t jobs = queue_jobs_of(w, whole);
     struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
     state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
@@ -239,7 +239,7 @@ static void replay_producer(struct shard *s, const struct record *r) {
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? sizeof a.part : sizeof a);
     part.part = a.part;
     if (!producers_note(r->flags & PRODUCER_NAMED ? &s->named : &s->writers, &part, a.used_wall_ns))
-        worker_die("out of memory");
+        process_die("out of memory");
 }
 
 /* Applies a FLOOR. The topics in it were empty when it was written. If one has jobs or messages all the same, since the
@@ -460,7 +460,7 @@ void replay_place_jobs(struct worker *w) {
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 1024;
             struct buried *larger = realloc(buried, sizeof *buried * capacity);
-            if (!larger) worker_die("out of memory");
+            if (!larger) process_die("out of memory");
             buried = larger;
         }
         buried[count++] = (struct buried){reservation_at(w, j->reservation)->deadline_ns, j->id, job};

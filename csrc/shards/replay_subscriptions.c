@@ -25,7 +25,7 @@ static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
     const struct record *r = job_head(w, job_at(w, job));
     if (!r || !t->keeps || r->seq < t->stopped_seq || stream_place(&t->stream, r->seq)) return;
     bool delayed = publish_attributes_of(r).delay_ns > 0;
-    if (!stream_put(&t->stream, r->seq, job_at(w, job)->position, 2, delayed)) worker_die("out of memory");
+    if (!stream_put(&t->stream, r->seq, job_at(w, job)->position, 2, delayed)) process_die("out of memory");
     stream_keep(&t->stream, r->seq, true);
     *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
 }
@@ -87,7 +87,7 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
         replay_durable(w, topic, false); /* always true: only durable topics have subscriptions */
         subscription = subscription_make(w, topic, record_body(r), name_bytes, (uint32_t)r->id);
         if (!subscription || !shard_know_subscription(s, subscription, (uint32_t)r->id))
-            worker_die("too many subscriptions in the log, or out of memory");
+            process_die("too many subscriptions in the log, or out of memory");
         begin_at(w, s, subscription, r);
     }
     subscription_advance(w, subscription, r->seq);
@@ -209,7 +209,7 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     /* If the reference says ahead, but the message is behind the cursor: it was adopted, and its job was no longer
      * known when this was logged. */
     uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
-    if (!delivery) worker_die("more deliveries than a worker can hold");
+    if (!delivery) process_die("more deliveries than a worker can hold");
     depart(w, delivery, &reference->redelivery);
     return true;
 }
@@ -259,7 +259,7 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     }
     if (given) pass_unreferenced(w, t, r);
     if (!holds && !t->stream.retains) return;
-    if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
+    if (!stream_put(&t->stream, r->seq, position, holds, delayed)) process_die("out of memory");
     if (kept) stream_keep(&t->stream, r->seq, true);
     if (kept) *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
     if (!job && holds) shard_count_in(s, position);
@@ -278,7 +278,7 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     if (!s->damaged || !topic || !t->durable || stream_position(&t->stream, moved->seq)) return;
     bool job = index_find(&w->ids, &w->jobs, moved->id) != 0;
     uint32_t holds = t->subscription_count + (job ? 1 : 0);
-    if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) worker_die("out of memory");
+    if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) process_die("out of memory");
     if (!job) shard_count_in(s, position);
     if (!t->subscription_count && !job) t->waiting_messages++;
     /* mend_counts finds that nobody would get it, and gives it to all subscriptions or has the topic keep it. */
@@ -288,7 +288,7 @@ void replay_place_deferred(struct worker *w) {
     const struct heap *deferred = &w->subscriptions.deadlines;
     size_t count = deferred->count;
     uint32_t *all = malloc(sizeof *all * (count + 1));
-    if (!all) worker_die("out of memory");
+    if (!all) process_die("out of memory");
     for (size_t i = 0; i < count; i++) all[i] = heap_item(deferred->entries[i]);
     for (size_t i = 0; i < count; i++) {
         const struct delivery *d = delivery_at(&w->subscriptions, all[i]);

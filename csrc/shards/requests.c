@@ -5,39 +5,6 @@
 #include "ringbuf/request_each.h"
 #include "shards/queue.h"
 
-/* --- room in the log --- */
-
-bool requests_await(struct worker *w, struct shard *s, enum log_result result) {
-    /* Whether a segment will come: also when a large message or group is complete. */
-    bool comes = log_large_goes_on(s->log) || (log_wants_segment(s->log) && !s->refused);
-    if (result != LOG_NO_SPACE || !comes) return false;
-    w->wanting = s;
-    return true;
-}
-
-enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
-                               uint8_t *status) {
-    *status = STATUS_OK;
-    if (result == LOG_OK) return DONE;
-    if (requests_await(w, s, result)) return LATER;
-    w->no_space = true;
-    *status = publish ? STATUS_NO_SPACE : STATUS_FAILED;
-    return DONE;
-}
-
-enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
-                              uint8_t *status) {
-    return requests_reserved(w, s, shard_reserve(w, s, records, bytes, publish), publish, status);
-}
-
-enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
-                                    uint8_t *status) {
-    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    return requests_reserved(w, s, shard_reserve_named(w, s, topic, records, bytes), true, status);
-}
-
-/* --- dispatch --- */
-
 /* Carries out a request. `topic` is the worker's own number. */
 static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     switch (m->kind) {
@@ -103,7 +70,7 @@ static void park(struct worker *w, uint32_t acceptor, uint32_t client, const str
     bool apart = m->body_bytes >= LARGE_PIECE_BYTES && channel_take(w->peers[acceptor].channel, m) != NULL;
     w->held_bytes += held_bytes(m);
     struct parked_request *request = parked_put(parked, topic, m, apart);
-    if (!request) worker_die("out of memory");
+    if (!request) process_die("out of memory");
     request->done = (uint16_t)done;
     if (topic) opened_hold(w, topic);
 }
@@ -321,7 +288,8 @@ static bool handle_each(struct worker *w, uint32_t acceptor, uint32_t client, co
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind <= MSG_GONE && done_at_once(w, acceptor, m)) return true;
     uint32_t client = clients_get(&w->clients, acceptor, m->conn);
-    if (!client) worker_die("more connections than a worker can hold"); /* the acceptors' limits make this impossible */
+    if (!client)
+        process_die("more connections than a worker can hold"); /* the acceptors' limits make this impossible */
     if (m->body_bytes > HELD_SMALL_BYTES && large_waits(w, client, m)) return false;
     const struct client *c = client_at(&w->clients, client);
     /* A RETURN does not wait behind a waiting RESERVE either. */

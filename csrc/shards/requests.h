@@ -9,18 +9,18 @@
 
 enum outcome { DONE, LATER, MORE };
 
+/* --- room.c --- */
+
 /* Reserves room in the log. If there is none: LATER if a segment is on its way, else the status to answer with. */
-enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
-                              uint8_t *status);
+enum outcome room_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
+                          uint8_t *status);
 /* The same for a publish; the segment it goes to will name the topic. */
-enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
-                                    uint8_t *status);
+enum outcome room_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes, uint8_t *status);
 
 /* Whether room will come: a segment that was asked for, or the one that a large message is being written to. */
-bool requests_await(struct worker *w, struct shard *s, enum log_result result);
+bool room_await(struct worker *w, struct shard *s, enum log_result result);
 /* The outcome of an attempt to reserve. */
-enum outcome requests_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish,
-                               uint8_t *status);
+enum outcome room_reserved(struct worker *w, struct shard *s, enum log_result result, bool publish, uint8_t *status);
 
 /* --- large.c --- */
 
@@ -51,14 +51,13 @@ void large_forget(struct worker *w, struct shard *s, uint64_t id);
 /* The client has gone: its large publish is still written to its end. */
 void large_leave(struct worker *w, uint32_t client);
 
-/* As channel_send for a body in the shard's log: a large one is read from there as it moves into the ring. */
-void large_send(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
-                size_t body_bytes);
-
 /* --- answers.c --- */
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
+/* As channel_send for a body in the shard's log: a large one is read from there as it moves into the ring. */
+void request_send_lent(struct channel *channel, const struct shard *s, const struct message *m, const void *body,
+                       size_t body_bytes);
 /* Answers with a body that is in the shard's log. */
 void request_send_logged(struct worker *w, uint32_t client, const struct shard *s, struct message *answer,
                          const void *body, size_t body_bytes);

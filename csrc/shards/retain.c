@@ -83,7 +83,7 @@ void topic_keep_for_all(struct worker *w, uint32_t topic) {
     if (!t->had_ephemeral || t->ephemeral || !t->stream.live || !t->stream.retains) return;
     if (t->keeping) end(w, t->keeping);
     struct keeping *k = calloc(1, sizeof *k);
-    if (!k) worker_die("out of memory");
+    if (!k) process_die("out of memory");
     *k = (struct keeping){.topic = topic, .end = t->next_seq};
     t->keeping = k;
     append(w, k);
@@ -155,7 +155,7 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->stream.retains) return DONE;
-    if (requests_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (room_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
     topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);

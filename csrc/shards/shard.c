@@ -54,7 +54,7 @@ static log_position append_large(struct worker *w, struct shard *s, const struct
     count_append(w, s);
     s->large_id = s->large_staged_topic = 0;
     log_position position = log_large_append(s->log, head, attributes);
-    if (!position) worker_die("the log cannot be written");
+    if (!position) process_die("the log cannot be written");
     return position;
 }
 
@@ -210,7 +210,7 @@ void shard_log_producer(struct worker *w, struct shard *s, const struct producer
     head.attribute_bytes = sizeof part->part;
     append(w, s, &head, &part->part, NULL, 0);
     if (!producers_note(flags & PRODUCER_NAMED ? &s->named : &s->writers, part, w->wall_ns))
-        worker_die("out of memory");
+        process_die("out of memory");
 }
 
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job, uint64_t seq) {
@@ -386,7 +386,7 @@ struct segment_use *shard_use_of(struct shard *s, log_position position) {
         uint32_t capacity = s->use_capacity ? s->use_capacity : 16;
         while (capacity <= index) capacity *= 2;
         struct segment_use *use = realloc(s->use, sizeof *use * capacity);
-        if (!use) worker_die("out of memory");
+        if (!use) process_die("out of memory");
         s->use = use;
         s->use_capacity = capacity;
     }
@@ -421,8 +421,8 @@ void shard_count_back(struct shard *s, log_position position) {
     s->jobs++;
 }
 
-uint32_t shard_dead_segments(struct worker *w, struct shard *s) {
-    uint32_t dead = 0, pinned = shard_pinned_segment(w, s);
+uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned) {
+    uint32_t dead = 0;
     for (uint32_t n = log_first_segment(s->log); n < s->segment && n < pinned; n++, dead++)
         if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs)
             break;
@@ -456,6 +456,5 @@ bool shard_drop_first(struct worker *w, struct shard *s) {
     s->scan_offset = s->rest_seq = 0;
     s->rest_job = s->rest_topic = 0;
     s->passed_over = false;
-    shard_forget_retained(w, s);
     return true;
 }

@@ -201,9 +201,8 @@ void shard_count_out(struct shard *s, log_position position);
 /* Counts a record in again that was counted out. */
 void shard_count_back(struct shard *s, log_position position);
 
-/* How many of the oldest segments have nothing alive, and nothing that a subscription was set back to. The active one
- * is never among them. */
-uint32_t shard_dead_segments(struct worker *w, struct shard *s);
+/* How many of the oldest segments before `pinned` have nothing alive. The active one is never among them. */
+uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned);
 /* position.c: the first segment that a subscription was set back to; UINT32_MAX: none. */
 uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
 /* retain.c: after segments were dropped, forget the messages retained in them, a piece a turn. True: there is more. */

@@ -33,7 +33,7 @@ static void make_part(struct worker *w, uint32_t split, uint32_t number) {
     const struct delivery *d = at(w, split);
     uint64_t id = part_id(w, delivery_id(&w->subscriptions, d), number);
     uint32_t part = delivery_make(w, d->subscription, d->seq, id);
-    if (!part) worker_die("more deliveries than a worker can hold");
+    if (!part) process_die("more deliveries than a worker can hold");
     at(w, part)->part = (uint16_t)number;
     at(w, part)->attempts = d->attempts;
     delivery_again(w, part);
@@ -49,7 +49,7 @@ bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
     if (!split_fits(w, parts)) return false;
     for (uint32_t i = 0; i < parts; i++) all[i / 64] |= (uint64_t)1 << i % 64;
     if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of these parts is left */
-    if (!delivery_parts_set(w, delivery, &left)) worker_die("out of memory");
+    if (!delivery_parts_set(w, delivery, &left)) process_die("out of memory");
     d->state = DELIVERY_SPLIT;
     for (uint32_t i = 0; i < left.words; i++)
         for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1)

@@ -17,7 +17,7 @@ static struct heap_places deadline_places(const struct worker *w) {
 }
 
 static void push(struct heap *heap, struct heap_places places, struct heap_entry entry) {
-    if (!heap_push(heap, places, entry)) worker_die("out of memory");
+    if (!heap_push(heap, places, entry)) process_die("out of memory");
 }
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
@@ -190,7 +190,7 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
     uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
     uint32_t delivery = delivery_make(w, subscription, seq, id);
-    if (!delivery) worker_die("more deliveries than a worker can hold");
+    if (!delivery) process_die("more deliveries than a worker can hold");
     delivery_defer(w, delivery, worker_deadline(w, due_ns, delay_ns));
 }
 
@@ -398,7 +398,7 @@ static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct topic *t = topic_of(w, at(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
-    if (!delivery) worker_die("more deliveries than a worker can hold");
+    if (!delivery) process_die("more deliveries than a worker can hold");
     delivery_of(w, delivery)->attempts = 1;
     delivery_again(w, delivery);
 }

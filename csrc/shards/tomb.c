@@ -120,7 +120,7 @@ void tombs_free(struct worker *w) {
 
 static struct tomb *dig(struct worker *w, uint32_t topic) {
     struct tomb *tomb = calloc(1, sizeof *tomb);
-    if (!tomb) worker_die("out of memory");
+    if (!tomb) process_die("out of memory");
     tomb->next = w->tombs;
     tomb->worker = w;
     tomb->shard = shard_of_topic(w, topic_at(&w->topics, topic));

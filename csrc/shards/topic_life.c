@@ -24,7 +24,7 @@ static bool ends_ephemeral(const struct topic *t) {
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    if (requests_reserve(w, s, 3, shard_topic_bytes(t), more, status) == LATER) return LATER;
+    if (room_reserve(w, s, 3, shard_topic_bytes(t), more, status) == LATER) return LATER;
     if (*status == STATUS_OK && !shard_number_topic(w, s, topic)) *status = STATUS_NO_SPACE;
     return DONE;
 }
@@ -92,7 +92,7 @@ static enum outcome log_tube(struct worker *w, uint32_t topic) {
     if (t->tube) shard_log_topic(w, s, topic);
     if (t->tube) return DONE;
     uint8_t status;
-    return requests_reserved(w, s, result, true, &status);
+    return room_reserved(w, s, result, true, &status);
 }
 
 enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
@@ -164,7 +164,7 @@ static void add(struct numbers *all, uint32_t number) {
     if (all->count == all->capacity) {
         all->capacity = all->capacity ? 2 * all->capacity : 256;
         all->items = realloc(all->items, sizeof *all->items * all->capacity);
-        if (!all->items) worker_die("out of memory");
+        if (!all->items) process_die("out of memory");
     }
     all->items[all->count++] = number;
 }
@@ -229,7 +229,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
         stream_hold(&t->stream, r->seq);
         delayed = stream_delayed(&t->stream, r->seq);
     } else if (!stream_put(&t->stream, r->seq, j->position, 2, delayed)) {
-        worker_die("out of memory");
+        process_die("out of memory");
     }
     if (delayed) subscription_defer(w, subscription, r->seq, r->id);
     if (!delayed) t->ahead++;
@@ -249,7 +249,7 @@ static bool adopts_many(const struct worker *w, const struct topic *t) {
 static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, at(w, subscription)->topic));
-    if (!ids) worker_die("out of memory");
+    if (!ids) process_die("out of memory");
     for (size_t i = 0; i < jobs->count;) {
         size_t count = 0;
         for (; i < jobs->count && count < ADOPTED_IN_RECORD; i++) {
@@ -302,7 +302,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     if (adopts && !many) jobs = jobs_of(w, topic);
     uint32_t records = 4 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
-    enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
+    enum outcome outcome = room_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
         /* Messages that waited now belong to an ephemeral channel, so nobody has them after a restart; except those the
          * topic keeps. */
@@ -465,7 +465,7 @@ static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t top
     if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
     enum outcome drained = what == CHANGE_EMPTY ? drain_waiting(w, client, topic) : topic_drain(w, client, topic);
     if (drained == MORE) return MORE;
-    if (requests_reserve(w, s, 1, 0, false, status) == LATER) return LATER;
+    if (room_reserve(w, s, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     shard_log_end(w, s, what == CHANGE_EMPTY ? RECORD_EMPTY : RECORD_TOPIC_GONE, topic, NULL);
     struct client *c = client_at(&w->clients, client);
@@ -501,7 +501,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t client, uint3
     struct shard *shard = shard_of_topic(w, t);
     *status = STATUS_OK;
     if (drain(w, client, subscription, what) == MORE) return MORE;
-    if (s->number && requests_reserve(w, shard, 2, 2 * s->name_bytes, false, status) == LATER) return LATER;
+    if (s->number && room_reserve(w, shard, 2, 2 * s->name_bytes, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     bool last_of_ephemeral = false;
     switch (what) {

@@ -77,7 +77,7 @@ uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number) {
     if (of->count < of->capacity) return n;
     size_t capacity = of->capacity ? 2 * of->capacity : 16;
     struct staged_message *staged = realloc(of->staged, capacity * sizeof *staged);
-    if (!staged) worker_die("out of memory");
+    if (!staged) process_die("out of memory");
     of->staged = staged;
     of->capacity = capacity;
     return n;
@@ -258,7 +258,7 @@ static enum outcome reserve_staged(struct worker *w, uint32_t topic, const struc
     enum log_result result =
         shard_reserve_named(w, s, topic, 1, sizeof(struct staged_attributes) + large.content_bytes);
     if (result == LOG_OK) return DONE;
-    (void)requests_await(w, s, result);
+    (void)room_await(w, s, result);
     return LATER;
 }
 
@@ -336,7 +336,7 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
     }
     if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
         struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-        if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
+        if (room_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
         if (status == STATUS_OK) {
             shard_log_txn_end(w, s, topic, m->id, m->commit != 0);
             at(w, transaction)->state = m->commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
@@ -358,7 +358,7 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
 
 uint32_t replay_take(struct worker *w, uint32_t topic, uint64_t number) {
     uint32_t transaction = transaction_take(w, topic, number);
-    if (!transaction) worker_die("more in transactions than a worker can hold");
+    if (!transaction) process_die("more in transactions than a worker can hold");
     return transaction;
 }
 

@@ -116,7 +116,7 @@ enum outcome tube_delete(struct worker *w, uint32_t client, const struct message
     struct shard *s = shard_of_job(w, j);
     uint32_t topic = j->topic;
     uint8_t status;
-    if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
+    if (room_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
         uint64_t seq = job_seq(w, j);
         shard_log_delete(w, s, j, seq);
@@ -130,7 +130,7 @@ enum outcome tube_delete(struct worker *w, uint32_t client, const struct message
 
 /* RELEASE, BURY, KICK_ID and each job of a KICK: the new state is decided, then written, then entered. */
 static enum outcome reserve_state(struct worker *w, uint32_t job, uint8_t *status) {
-    return requests_reserve(w, shard_of_job(w, job_at(w, job)), 1, sizeof(struct state_attributes), false, status);
+    return room_reserve(w, shard_of_job(w, job_at(w, job)), 1, sizeof(struct state_attributes), false, status);
 }
 
 static void make(struct worker *w, uint32_t job, uint8_t state, uint64_t delay_ns) {
@@ -230,7 +230,7 @@ enum outcome tube_kick(struct worker *w, uint32_t client, uint32_t topic, const 
         wanted = m->most - kicked < there ? m->most - kicked : there;
         if (wanted > KICK_IN_TURN) wanted = KICK_IN_TURN;
         uint64_t bytes = wanted * sizeof(struct state_attributes);
-        if (requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted, bytes, false, &status) == LATER) return LATER;
+        if (room_reserve(w, shard_of_topic(w, t), (uint32_t)wanted, bytes, false, &status) == LATER) return LATER;
     }
     /* Without room in the log the rest stay as they are; the answer says how many were kicked. */
     for (; wanted && status == STATUS_OK; wanted--, kicked++, c->done++) kick_one(w, kickable(t, state));

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,11 +21,6 @@ enum {
     WANTS_EVERY_TURNS = 16,    /* how often it looks whether some log is half full */
     LOOK_AGAIN_NS = 1000000,
 };
-
-_Noreturn void worker_die(const char *why) {
-    fprintf(stderr, "mq-worker: %s\n", why);
-    abort();
-}
 
 /* --- the board ---------------------------------------------------------------------------------------------------- */
 
@@ -233,7 +227,7 @@ void worker_retry_segments(struct worker *w) {
 }
 
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard) {
-    return shard_dead_segments(w, w->own[shard]);
+    return shard_dead_segments(w->own[shard], shard_pinned_segment(w, w->own[shard]));
 }
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
     return log_first_segment(w->own[shard]->log);
@@ -255,6 +249,7 @@ uint64_t worker_synced(const struct worker *w, uint32_t shard) {
 
 bool worker_drop_first(struct worker *w, uint32_t shard) {
     bool dropped = shard_drop_first(w, w->own[shard]);
+    if (dropped) shard_forget_retained(w, w->own[shard]);
     count_segments(w);
     return dropped;
 }
@@ -363,7 +358,7 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
         requests_run_parked(w);
     }
     /* This channel can carry no answers any more; a new process gets new rings. */
-    if (channel_broken(p->channel)) worker_die("a ring is not to be believed, or out of memory");
+    if (channel_broken(p->channel)) process_die("a ring is not to be believed, or out of memory");
     return done > 0;
 }
 

@@ -19,6 +19,7 @@
 #include "base/arena.h"
 #include "base/heap.h"
 #include "base/index.h"
+#include "base/process.h"
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/limits.h"
@@ -343,9 +344,6 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
     if (left_ns > longest_ns) left_ns = longest_ns;
     return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
-
-/* Ends the process, which has failed or has no memory and cannot continue: the supervisor starts a new one. */
-_Noreturn void worker_die(const char *why);
 
 /* How many bytes may be in flight to a consumer now. */
 static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
