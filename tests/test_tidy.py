@@ -166,6 +166,35 @@ def test_what_python_lists_has_a_codec() -> None:
     assert [name for name in in_c if name in in_python] == in_python
 
 
+# What functions are about in a folder where no file and no type bears the name.
+NOUNS: Final[Mapping[str, set[str]]] = {
+    "acceptor": {"byte", "clock", "peer", "reply", "topic", "wake"},
+    "shards": {"board", "message", "retained", "retention"},
+}
+EXTERNAL: Final = re.compile(r"^(?!static|typedef|return|#)[a-z_][\w *]*?[ *](\w+)\(", re.MULTILINE)
+
+
+def first_word(name: str) -> str:
+    return name.split("_")[0].removesuffix("s")
+
+
+def test_external_symbols_begin_with_the_name_of_what_they_belong_to() -> None:
+    """A file of the folder, or of the one above, or a type that it declares."""
+    names: dict[Path, set[str]] = {CSRC / folder: set(nouns) for folder, nouns in NOUNS.items()}
+    types = re.compile(r"\b(?:struct|enum|union) (\w+) \{")
+    sources = {path: without_comments(text_of(path)) for path in c_files() if path.parent.name != "surface"}
+    for path, text in sources.items():
+        names.setdefault(path.parent, set()).update(map(first_word, [path.stem, *types.findall(text)]))
+    found = [(path, name) for path, text in sources.items() if path.suffix == ".c" for name in EXTERNAL.findall(text)]
+    assert len(found) > 1000, "they are found"
+    wrong = [
+        f"{name_of(path)}: {name}"
+        for path, name in found
+        if first_word(name) not in names[path.parent] | names.get(path.parent.parent, set())
+    ]
+    assert not wrong
+
+
 # A message's way through a worker leads down: a turn (worker.c) receives requests (requests.c), which the files in
 # between carry out; these write to the log, and answer. What is below calls none of them, and none calls what is above.
 SHARDS_ABOVE: Final = {"worker.c", "peer.c", "requests.c", "many.c", "group.c"}
@@ -177,9 +206,8 @@ SHARDS_BELOW: Final = {
 
 def called(folder: str) -> dict[str, set[str]]:
     """Of each C file in a folder, the others that define a function which it names."""
-    head = re.compile(r"^(?!static|typedef|return|#)[a-z_][\w *]*?[ *](\w+)\(", re.MULTILINE)
     sources = {path.name: without_comments(text_of(path)) for path in files(f"{folder}/*.c")}
-    home = {name: file for file, text in sources.items() for name in head.findall(text)}
+    home = {name: file for file, text in sources.items() for name in EXTERNAL.findall(text)}
     return {file: {home[word] for word in words_of(text) if word in home} - {file} for file, text in sources.items()}
 
 

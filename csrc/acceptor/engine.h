@@ -430,7 +430,7 @@ uint64_t mesh_full(struct acceptor *a);
 bool bridge_may_publish(struct acceptor *a, struct connection *c);
 
 /* A worker can take a large body now; else the connection stalls until it can. */
-bool may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes);
+bool peer_may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes);
 
 /* A worker can be sent a request. A reserve may wait for long: later requests to the same worker wait behind it there,
  * but none may overtake it at another worker. */
@@ -447,7 +447,7 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
 
 /* A worker can be sent a request with a body of that size. */
 static inline bool may_bring(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes) {
-    return may_ask(a, c, worker) && (body_bytes < LARGE_BODY_BYTES || may_bring_large(a, c, worker, body_bytes));
+    return may_ask(a, c, worker) && (body_bytes < LARGE_BODY_BYTES || peer_may_bring_large(a, c, worker, body_bytes));
 }
 
 /* --- for codecs, to do it ----------------------------------------------------------------------------------------- */

@@ -22,14 +22,14 @@ int acceptor_fd(const struct acceptor *a) {
 }
 
 int acceptor_poll(struct acceptor *a) {
-    all_awake(a);
+    turn_awake(a);
     a->live = true;
     a->polled = false;
     a->turn_ns = 0; /* what went by since the last poll is not its */
     bool quiet = false;
     for (int turns = 0; turns < TURNS_PER_POLL && !quiet; turns++) {
         bool active = turn(a, 0);
-        quiet = !active && is_all_sent(a) && a->runnable.count == 0 && a->codecs_left == 0 && all_may_sleep(a);
+        quiet = !active && is_all_sent(a) && a->runnable.count == 0 && a->codecs_left == 0 && turn_may_sleep(a);
     }
     a->polled = true;
     if (!quiet) wake_self(a);

@@ -168,7 +168,7 @@ static void on_event(struct acceptor *a, const struct epoll_event *event) {
     /* EVENT_WAKE needs no action: it is edge-triggered, so the eventfd is never read. The same holds for EVENT_POKE. */
 }
 
-bool all_may_sleep(struct acceptor *a) {
+bool turn_may_sleep(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
         if (a->links[w].channel == NULL || channel_may_sleep(a->links[w].channel)) continue;
         while (w-- > 0)
@@ -181,17 +181,17 @@ bool all_may_sleep(struct acceptor *a) {
     return false;
 }
 
-void all_awake(struct acceptor *a) {
+void turn_awake(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++)
         if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
     mesh_awake(a);
 }
 
 static int wait_for_events(struct acceptor *a, struct epoll_event *events, int timeout_ms) {
-    bool sleeping = timeout_ms != 0 && all_may_sleep(a);
+    bool sleeping = timeout_ms != 0 && turn_may_sleep(a);
     if (timeout_ms != 0) a->reserved = false;
     int n = epoll_wait(a->epoll_fd, events, EVENTS_PER_TURN, sleeping ? timeout_ms : 0);
-    if (sleeping) all_awake(a);
+    if (sleeping) turn_awake(a);
     return n > 0 ? n : 0;
 }
 

@@ -15,7 +15,7 @@ bool turn(struct acceptor *a, int timeout_ms);
 
 /* Tells the workers and other acceptors that this process is about to sleep. False if there is something to do first.
  * */
-bool all_may_sleep(struct acceptor *a);
-void all_awake(struct acceptor *a);
+bool turn_may_sleep(struct acceptor *a);
+void turn_awake(struct acceptor *a);
 
 #endif

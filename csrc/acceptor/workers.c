@@ -46,7 +46,7 @@ static bool lend(struct acceptor *a, struct connection *c, uint32_t worker, cons
     return true;
 }
 
-bool may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes) {
+bool peer_may_bring_large(struct acceptor *a, struct connection *c, uint32_t worker, size_t body_bytes) {
     struct worker_link *link = &a->links[worker];
     if (c->large_bytes > 0) return stalled(c, STALL_IDLE);
     if (link->large_bytes == 0 || link->large_bytes + body_bytes <= LARGE_ASKED_BYTES) return true;

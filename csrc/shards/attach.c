@@ -154,7 +154,7 @@ void producers_gone(struct worker *w, uint32_t client) {
     while (client_at(&w->clients, client)->producer) end(w, client_at(&w->clients, client)->producer);
 }
 
-void detach(struct worker *w, uint32_t client, const struct message *m) {
+void attach_end(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t attached = numbered(w, client, m->producer_number);
     if (attached) end(w, attached);
     request_done(w, client, m, attached ? STATUS_OK : STATUS_NOT_FOUND);

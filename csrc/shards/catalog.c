@@ -185,7 +185,7 @@ enum outcome transactions_list(struct worker *w, uint32_t client, const struct m
     return gather(w, client, m, &w->transactions.arena, put_transaction);
 }
 
-void rings(struct worker *w, uint32_t client, const struct message *m) {
+void catalog_rings(struct worker *w, uint32_t client, const struct message *m) {
     struct ring_figures found[BOARD_MAX_ACCEPTORS];
     size_t count = 0;
     const struct peer *p;
@@ -219,7 +219,7 @@ void catalog_begins(struct worker *w) {
 
 /* Answers with some names; the acceptor asks again for the rest, so that neither side handles much at once. A topic
  * keeps its number as long as it exists. */
-void list(struct worker *w, uint32_t client, const struct message *m) {
+void catalog_list(struct worker *w, uint32_t client, const struct message *m) {
     char names[LIST_BYTES + TOPIC_NAME_BYTES];
     size_t bytes = 0;
     uint64_t at = m->id < w->topics.arena.end ? m->id : w->topics.arena.end;

@@ -123,7 +123,7 @@ static void put_message(struct pages *p, const struct record *r) {
     put(p, record_body(r), headers_bytes + s.given_bytes);
 }
 
-void scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+void compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
     bool exists = topic && t->durable;
     struct message a = request_answer_of(w, client, m, exists ? STATUS_OK : STATUS_NOT_FOUND);
@@ -245,7 +245,7 @@ static bool go_through(struct worker *w, uint32_t subscription, const struct mes
     return true;
 }
 
-enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct channel_wish channel = {
         .name = NAME, .name_bytes = sizeof NAME - 1, .start = &(struct subscribe_start){.start = START_EARLIEST}};
     uint8_t status = !topic || !topic_at(&w->topics, topic)->durable ? STATUS_NOT_FOUND

@@ -96,7 +96,7 @@ static uint64_t somebody_of(const struct worker *w, uint32_t subscription) {
     return (uint64_t)c->acceptor << 32 | c->conn;
 }
 
-enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     struct wish wish;
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     uint32_t subscription = 0;

@@ -173,7 +173,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes -= c->window_bytes;
     bool leaves = give_back(w, c, false);
     rotation_leave(w, consumer);
-    flights_forget(w, consumer);
+    delivery_forget_flights(w, consumer);
     if (c->previous)
         consumer_of(w, c->previous)->next = c->next;
     else

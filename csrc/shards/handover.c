@@ -105,7 +105,7 @@ static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
     uint64_t end = h->end < stream->end ? h->end : stream->end;
     while ((h->seq = stream_next(stream, h->seq)) < end && w->steps < most) {
         worker_step(w);
-        waiting_becomes_job(w, h->topic, h->seq++);
+        topic_waiting_becomes_job(w, h->topic, h->seq++);
     }
     queue_serve(w, h->topic);
     return h->seq >= end;

@@ -53,7 +53,7 @@ static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most)
     return !s->again_first && !s->deferred_first && !consumers_give_back(w, subscription);
 }
 
-bool orphans_clear(struct worker *w) {
+bool subscriptions_clear_orphans(struct worker *w) {
     uint64_t most = w->steps + w->piece / 2 + 1; /* leaving consumers and tombs may take their share of the same turn */
     for (uint32_t *link = &w->orphans; *link;) {
         uint32_t subscription = *link;

@@ -36,7 +36,7 @@ bool job_readable(struct worker *w, uint32_t job) {
     return false;
 }
 
-bool serve_now(struct worker *w) {
+bool losing_serve_now(struct worker *w) {
     uint32_t topics[WORKER_LOST_IN_TURN], count = w->unserved_count;
     memcpy(topics, w->unserved, sizeof topics);
     w->unserved_count = w->lost_in_turn = 0;

@@ -56,7 +56,7 @@ uint64_t job_seq(struct worker *w, const struct job *j) {
     return seq;
 }
 
-bool serve_later(struct worker *w, uint32_t topic) {
+bool lost_serve_later(struct worker *w, uint32_t topic) {
     for (uint32_t i = 0; i < w->unserved_count; i++)
         if (w->unserved[i] == topic) return true;
     if (w->unserved_count == WORKER_LOST_IN_TURN) return false;

@@ -31,8 +31,8 @@ static inline bool lost_enough(const struct worker *w) {
  * read now, and gives up the rest. True when all are handled. */
 bool shard_lose_rest(struct worker *w, struct shard *s);
 /* Has the topic's jobs given to waiting clients in the next turn. False: too many topics wait for that. */
-bool serve_later(struct worker *w, uint32_t topic);
+bool lost_serve_later(struct worker *w, uint32_t topic);
 /* Each turn: does that. True if there were any. */
-bool serve_now(struct worker *w);
+bool losing_serve_now(struct worker *w);
 
 #endif

@@ -247,7 +247,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     return DONE;
 }
 
-enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     bool exists = topic && topic_at(&w->topics, topic)->durable;
     if (exists && handover_goes_on(topic_at(&w->topics, topic))) return MORE;
     uint32_t subscription = exists ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
@@ -316,7 +316,7 @@ static uint64_t last_of(const struct worker *w, const struct topic *t) {
     return stream_previous_place(&t->stream, end, retained_oldest(shard_of_topic(w, t)));
 }
 
-enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (topic && handover_goes_on(t)) return MORE;
     bool exists = topic && (t->durable || topic_jobs(t));
@@ -355,7 +355,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
     return DONE;
 }
 
-void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct record *r = topic ? message_whole(w, topic_at(&w->topics, topic), m->seq) : NULL;
     struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
     a.seq = m->seq;

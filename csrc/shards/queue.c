@@ -280,7 +280,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
     struct heap_entry first;
     while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
         uint32_t job = heap_item(first);
-        if (lost_enough(w) && serve_later(w, topic)) return;
+        if (lost_enough(w) && lost_serve_later(w, topic)) return;
         if (!job_readable(w, job)) continue;
         uint32_t client = watch_client(watch_at(&w->clients, t->waiting_first));
         uint32_t slot = client_at(&w->clients, client)->wait_slot;

@@ -166,7 +166,7 @@ void handovers_free(struct worker *w);
 /* --- topic_life.c --- */
 
 /* Makes a job of a message that waited for a first channel, or that its topic keeps. */
-void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
+void topic_waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
 /* Reserves room to write the topic's record again; `more`: as for a publish, since it will free none on a full disk. */
@@ -202,7 +202,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
 void job_done(struct worker *w, uint32_t job, uint64_t seq);
 /* During recovery: a message is done, with all its remaining jobs. */
 void jobs_done(struct worker *w, uint32_t job, uint64_t seq);
-enum outcome change(struct worker *w, uint32_t client, const struct message *m);
+enum outcome topic_change(struct worker *w, uint32_t client, const struct message *m);
 
 /* --- pause.c --- */
 
@@ -243,14 +243,14 @@ void keepings_free(struct worker *w);
 
 /* The seq that a start position means. */
 uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t at);
-enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 /* --- compacted.c --- */
 
-void scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 /* Where the topic's compacted view ends, to a client that may have to wait (MORE). */
 enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out);
 
@@ -268,7 +268,7 @@ void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, cons
 
 /* --- consume.c --- */
 
-enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 void consumer_close(struct worker *w, uint32_t client, const struct message *m);
 /* Removes all consumers of a client. */
 void consumers_gone(struct worker *w, uint32_t client);
@@ -283,7 +283,7 @@ void consumer_extend(struct worker *w, uint32_t client, const struct message *m)
 /* --- attach.c --- */
 
 enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void detach(struct worker *w, uint32_t client, const struct message *m);
+void attach_end(struct worker *w, uint32_t client, const struct message *m);
 
 /* --- stats.c --- */
 
@@ -298,9 +298,9 @@ enum outcome oldest(struct worker *w, uint32_t client, const struct message *m);
 /* --- catalog.c --- */
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m);
-void list(struct worker *w, uint32_t client, const struct message *m);
+void catalog_list(struct worker *w, uint32_t client, const struct message *m);
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m);
-void rings(struct worker *w, uint32_t client, const struct message *m);
+void catalog_rings(struct worker *w, uint32_t client, const struct message *m);
 /* Recovery is over: from now on topics and channels count new messages apart from recovered ones. */
 void catalog_begins(struct worker *w);
 void sheet_free(struct client *c);

@@ -593,7 +593,7 @@ static void flights_due(struct worker *w, uint32_t consumer, uint64_t most_steps
     if (c->inflight_first) expect(w, consumer, delivery_of(w, c->inflight_first)->deadline_ns);
 }
 
-void flights_forget(struct worker *w, uint32_t consumer) {
+void delivery_forget_flights(struct worker *w, uint32_t consumer) {
     uint32_t place = consumer_of(w, consumer)->flight_place;
     if (place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), place);
 }

@@ -328,7 +328,7 @@ uint32_t subscription_finish_some(struct worker *w, uint32_t subscription);
 /* The subscription has been unlinked. */
 void subscription_over_forget(struct worker *w, uint32_t subscription);
 /* Each turn: goes on releasing. True if there was anything to release. */
-bool finishes_go_on(struct worker *w);
+bool upto_goes_on(struct worker *w);
 
 /* --- policy.c: which consumer gets the next message --- */
 
@@ -444,7 +444,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription);
  * freed. */
 void subscription_orphan(struct worker *w, uint32_t subscription);
 /* Frees some of those deliveries. True if there are more. */
-bool orphans_clear(struct worker *w);
+bool subscriptions_clear_orphans(struct worker *w);
 /* Frees a subscription that is unlinked and has nothing left. */
 void subscription_free(struct worker *w, uint32_t subscription);
 
@@ -499,7 +499,7 @@ __attribute__((cold)) bool compacted_hides(const struct worker *w, uint32_t topi
 __attribute__((cold)) bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery);
 
 /* Forgets the deadlines of a consumer. */
-void flights_forget(struct worker *w, uint32_t consumer);
+void delivery_forget_flights(struct worker *w, uint32_t consumer);
 /* Lets time pass up to w->now_ns. True if anything happened. */
 bool subscriptions_tick(struct worker *w);
 uint64_t subscriptions_next_ns(const struct worker *w);

@@ -55,7 +55,7 @@ static void waits_no_more(struct topic *t, uint64_t seq) {
     if (!t->stream.retains) stream_release(&t->stream, seq);
 }
 
-void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
+void topic_waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = message_head(w, t, seq);
@@ -115,7 +115,7 @@ enum outcome topic_make_tube(struct worker *w, uint32_t topic) {
     }
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         worker_step(w);
-        waiting_becomes_job(w, topic, seq);
+        topic_waiting_becomes_job(w, topic, seq);
     }
     if (!w->replaying) queue_serve(w, topic);
     return DONE;
@@ -584,7 +584,7 @@ static enum outcome change_named(struct worker *w, uint32_t client, const struct
     return subscription ? change_subscription(w, client, subscription, m->change, status) : DONE;
 }
 
-enum outcome change(struct worker *w, uint32_t client, const struct message *m) {
+enum outcome topic_change(struct worker *w, uint32_t client, const struct message *m) {
     uint8_t status;
     uint32_t topic = 0;
     enum outcome outcome = change_named(w, client, m, &topic, &status);

@@ -41,7 +41,7 @@ uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
     return finished;
 }
 
-bool finishes_go_on(struct worker *w) {
+bool upto_goes_on(struct worker *w) {
     uint64_t most = w->steps + w->piece;
     bool any = w->subscriptions.over_first != 0;
     for (uint32_t n = w->subscriptions.over_first, next; n; n = next) {

@@ -489,13 +489,13 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->steps = w->walked = 0;
     w->turns++;
     if (!w->failing) {
-        busy = serve_now(w);
+        busy = losing_serve_now(w);
         busy |= peers_leave(w);
         busy |= requests_resume(w);
         busy |= consumers_leave(w);
-        busy |= finishes_go_on(w);
+        busy |= upto_goes_on(w);
         busy |= tombs_clear(w);
-        busy |= orphans_clear(w);
+        busy |= subscriptions_clear_orphans(w);
         busy |= transactions_clear(w);
         busy |= handovers_go_on(w);
         busy |= releases_go_on(w);
