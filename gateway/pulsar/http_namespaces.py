@@ -542,6 +542,11 @@ def _given_policies(given: Json) -> Json:
     """The policies with which a namespace is made: those that can be set one by one, checked in the same way."""
     found: Json = {}
     for policy in POLICIES.values():
-        if given.get(policy.key) is not None:
-            found[policy.key] = policy.checked(given[policy.key])
+        wanted = given.get(policy.key)
+        if policy.of_cluster and wanted is not None:
+            if not isinstance(wanted, dict):
+                raise RefusedError(400, "MetadataError", f"{policy.key} is given by cluster")
+            wanted = wanted.get(CLUSTER)
+        if wanted is not None:
+            found[policy.key] = policy.checked(wanted)
     return found

@@ -24,6 +24,10 @@ _CLUSTER_FIELDS: Final[dict[str, type]] = {
         (
             "serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl",
             "proxyProtocol", "authenticationPlugin", "authenticationParameters", "listenerName",
+            "brokerClientTlsTrustStoreType", "brokerClientTlsTrustStore", "brokerClientTlsTrustStorePassword",
+            "brokerClientTlsKeyStoreType", "brokerClientTlsKeyStore", "brokerClientTlsKeyStorePassword",
+            "brokerClientTrustCertsFilePath", "brokerClientCertificateFilePath", "brokerClientKeyFilePath",
+            "brokerClientSslFactoryPlugin", "brokerClientSslFactoryPluginParams",
         ),
         str,
     ),

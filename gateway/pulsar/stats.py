@@ -135,7 +135,7 @@ class Stats:
         parts = {str(part): await self.topic(part) for part in self._control.parts(name)}
         found: Json = {**_TOPIC, **{key: sum(part[key] for part in parts.values()) for key in _ADDED}}
         found["averageMsgSize"] = found["bytesInCounter"] / found["msgInCounter"] if found["msgInCounter"] else 0.0
-        found["oldestBacklogMessageAgeSeconds"] = -1
+        found["oldestBacklogMessageAgeSeconds"] = 0  # as a real broker puts the -1 of partitions together
         del found["deduplicationStatus"]
         found["publishers"] = publishers_together(part["publishers"] for part in parts.values())
         subscriptions: dict[str, list[Json]] = {}

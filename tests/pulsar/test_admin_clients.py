@@ -304,3 +304,25 @@ def test_names_that_are_no_ascii_are_those_of_clients(server: PulsarServer, wire
     assert ask(server, "GET", f"{path}/stats")["subscriptions"][subscription]["msgBacklog"] == 2
     ask(server, "DELETE", of_subscription)
     assert ask(server, "GET", f"{path}/subscriptions") == []
+
+
+def test_a_cluster_and_a_namespace_are_made_with_what_pulsar_admin_says_of_them(server: PulsarServer) -> None:
+    """It says all that there is, also of key stores and rates that nobody asked for."""
+    cluster = {
+        "serviceUrl": "http://far:8080", "brokerClientTlsEnabled": False, "tlsAllowInsecureConnection": False,
+        "brokerClientTlsEnabledWithKeyStore": False, "brokerClientTlsTrustStoreType": "JKS",
+        "brokerClientTlsKeyStoreType": "JKS",
+        "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+    }  # fmt: skip
+    ask(server, "PUT", "clusters/far", cluster)
+    assert ask(server, "GET", "clusters/far") == cluster
+    ask(server, "DELETE", "clusters/far")
+    rates = ("topicDispatchRate", "subscriptionDispatchRate", "clusterSubscribeRate")
+    ask(server, "PUT", "namespaces/public/said", {name: {} for name in rates})
+    shown = ask(server, "GET", "namespaces/public/said")
+    assert {name: shown[name] for name in rates} == {name: {} for name in rates}
+    dispatch = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": 50, "ratePeriodInSecond": 2}
+    ask(server, "PUT", "namespaces/public/rated", {"topicDispatchRate": {"standalone": dispatch}})
+    found = ask(server, "GET", "namespaces/public/rated/dispatchRate")
+    assert found == {**dispatch, "relativeToPublishRate": False}
+    assert play(server.http, ("PUT", "namespaces/public/bad", {"topicDispatchRate": 3}))["status"] == 400

@@ -59,6 +59,9 @@ brokers list standalone
 brokers version
 clusters list
 clusters get standalone
+clusters create far --url http://far:8080
+clusters update far --url http://farther:8080
+clusters delete far
 namespaces delete shop/apps
 tenants delete shop
 """.splitlines()
