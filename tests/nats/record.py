@@ -9,6 +9,8 @@ from typing import Final
 
 from tests.nats.scenes import SCENES, Scene
 from tests.nats.servers import running
+from tests.nats.trace_scenes import TRACES
+from tests.nats.trace_scenes import play as play_trace
 from tests.nats.websocket_scenes import BLOCK, FRAMES, REQUESTS, play_frames, play_request
 from tests.nats.websocket_wire import serving
 from tests.nats.who_scenes import ACCOUNTS, SHARED, USERS
@@ -18,6 +20,7 @@ HERE: Final = Path(__file__).parent
 TRANSCRIPTS: Final = HERE / "transcripts.json"
 WHO: Final = (*USERS, *ACCOUNTS, *SHARED)
 WHO_TRANSCRIPTS: Final = HERE / "who_transcripts.json"
+TRACE_TRANSCRIPTS: Final = HERE / "trace_transcripts.json"
 WEBSOCKET_TRANSCRIPTS: Final = HERE / "websocket_transcripts.json"
 
 
@@ -49,9 +52,16 @@ def record_websockets() -> None:
     WEBSOCKET_TRANSCRIPTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def record_traces() -> None:
+    with running(0, arguments=["-c", str(HERE / "confs" / "trace.conf")]) as server:
+        found = {trace.name: play_trace(trace, server.port) for trace in TRACES}
+    TRACE_TRANSCRIPTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     record(SCENES, TRANSCRIPTS)
     record_websockets()
+    record_traces()
     record(WHO, WHO_TRANSCRIPTS, ["-c", str(HERE / "confs" / "who.conf")])
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
-from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines
+from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines, trace_of
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
@@ -32,6 +32,7 @@ class Admission:
         self._free: list[int] = []
         self._unused = ROUTES_SET + 1  # the lowest number that was never assigned
         self._sharing: dict[str, str] = {}  # by account: the lines that the codec was last given
+        self._tracing: dict[str, str] = {}  # by account: where messages are traced to, as the codec was last told
         self._said: Collection[Account] = ()  # the accounts as configured, without JetStream's API
         self._lines: Lines | None = None
         self._reshared: set[str] = set()  # accounts whose lines have changed: see reshared()
@@ -96,6 +97,9 @@ class Admission:
             self.account(name)
         for name in dict.fromkeys([*self._sharing, *names]):
             self._tell(name, self._lines.of(name))
+        tracing = {account["name"]: trace_of(account) for account in accounts}
+        for name in dict.fromkeys([*self._tracing, *names]):
+            self._trace(name, tracing.get(name, ""))
         return accounts
 
     def share_some(self, cluster: str, accounts: Mapping[str, Account], names: set[str]) -> bool:
@@ -108,6 +112,8 @@ class Admission:
         touched = [name for one in names for name in self._lines.learn(accounts[one], accounts)]
         for name in dict.fromkeys(touched):
             self._tell(name, self._lines.of(name))
+        for name in names:
+            self._trace(name, trace_of(accounts[name]))
         return True
 
     def has_reshared(self) -> bool:
@@ -125,6 +131,11 @@ class Admission:
         self._engine.configure(self._protocol, "shares", self.account(name), encoded)
         self._sharing[name] = text  # set at once, because the next account's lines may be refused
         self._reshared.add(name)
+
+    def _trace(self, name: str, said: str) -> None:
+        if said != self._tracing.get(name, ""):
+            self._engine.configure(self._protocol, "trace", self.account(name), said.encode(errors="surrogateescape"))
+            self._tracing[name] = said
 
     def _lines_of(self, cluster: str) -> tuple[Sequence[Account], Lines]:
         """Adds JetStream's API to the accounts, unless that would form a cycle with their other imports."""

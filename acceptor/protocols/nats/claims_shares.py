@@ -21,7 +21,7 @@ from mq_shards.acceptor.protocols.nats.shares import (
     service_line,
     stream_line,
 )
-from mq_shards.acceptor.protocols.nats.transforms import TransformError
+from mq_shards.acceptor.protocols.nats.transforms import TransformError, is_literal
 
 RESPONSES: Final = {"stream": "stream", "chunked": "chunk"}
 KINDS: Final = ("stream", "service")
@@ -38,7 +38,9 @@ def imported_accounts(account: Account) -> set[str]:
 
 def shares_something(account: Account) -> bool:
     nats = account.token.nats
-    return bool(blocks(nats, "exports") or blocks(nats, "imports") or block(nats, "mappings"))
+    return any(blocks(nats, name) for name in ("exports", "imports")) or any(
+        block(nats, name) for name in ("mappings", "trace")
+    )
 
 
 def may_jetstream(account: Account) -> bool:
@@ -146,11 +148,19 @@ def _row(account: Account) -> Row:
         "imports": _imports(account),
         "mappings": _mappings(account),
         "jetstream": _has_jetstream(block(nats, "limits")),
+        **_trace(block(nats, "trace")),
     }
 
 
 def _imports(account: Account) -> list[Row]:
     return [one for said in blocks(account.token.nats, "imports") if (one := _import(said))]
+
+
+def _trace(said: Mapping[str, Any]) -> Row:
+    subject, percent = text(said, "dest"), number(said, "sampling")
+    if not is_literal(subject):
+        return {}
+    return {"trace": {"subject": subject, "percent": percent if 0 < percent <= 100 else 100}}
 
 
 def _has_jetstream(limits: Mapping[str, Any]) -> bool:
@@ -169,6 +179,7 @@ def _export(said: Mapping[str, Any]) -> Row | None:
     if kind == "service":
         found["response"] = RESPONSES.get(text(said, "response_type").lower(), "single")
         found["threshold_ns"] = number(said, "response_threshold")
+        found["allow_trace"] = flag(said, "allow_trace")
     return found
 
 
@@ -179,6 +190,7 @@ def _import(said: Mapping[str, Any]) -> Row | None:
         return None
     found: Row = {"kind": kind, "account": account, "share": flag(said, "share"), "token": text(said, "token")}
     if kind == "stream":
+        found["allow_trace"] = flag(said, "allow_trace")
         # Without local_subject, `to` is a prefix, as older JWTs have it.
         return {**found, "subject": subject, "to": local or (f"{to}.{subject}" if to else subject)}
     if local:
@@ -256,6 +268,6 @@ def _must_be_given(one: Row, importer: str, rows: Mapping[str, Row]) -> None:
     if "accounts" in export and not one.get("activated"):
         raise ShareError(f'there is no token for {one["kind"]} "{one["subject"]}"')
     if one["kind"] == "stream":
-        stream_line(1, one["subject"], one["to"])
+        stream_line(1, one)
     else:
-        service_line(1, export, one["subject"], one["to"], one["share"])
+        service_line(1, export, one)

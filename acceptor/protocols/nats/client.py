@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.acceptor.access.rights import Login
@@ -19,6 +19,9 @@ from mq_shards.acceptor.protocols.nats.who import (
     WEBSOCKET,
     User,
 )
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
 
 # The nats-server version whose client protocol this is: clients derive from it what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -109,6 +112,11 @@ def server_row(server: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def describe(engine: Engine, protocol: int, row: Mapping[str, Any]) -> None:
+    """Tells the codec what its events say of this server; it adds their number and time."""
+    engine.configure(protocol, "described", 0, go_json(row).removesuffix(b"}"))
+
+
 @dataclass(slots=True)
 class Client:
     """What Python keeps of a connection."""
@@ -197,6 +205,11 @@ INFO_ALWAYS: Final = frozenset(("headers", "max_payload"))
 
 def info_line(said: Mapping[str, Any]) -> bytes:
     return json_line("INFO", {name: said[name] for name in INFO_ORDER if name in INFO_ALWAYS or said.get(name)})
+
+
+def first_flags(may_be_nobody: bool) -> int:
+    """Of a client that has to authenticate."""
+    return VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | (MAY_BE_NOBODY if may_be_nobody else 0)
 
 
 def flags_of(options: Mapping[str, Any]) -> int:

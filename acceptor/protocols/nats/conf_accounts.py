@@ -11,9 +11,9 @@ from mq_shards.acceptor.protocols.nats import conf_shares as nats_conf_shares
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Block, Value
 from mq_shards.acceptor.protocols.nats.conf_auth import apply_defaults, name_of, permissions, take_users
-from mq_shards.acceptor.protocols.nats.conf_takers import Conf
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
 from mq_shards.acceptor.protocols.nats.shares import ShareError, all_lines
-from mq_shards.acceptor.protocols.nats.transforms import TransformError
+from mq_shards.acceptor.protocols.nats.transforms import TransformError, is_literal
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 
 # The user of clients without credentials, added when the file has no accounts but the system account.
@@ -66,7 +66,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
                     conf.warn(item, "jetstream is not supported: topics of this broker are durable")
                     found["jetstream"] = True  # other servers of the cluster may have JetStream
             case "msg_trace" | "trace_dest":
-                conf.warn(item, f"{key} is not supported: messages are not traced")
+                found["trace"] = _trace(item)
             case "exports":
                 found["exports"] = [nats_conf_shares.export(conf, one) for one in item.items()]
             case "imports":
@@ -76,6 +76,29 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an account')
     apply_defaults(users, defaults)
+
+
+def _trace(value: Value) -> dict[str, Any]:
+    """Where messages with traceparent are traced to: a subject, or {dest: "subject", sampling: "10%"}."""
+    if isinstance(value.content, str):
+        return {"subject": _literal(value), "percent": 100}
+    found: dict[str, Any] = {"subject": "", "percent": 100}
+    for key, item in value.block().items():
+        match key.lower():
+            case "dest":
+                found["subject"] = _literal(item)
+            case "sampling":
+                found["percent"] = percent_of(item)
+            case _ if not item.referenced:
+                raise item.error(f'unknown key "{key}" of msg_trace')
+    return found if found["subject"] else {}
+
+
+def _literal(value: Value) -> str:
+    subject = value.text()
+    if not is_literal(subject):
+        raise value.error(f'trace destination "{subject}" is not valid')
+    return subject
 
 
 def _limits(block: Block) -> dict[str, int]:

@@ -13,15 +13,10 @@ from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_callout import take_callout
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
+from mq_shards.acceptor.protocols.nats.transforms import is_subject
 from mq_shards.acceptor.protocols.nats.who import CONNECTION_TYPES, GLOBAL_ACCOUNT, Responses
 
 # --- subjects ---------------------------------------------------------------------------------------------------------
-
-
-def is_subject(text: str) -> bool:
-    """Whether this is a valid pattern: no blanks, no empty tokens, and ">" only at its end."""
-    tokens = text.split(".")
-    return all(tokens) and not set(text) & set(" \t\n\r\f") and ">" not in tokens[:-1]
 
 
 def _check_subject(value: Value, text: str, queues: bool) -> str:

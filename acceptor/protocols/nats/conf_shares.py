@@ -6,8 +6,8 @@ import re
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.conf import Value
-from mq_shards.acceptor.protocols.nats.conf_auth import is_subject
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf
+from mq_shards.acceptor.protocols.nats.transforms import is_subject
 
 NUMBERED: Final = re.compile(r"\$[0-9]{1,9}")
 RESPONSES: Final = {"single": "single", "singleton": "single", "stream": "stream", "chunk": "chunk", "chunked": "chunk"}
@@ -48,7 +48,7 @@ def export(conf: Conf, value: Value) -> dict[str, Any]:
                 conf.warn(item, "latency is not supported: services are not measured")
                 for_services = item
             case "allow_trace":
-                item.flag()
+                found["allow_trace"] = item.flag()
                 for_services = item
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an export')
@@ -92,7 +92,7 @@ def import_(conf: Conf, value: Value) -> dict[str, Any]:
             case "share":
                 found["share"] = item.flag()
             case "allow_trace":
-                item.flag()
+                found["allow_trace"] = item.flag()
                 for_streams = item
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an import')

@@ -113,6 +113,14 @@ def duration_option(name: str) -> Taker:
     return take
 
 
+def percent_of(value: Value) -> int:
+    """How many in a hundred: 15, "15" or "15%"."""
+    text = value.content.removesuffix("%") if isinstance(value.content, str) else str(value.whole())
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 100:
+        raise value.error(f'"{value.content}" is not a percentage from 1 to 100')
+    return int(text)
+
+
 def unsupported(key: str, why: str) -> Taker:
     def take(conf: Conf, value: Value) -> None:
         # No warning about a feature that the file turns off.

@@ -33,8 +33,8 @@ from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
-from mq_shards.acceptor.protocols.nats.route_info import Info
-from mq_shards.acceptor.protocols.nats.routing import HEADERS, figures_of
+from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
@@ -422,7 +422,7 @@ class Hubs:
             "version": NATS_SERVER_VERSION, **proofs, "server_id": self._server_id, "name": identity.server_name,
             "cluster": self._cluster_name, "headers": identity.headers and info.flag("headers"),
             "deny_pub": list(remote.deny_imports), "compress_mode": hub.compression.mode,
-            "remote_account": remote.account, "protocol": 1,
+            "remote_account": remote.account, "protocol": SERVER_PROTOCOL,
         }  # fmt: skip
         line = json_line("CONNECT", {name: value for name, value in said.items() if value})
         self._engine.reply(hub.conn, line)
@@ -446,6 +446,7 @@ class Hubs:
         self._permit(hub, info)
         assert hub.info is not None
         flags = HEADERS if self._nats.identity.headers and hub.info.flag("headers") else 0
+        flags |= TRACES if hub.info.traces else 0
         what = f"{loop_of(self._server_id, account)} {hub.cluster} {account}".encode(errors="surrogateescape")
         try:
             joined = self._engine.call(hub.conn, "join", flags, what)
@@ -455,6 +456,7 @@ class Hubs:
         if not joined:
             return
         hub.is_joined = True
+        self._engine.call(hub.conn, "name", 0, hub.name.encode(errors="surrogateescape"))
         hub.compression.watch(self._engine, hub.conn)
         self._remark(logging.INFO, hub, f"this is its leaf node, for account {account}")
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mq_shards.acceptor.engine import FOREVER, Engine, EngineError, protocol_number
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
-from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, items, loads, text
+from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, items, loads, text
 from mq_shards.acceptor.protocols.nats.addresses import own_urls
 from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, Client, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
@@ -41,8 +41,8 @@ from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
-from mq_shards.acceptor.protocols.nats.route_info import Info
-from mq_shards.acceptor.protocols.nats.routing import HEADERS, figures_of
+from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CONNECT_FIELDS: Final = {
     "version": text, "nkey": text, "jwt": text, "sig": text, "user": text, "pass": text, "auth_token": text,
     "name": text, "cluster": text, "is_hub": flag, "headers": flag, "deny_pub": items(text, ""), "isolate": flag,
-    "gateway": text, "remote_account": text, "lang": text, "compress_mode": text,
+    "gateway": text, "remote_account": text, "lang": text, "compress_mode": text, "protocol": int64,
 }  # fmt: skip
 VIOLATION: Final = "Authorization Violation"
 MOST_STRANGERS: Final = 256  # leaf nodes that are not authenticated yet
@@ -283,8 +283,9 @@ class Leaves:
         }  # fmt: skip
         return {
             "server_id": self._server_id, "server_name": identity.server_name, "version": NATS_SERVER_VERSION,
-            "proto": 1, "go": "mq-shards", "host": self._bound[0], "port": self._bound[1], "headers": identity.headers,
-            "auth_required": True, **{name: value for name, value in optional.items() if value},
+            "proto": SERVER_PROTOCOL, "go": "mq-shards", "host": self._bound[0], "port": self._bound[1],
+            "headers": identity.headers, "auth_required": True,
+            **{name: value for name, value in optional.items() if value},
             "api_lvl": API_LEVEL, "info_on_connect": True, "leafnode_urls": self._urls(),
         }  # fmt: skip
 
@@ -384,6 +385,7 @@ class Leaves:
             raise LeafError(VIOLATION) from None
         engine.reply(conn, json_line("INFO", {**self._info(leaf), **self._connected(user, permissions)}))
         flags = HEADERS if leaf.said.get("headers") else 0
+        flags |= TRACES if leaf.said.get("protocol", 0) >= SERVER_PROTOCOL else 0
         # The cluster is told too: its members pass messages to each other, and get none of each other from here.
         what = f"{loop_of(self._server_id, user.account)} {leaf.said.get('cluster', '')} {user.account}"
         try:
@@ -393,6 +395,7 @@ class Leaves:
         if not joined:
             return
         leaf.is_joined = True
+        engine.call(conn, "name", 0, leaf.name.encode(errors="surrogateescape"))
         leaf.compression.watch(engine, conn)
         self._expiries.set(conn, self._nats.logins.ends_s(user))
         self._remark(logging.INFO, leaf, f"there is a leaf node of account {user.account}")

@@ -37,14 +37,11 @@ from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
 from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.client import (
-    ECHO,
-    MAY_BE_NOBODY,
-    MUST_CONNECT,
-    PEDANTIC,
-    VERBOSE,
     Client,
     Identity,
     client_ids,
+    describe,
+    first_flags,
     flags_of,
     info_line,
     labels,
@@ -304,6 +301,7 @@ class Nats(Guarding):
             is_news = bool(message["jetstream"]) and self.admission.take_jetstream(self.system_account)
             if is_news or before.get("name") != message.get("name"):
                 self._share()  # mappings may depend on the cluster's name
+                describe(self._engine, self._number, self._server_row())
             if is_news:
                 self._by_jwt.meet_jetstream()
                 for conn in self._clients:
@@ -442,6 +440,7 @@ class Nats(Guarding):
 
     def listening(self, host: str, port: int) -> None:
         self.identity = replace(self.identity, host=host, port=port)
+        describe(self._engine, self._number, self._server_row())
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """Listens for websockets."""
@@ -565,8 +564,7 @@ class Nats(Guarding):
         """INFO was sent, and the TLS handshake is over if there is one: the codec goes on."""
         client = self._clients[conn]
         if self.logins.required(conn, client):
-            nobody = MAY_BE_NOBODY if self.logins.for_nobody(conn, client) is not None else 0
-            self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
+            self._engine.call(conn, "flags", first_flags(self.logins.for_nobody(conn, client) is not None))
             timeout_ns = self._settings["auth-timeout"]
             if client.is_websocket:
                 timeout_ns = self._settings["websocket-auth-timeout"] or timeout_ns
@@ -658,6 +656,8 @@ class Nats(Guarding):
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
+        if options.get("name") or client.connects > 1:
+            self._engine.call(conn, "name", 0, options.get("name", "").encode(errors="surrogateescape"))
         self._say_connected(conn)
 
     def _join(self, conn: int, user: User | None) -> None:

@@ -11,6 +11,8 @@ from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int6
 GOSSIP_DEFAULT: Final = 0
 GOSSIP_DISABLED: Final = 1
 GOSSIP_OVERRIDE: Final = 2
+# The protocol of servers that trace messages: what INFO's field proto says.
+SERVER_PROTOCOL: Final = 3
 
 URLS: Final = items(text, "")
 # This server supports LMSG, LS+ and LS-, which name the cluster of a leaf node.
@@ -68,6 +70,11 @@ class Info:
     def server_id(self) -> str:
         return self.text("server_id")
 
+    @property
+    def traces(self) -> bool:
+        """Whether it traces messages."""
+        return self.number("proto") >= SERVER_PROTOCOL
+
     def limits(self) -> dict[str, Any]:
         """Its permissions: the subjects that it imports and exports."""
         return {name: self.values.get(name) for name in ("import", "export")}
@@ -122,8 +129,8 @@ class Own:
             "route_pool_idx": pool_index, "route_account": account, "gossip_mode": gossip_mode,
         }  # fmt: skip
         return {
-            "server_id": self.server_id, "server_name": self.server_name, "version": self.version, "proto": 1,
-            "go": "mq-shards", "host": self.host, "port": self.port, "headers": True,
+            "server_id": self.server_id, "server_name": self.server_name, "version": self.version,
+            "proto": SERVER_PROTOCOL, "go": "mq-shards", "host": self.host, "port": self.port, "headers": True,
             **{name: value for name, value in optional.items() if value},
         }  # fmt: skip
 

@@ -56,6 +56,7 @@ HEADERS: Final = 2
 NO_POOL: Final = 4
 ORIGINS: Final = 1024
 LEAF_MESSAGES: Final = 2048
+TRACES: Final = 4096
 
 # The figures of a route, in the order of the codec.
 FIGURES: Final = (
@@ -532,6 +533,7 @@ class Routing:
         if self._delays_info(route):
             self._say_info(route, index)
         flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
+        flags |= TRACES if info.traces else 0
         flags |= (ORIGINS if info.flag("lnocu") else 0) | (LEAF_MESSAGES if info.flag("lnoc") else 0)
         size = max(self._own.pool_size, 0)
         self._engine.call(route.conn, "permissions", ROUTES_SET)
@@ -542,6 +544,7 @@ class Routing:
             raise RouteError("") from None
         if not joined:
             return
+        self._engine.call(route.conn, "name", 0, info.text("server_name").encode())
         route.registered = True
         if route.compressed and self._own.compression == AUTO:
             self._engine.call(route.conn, "tell-pong")

@@ -60,15 +60,18 @@ def mapping_lines(source: str, destinations: Sequence[Mapping[str, Any]], cluste
     return "".join(line + "\n" for line in lines)
 
 
-def stream_line(importer: int, source: str, to: str) -> str:
-    return f"t {importer} {source} {pieces_of(source, by_number(to), reversible=True)}\n"
+def stream_line(importer: int, one: Account) -> str:
+    source, traced = one["subject"], int(one.get("allow_trace", False))
+    return f"t {importer} {traced} {source} {pieces_of(source, by_number(one['to']), reversible=True)}\n"
 
 
-def service_line(exporter: int, export: Account, subject: str, to: str, is_shared: bool) -> str:
+def service_line(exporter: int, export: Account, one: Account) -> str:
     """Requests to `to` in the importing account go to `subject` in the exporting one."""
+    subject, to, is_shared = one["subject"], one["to"], one.get("share", False)
+    traced = int(export.get("allow_trace", False))
     once = export.get("response", "single") == "single"
     lifetime = export.get("threshold_ns") or ANSWER_NS
-    return f"v {exporter} {int(once)} {lifetime} {int(is_shared)} {to} {_service_pieces(to, subject)}\n"
+    return f"v {exporter} {traced} {int(once)} {lifetime} {int(is_shared)} {to} {_service_pieces(to, subject)}\n"
 
 
 @lru_cache(1024)
@@ -117,12 +120,10 @@ class Lines:
             export = export_of(exporter, one["kind"], one["subject"], name)
             giver = exporter["name"]
             if one["kind"] == "stream":
-                line = stream_line(self._number_of(name), one["subject"], one["to"])
+                line = stream_line(self._number_of(name), one)
                 given[giver] = given.get(giver, "") + line
             else:
-                own.append(
-                    service_line(self._number_of(giver), export, one["subject"], one["to"], one.get("share", False))
-                )
+                own.append(service_line(self._number_of(giver), export, one))
         before = self._takes.get(name, set())
         for giver in before - given.keys():
             del self._given[giver][name]
@@ -143,6 +144,12 @@ def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], clus
     for account in accounts:
         lines.learn(account, by_name)
     return lines
+
+
+def trace_of(account: Account) -> str:
+    """Where messages with traceparent are traced to, and how many in a hundred: "PERCENT SUBJECT", or ""."""
+    said = account.get("trace")
+    return f"{said['percent']} {said['subject']}" if said else ""
 
 
 def needs_info(account: Account) -> bool:

@@ -20,6 +20,17 @@ class TransformError(ValueError):
     """Why a destination is not valid."""
 
 
+def is_literal(text: str) -> bool:
+    """Whether one can publish to it."""
+    return is_subject(text) and not {"*", ">"} & set(text.split("."))
+
+
+def is_subject(text: str) -> bool:
+    """Whether this is a valid pattern: no blanks, no empty tokens, and ">" only at its end."""
+    tokens = text.split(".")
+    return all(tokens) and not set(text) & set(" \t\n\r\f") and ">" not in tokens[:-1]
+
+
 def tokens_of(subject: str) -> list[str]:
     """Splits at each dot, even within braces: so a delimiter of a function cannot have one."""
     return subject.split(".")

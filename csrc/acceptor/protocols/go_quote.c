@@ -3,23 +3,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char HEX[] = "0123456789abcdef";
+#include "base/utf8.h"
 
-/* Decodes the character that begins at `at` and its length; false if these bytes are not valid UTF-8. */
-static bool decode(const uint8_t *at, size_t bytes, uint32_t *character, size_t *length) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    if (*at < 0xc0 || *at > 0xf4 || n > bytes) return false;
-    uint32_t value = *at & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) return false;
-        value = value << 6 | (at[i] & 0x3fu);
-    }
-    if (value < least[n] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return false;
-    *character = value;
-    *length = n;
-    return true;
-}
+static const char HEX[] = "0123456789abcdef";
 
 static bool printable(uint32_t character) {
     static const uint32_t not[][2] = {
@@ -60,7 +46,7 @@ uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes) {
         size_t length = 1;
         if (*text < 0x80) {
             out = put_ascii(out, *text);
-        } else if (!decode(text, bytes, &character, &length)) {
+        } else if (!utf8_decode(text, bytes, &character, &length)) {
             out = put_hex(out, 'x', *text, 2);
             length = 1;
         } else if (printable(character)) {

@@ -10,6 +10,7 @@
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
@@ -47,6 +48,14 @@ void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason rea
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text) {
     nats_say_error(a, c, text);
     if (!c->closed) nats_hang_up(a, c, reason);
+}
+
+void nats_set_name(struct nats_name **name, const void *text, size_t bytes) {
+    free(*name);
+    *name = bytes > 0 ? malloc(sizeof **name + bytes) : NULL;
+    if (*name == NULL) return;
+    (*name)->bytes = (uint32_t)bytes;
+    memcpy((*name)->text, text, bytes);
 }
 
 void nats_say_ok(struct acceptor *a, struct connection *c) {
@@ -315,6 +324,7 @@ static void freed(struct connection *c) {
     nats_permissions_drop(nats_of(c)->permissions);
     nats_replies_free(nats_of(c)->replies);
     free(nats_of(c)->info);
+    free(nats_of(c)->name);
 }
 
 /* Returns the number of an account; if it is new, tells all acceptors of it. */
@@ -323,6 +333,17 @@ static int64_t open_account(struct acceptor *a, struct nats_server *server, cons
     if (number == 0) return CALL_REFUSED;
     if (server->account_count > before) nats_tell_account(a, server, number);
     return number;
+}
+
+/* Sets what events say of this server. */
+static int64_t describe(struct nats_server *server, const uint8_t *bytes, size_t count) {
+    uint8_t *described = malloc(count > 0 ? count : 1);
+    if (described == NULL) return CALL_REFUSED;
+    if (count > 0) memcpy(described, bytes, count);
+    free(server->described);
+    server->described = described;
+    server->described_bytes = count;
+    return CALL_DONE;
 }
 
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
@@ -336,6 +357,12 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         int64_t number = open_account(a, server, bytes, bytes_count);
         if (number > 0) server->accounts[number].routes = (enum nats_account_routes)value;
         return number;
+    }
+    if (strcmp(what, "described") == 0) return describe(server, bytes, bytes_count);
+    if (strcmp(what, "trace") == 0) {
+        if (value == 0 || value >= server->account_count) return CALL_REFUSED;
+        return nats_trace_account(&server->accounts[value], (struct text){bytes, bytes_count}) ? CALL_DONE
+                                                                                               : CALL_REFUSED;
     }
     if (strcmp(what, "shares") == 0)
         return nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
@@ -357,6 +384,13 @@ static void stopped(void *state) {
     free(server->expired);
     free(server->publishers.items);
     free(server->kept);
+    free(server->described);
+    free(server->trace_room.at);
+    while (server->traces != NULL) {
+        struct nats_trace *t = server->traces;
+        server->traces = t->next;
+        nats_trace_free(t);
+    }
     nats_unbind_topics(server);
     nats_journey_close(server);
     free(server->scratch);
@@ -519,6 +553,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
     if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
     if (strcmp(what, "info") == 0) return set_info(a, c, k);
+    if (strcmp(what, "name") == 0) {
+        nats_set_name(&n->name, k->bytes, k->bytes_count);
+        return CALL_DONE;
+    }
     if (strcmp(what, "flags") == 0 && (k->value & ~(uint64_t)asked) == 0) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
     } else if (strcmp(what, "must-connect-by-ns") == 0) {

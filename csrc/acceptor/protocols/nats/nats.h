@@ -17,6 +17,7 @@
  *   nats_turns.c           ... in this turn or the next
  *   nats_mesh.c            interest of other acceptors, and messages for them
  *   nats_leaving.c         removes interest of others, and of clients, in pieces
+ *   nats_trace.h           message tracing
  *   nats_clock.c           PINGs, and clients that do not take their output
  *   nats_websocket.c       why a websocket ends
  *   nats_proxied.c         PROXY headers
@@ -138,6 +139,9 @@ struct nats_account {
     /* Since the acceptor began: `taken` from publishers, `given` to clients. */
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t inserts, removes; /* subscriptions made and removed */
+    uint8_t *trace_dest;       /* where messages with traceparent are traced to; NULL: nowhere */
+    uint32_t trace_dest_bytes;
+    uint32_t trace_percent; /* of them; 0: all */
 };
 
 struct nats_subscription {
@@ -205,6 +209,12 @@ struct nats_bound {
     size_t queue_bytes;
 };
 
+/* Memory for the texts of a message that was derived from another. */
+struct nats_room {
+    uint8_t *at;
+    size_t bytes;
+};
+
 /* The NATS state of an acceptor. */
 struct nats_server {
     uint32_t protocol;
@@ -254,6 +264,13 @@ struct nats_server {
 
     /* While a message is delivered nothing may be removed from the lists being walked. */
     bool delivering;
+    struct nats_trace *trace;  /* of the message being delivered; NULL: it is not traced */
+    struct nats_trace *traces; /* events that wait for other acceptors, oldest first */
+    uint32_t traces_waiting;
+    uint64_t traces_made, events_made;
+    struct nats_room trace_room; /* scratch for messages whose headers are changed */
+    uint8_t *described;          /* this server in events: JSON without its end; NULL: no events are published */
+    size_t described_bytes;
     struct nats_subscription **expired; /* subscriptions that have had their last message */
     uint32_t expired_count, expired_capacity;
     struct connection *orphaned; /* connections closed meanwhile */
@@ -290,6 +307,7 @@ struct nats {
     uint32_t account;
     uint32_t flags; /* enum nats_flag */
 
+    struct nats_name *name;               /* what it calls itself; NULL: nothing */
     struct nats_permissions *permissions; /* NULL: everything is allowed */
     struct nats_replies *replies;         /* replies that it may send by allow_responses; NULL: none yet */
     uint8_t *info;                        /* the client as told to services of other accounts; NULL: none is told */
@@ -349,6 +367,17 @@ static inline struct nats_account *nats_account_of(const struct acceptor *a, con
     return &nats_server_of(a, c)->accounts[nats_of(c)->account];
 }
 
+/* What a client calls itself, or a server is called. */
+struct nats_name {
+    uint32_t bytes;
+    char text[];
+};
+
+static inline struct text nats_name_of(const struct nats_name *name) {
+    if (name == NULL) return (struct text){0};
+    return (struct text){(const uint8_t *)name->text, name->bytes};
+}
+
 /* A message being delivered. The payload begins with `header_bytes` of headers. */
 struct nats_message {
     struct text subject, reply;
@@ -372,6 +401,8 @@ void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
 /* Says `before`, then `text` in double quotes as Go's %q writes them. */
 void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text);
+/* Sets the name of a client or server. Without memory it has none. */
+void nats_set_name(struct nats_name **name, const void *text, size_t bytes);
 /* A client or server has answered a PING. */
 static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
     uint64_t now = exact_now(a);
@@ -436,8 +467,6 @@ void nats_leaving_free(struct nats_server *server, void (*freed)(struct connecti
 
 /* Delivers a message of one of our clients to all who want it; false if nobody did. */
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
-/* Whether anybody wants a message of this client with this subject, or another account imports it. */
-bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject);
 /* Delivers a message from another acceptor to our clients: to plain subscribers if `alone`, and to one member of each
  * group named. Groups without members here stay in `groups`; returns how many. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
@@ -452,6 +481,8 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);
+/* Delivers a message that this server publishes in an account, whose imports hold, too. */
+void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m);
 /* A subscription of the connection without a queue group that matches a subject, or NULL. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
 
@@ -508,12 +539,23 @@ struct nats_alone {
     uint16_t other[NATS_OTHERS];
 };
 
-enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
+enum {
+    PASSED_ALONE = 1,
+    PASSED_FROM_ROUTE = 4,
+    PASSED_ONLY_TRACED = 8,  /* it is traced, and delivered to nobody */
+    PASSED_HANDED_OVER = 16, /* it is traced, and has come by another acceptor */
+};
 
 /* Sends a message to the others in `alone`, for their plain subscribers, and to those chosen for groups. `flags` are
  * PASSED_*. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
                   uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
+/* The same to one of them, over the mesh; a message for a route goes to the acceptor that has it. */
+void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
+                  const struct nats_message *m, const struct nats_chosen *chosen);
+/* Tells another acceptor what has become here of a message that it traces. */
+void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
+                      struct text head, struct text events);
 /* Notes that `weight` subscribers of `other`, of cluster `origin`, want a subject, and tells the others of it. */
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
                         uint32_t account, struct text subject, struct text queue, uint32_t weight);

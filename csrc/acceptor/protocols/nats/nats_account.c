@@ -93,6 +93,7 @@ void nats_accounts_close(struct nats_server *server) {
         subjects_free(server->accounts[i].subjects);
         subjects_free(server->accounts[i].remote);
         free(server->accounts[i].name);
+        free(server->accounts[i].trace_dest);
         nats_shares_free(server->accounts[i].shares);
     }
     free(server->accounts);

@@ -17,9 +17,29 @@ uint64_t nats_random(struct nats_server *server) {
 
 /* --- to all ------------------------------------------------------------------------------------------------------- */
 
-static void deliver_alone(struct nats_delivery *d, struct subject_pattern *pattern) {
-    struct subject_entry **items = subject_entries_items(&pattern->alone);
-    for (uint32_t i = 0; i < pattern->alone.count; i++) nats_give(d, nats_subscription_of(items[i]));
+/* Kept out of the way of messages that are not traced, which are nearly all. */
+static __attribute__((noinline, cold)) void give_all_traced(struct nats_delivery *d, struct subject_entry **items,
+                                                            uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) nats_give_traced(d, nats_subscription_of(items[i]));
+}
+
+static inline void give(struct nats_delivery *d, struct subject_entry **items, uint32_t count) {
+    if (__builtin_expect(d->server->trace != NULL, 0))
+        give_all_traced(d, items, count);
+    else
+        for (uint32_t i = 0; i < count; i++) nats_give(d, nats_subscription_of(items[i]));
+}
+
+static inline void give_to(struct nats_delivery *d, struct subject_entry *entry) {
+    if (__builtin_expect(d->server->trace != NULL, 0))
+        nats_give_traced(d, nats_subscription_of(entry));
+    else
+        nats_give(d, nats_subscription_of(entry));
+}
+
+static inline __attribute__((always_inline)) void deliver_alone(struct nats_delivery *d,
+                                                                struct subject_pattern *pattern) {
+    give(d, subject_entries_items(&pattern->alone), pattern->alone.count);
     d->looked += pattern->alone.count;
 }
 
@@ -38,7 +58,7 @@ static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t 
         struct subject_entry **items = subject_entries_items(&g->entries);
         uint64_t skipped = from > passed ? from - passed : 0, left = end - passed;
         for (uint64_t i = skipped; i < g->entries.count && i < left; i++) {
-            nats_give(d, nats_subscription_of(items[i]));
+            give_to(d, items[i]);
             d->looked++;
             if (d->delivered != before) return true;
         }
@@ -58,7 +78,7 @@ static bool deliver_to_member(struct nats_delivery *d, struct subject_group *fir
 static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
     uint64_t before = d->delivered;
     uint32_t chosen = (uint32_t)(nats_random(d->server) & UINT32_MAX) % g->entries.count;
-    nats_give(d, nats_subscription_of(subject_entries_items(&g->entries)[chosen]));
+    give_to(d, subject_entries_items(&g->entries)[chosen]);
     if (d->delivered != before) return;
     g->same = NULL;
     deliver_to_member(d, g, g->entries.count);
@@ -224,8 +244,8 @@ static void deliver_groups_of(struct nats_delivery *d, const struct subject_patt
 }
 
 /* Delivers to one member of each group with members here, however many patterns it has. Some pattern has groups. */
-static void deliver_groups(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
-                           struct abroad *abroad) {
+static inline __attribute__((always_inline)) void
+deliver_groups(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count, struct abroad *abroad) {
     size_t having = 0, last = 0;
     for (size_t i = 0; i < count; i++) {
         if (patterns[i]->groups == NULL) continue;
@@ -261,8 +281,9 @@ static void choose_groups_abroad(struct nats_delivery *d, struct abroad *abroad,
 
 /* --- a message ---------------------------------------------------------------------------------------------------- */
 
-static void deliver_matching(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
-                             struct abroad *abroad) {
+static inline __attribute__((always_inline)) void deliver_matching(struct nats_delivery *d,
+                                                                   struct subject_pattern *const *patterns,
+                                                                   size_t count, struct abroad *abroad) {
     bool any = false;
     for (size_t i = 0; i < count; i++) {
         deliver_alone(d, patterns[i]);
@@ -341,22 +362,16 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
     deliver(&d, account, NULL);
 }
 
+void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m) {
+    bool answers, imports = server->accounts[account].shares != NULL;
+    nats_deliver_in(a, server, account, NULL, NULL, m, &answers);
+    if (answers || imports) nats_go_on(a, server, account, NULL, m, answers, imports);
+}
+
 /* Delivers to one member here of a gathered group. */
 static bool deliver_to_named(struct nats_delivery *d, struct text name) {
     const struct subject_name *found = subject_groups_named(groups_here(d), name.at, name.bytes);
     return found != NULL && deliver_to_member(d, found->found, found->weight);
-}
-
-bool nats_is_wanted(struct acceptor *a, struct connection *from, struct text subject) {
-    struct nats_server *server = nats_server_of(a, from);
-    struct nats_account *account = nats_account_of(a, from);
-    const struct nats_share *imports[NATS_MAX_IMPORTED];
-    struct subject_pattern *const *patterns;
-    if (subjects_match(account->subjects, server->walk, subject.at, subject.bytes, &patterns) > 0) return true;
-    if (account->remote != NULL &&
-        subjects_match(account->remote, server->remote_walk, subject.at, subject.bytes, &patterns) > 0)
-        return true;
-    return account->shares != NULL && nats_imports_of(server, nats_of(from)->account, subject, imports) > 0;
 }
 
 /* Returns the message as clients see it. A JetStream of another server puts the subject that a message was published to

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"
 
@@ -139,16 +140,26 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
     if (!c->closed && is_slow(d, c)) cut_off(d, c);
 }
 
+static inline enum nats_refusal refusal_of(struct nats_delivery *d, const struct nats_subscription *s) {
+    const struct connection *c = s->connection;
+    if (c == NULL) return NATS_FOR_SERVER;
+    if (c->closed || c->closing) return NATS_GONE;
+    if (c == d->from && !nats_is(c, NATS_ECHO)) return NATS_NO_ECHO;
+    if (s->max > 0 && s->delivered >= s->max) return NATS_HAD_ALL;
+    return nats_is(c, NATS_DENIED_SOME) && is_denied(d, s) ? NATS_DENIED : NATS_ALLOWED;
+}
+
+/* Only for messages that are traced; others are not to pay for a call. */
+__attribute__((noinline)) enum nats_refusal nats_refusal_of(struct nats_delivery *d,
+                                                            const struct nats_subscription *s) {
+    return refusal_of(d, s);
+}
+
 /* Whether a subscription may have the message. */
-static bool may_have(struct nats_delivery *d, const struct nats_subscription *s) {
-    struct connection *c = s->connection;
-    if (c == NULL) {
-        d->answers = true;
-        return false;
-    }
-    if (c->closed || c->closing || (c == d->from && !nats_is(c, NATS_ECHO))) return false;
-    if (s->max > 0 && s->delivered >= s->max) return false;
-    return !nats_is(c, NATS_DENIED_SOME) || !is_denied(d, s);
+static inline bool may_have(struct nats_delivery *d, const struct nats_subscription *s) {
+    enum nats_refusal refusal = refusal_of(d, s);
+    if (refusal == NATS_FOR_SERVER) d->answers = true;
+    return refusal == NATS_ALLOWED;
 }
 
 void nats_give(struct nats_delivery *d, struct nats_subscription *s) {
@@ -208,7 +219,8 @@ void nats_begin(struct nats_delivery *d) {
 }
 
 void nats_made(struct nats_delivery *d) {
-    if (d->delivered > 0) {
+    bool is_only_traced = d->server->trace != NULL && d->server->trace->only;
+    if (d->delivered > 0 && !is_only_traced) {
         uint64_t *counters = d->a->count->counters[d->server->protocol - 1];
         board_add(&counters[NATS_OUT_MESSAGES], d->delivered);
         board_add(&counters[NATS_OUT_BYTES], d->bytes);

@@ -58,8 +58,14 @@ static inline size_t nats_handed(const struct nats_delivery *d) {
 
 /* Prepares for giving d->message to somebody. */
 void nats_begin(struct nats_delivery *d);
+/* Why a subscription may not have a message. */
+enum nats_refusal { NATS_ALLOWED, NATS_FOR_SERVER, NATS_GONE, NATS_NO_ECHO, NATS_HAD_ALL, NATS_DENIED };
+
+enum nats_refusal nats_refusal_of(struct nats_delivery *d, const struct nats_subscription *s);
 /* Gives the message to one subscription, if it may have it; d->delivered tells. */
 void nats_give(struct nats_delivery *d, struct nats_subscription *s);
+/* nats_traced.c: the same for a message that is traced, which perhaps nobody is to have. */
+__attribute__((noinline, cold)) void nats_give_traced(struct nats_delivery *d, struct nats_subscription *s);
 /* Removes expired subscriptions and closed clients, which had to wait while lists were walked. */
 void nats_settle(struct acceptor *a, struct nats_server *server);
 /* The delivery is over. */

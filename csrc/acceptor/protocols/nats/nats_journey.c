@@ -7,8 +7,10 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_trace.h"
 
 enum { KEPT_ROOM_BYTES = 64 << 10 };
+#define TRACE_LIFETIME_NS ((uint64_t)120 * 1000000000u)
 
 struct leg {
     struct nats_message message;
@@ -17,7 +19,8 @@ struct leg {
     uint32_t account;
     uint16_t count, next; /* how many imports there are, and the next to be done */
     bool answers;         /* may be an answer that another account waits for */
-    struct nats_room room;
+    bool untraced;        /* here and further on the message is not traced */
+    struct nats_room room, trace_room;
 };
 
 struct nats_journey {
@@ -31,15 +34,23 @@ bool nats_journey_open(struct nats_server *server) {
 }
 
 void nats_journey_close(struct nats_server *server) {
-    for (size_t i = 0; server->journey != NULL && i < NATS_MAX_CHAIN; i++) free(server->journey->legs[i].room.at);
+    for (size_t i = 0; server->journey != NULL && i < NATS_MAX_CHAIN; i++) {
+        free(server->journey->legs[i].room.at);
+        free(server->journey->legs[i].trace_room.at);
+    }
     free(server->journey);
 }
 
 /* Large buffers are not kept for the next message. */
+static void drop_room(struct nats_room *room) {
+    if (room->bytes <= KEPT_ROOM_BYTES) return;
+    free(room->at);
+    *room = (struct nats_room){NULL, 0};
+}
+
 static void end_leg(struct leg *leg) {
-    if (leg->room.bytes <= KEPT_ROOM_BYTES) return;
-    free(leg->room.at);
-    leg->room = (struct nats_room){NULL, 0};
+    drop_room(&leg->room);
+    drop_room(&leg->trace_room);
 }
 
 static bool has_come_by(const struct nats_journey *journey, uint32_t depth, const struct nats_share *share) {
@@ -82,10 +93,51 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
     return nats_share_apply(a, server, from->account, &asker, share, &to->message, &to->room);
 }
 
+/* Servers to which a request goes in the account of a service cannot publish in that of its trace: their events come
+ * back as answers. */
+static void redirect(struct acceptor *a, struct nats_server *server, const struct nats_trace *trace, struct leg *to) {
+    uint8_t room[NATS_ANSWER_BYTES];
+    if (server->accounts[to->account].remote == NULL) return;
+    struct text subject = nats_answer_expect(a, server, trace->account, (struct text){trace->texts, trace->dest_bytes},
+                                             false, TRACE_LIFETIME_NS, room);
+    if (subject.bytes > 0) (void)nats_set_header(&to->message, NATS_TRACE_DEST, subject, &to->trace_room);
+}
+
+/* Traces a message, whose trace is `trace`, on its way to the next leg; false if it is not to arrive. */
+static bool follow(struct acceptor *a, struct nats_server *server, struct nats_trace *trace, const struct leg *from,
+                   struct leg *to) {
+    to->untraced = from->untraced;
+    server->trace = from->untraced ? NULL : trace;
+    if (server->trace == NULL) return true;
+    bool is_stream = to->by != NULL && nats_share_is_stream(to->by);
+    bool goes_on = to->by != NULL && nats_share_is_traced(to->by);
+    trace->legs = to->account != trace->account ? NATS_LEG_ABROAD : 0;
+    if (is_stream) trace->legs |= goes_on ? NATS_LEG_STREAM : NATS_LEG_STREAM | NATS_LEG_CLOSED;
+    if (is_stream) return true;
+    nats_trace_import(a, server, to->account, from->message.subject, to->message.subject);
+    if (goes_on) {
+        redirect(a, server, trace, to);
+        return true;
+    }
+    if (trace->only) return false;
+    (void)nats_set_header(&to->message, NATS_TRACE_DEST, nats_trace_disabled(), &to->trace_room);
+    to->untraced = true;
+    server->trace = NULL;
+    return true;
+}
+
+/* The journey is over. */
+static bool arrived(struct nats_server *server, struct nats_trace *trace, bool any) {
+    server->trace = trace;
+    if (trace != NULL) trace->legs = 0;
+    return any;
+}
+
 bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
                 const struct nats_message *message, bool answers, bool imports) {
     struct nats_journey *journey = server->journey;
     struct leg *first = &journey->legs[0];
+    struct nats_trace *trace = server->trace;
     bool any = false;
     first->message = *message;
     /* In another account the origin does not matter. */
@@ -94,6 +146,7 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     first->by = NULL;
     first->account = account;
     first->answers = answers;
+    first->untraced = false;
     first->next = 0;
     first->count = imports ? nats_imports_of(server, account, message->subject, first->imports) : 0;
     journey->copies = 0;
@@ -102,13 +155,14 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
         bool is_done = (!leg->answers && leg->next == leg->count) || journey->copies == NATS_MAX_COPIES;
         if (is_done) {
             end_leg(leg);
-            if (depth-- == 0) return any;
+            if (depth-- == 0) return arrived(server, trace, any);
             continue;
         }
         struct leg *next = &journey->legs[depth + 1];
         bool begun = leg->answers ? begin_answer(a, server, leg, next) : begin_import(a, server, depth, leg, next);
         if (!begun) continue;
         journey->copies++;
+        if (trace != NULL && !follow(a, server, trace, leg, next)) continue;
         bool is_last = depth + 2 == NATS_MAX_CHAIN || (next->by != NULL && nats_share_is_stream(next->by));
         any |= arrive(a, server, next, is_last);
         depth++;

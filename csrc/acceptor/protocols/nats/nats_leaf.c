@@ -110,7 +110,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     if (origin == 0) return CALL_REFUSED;
     memcpy(r->loop, k->bytes, loop_bytes);
     r->loop_bytes = (uint32_t)loop_bytes;
-    r->flags |= (uint32_t)(k->value & ROUTE_HEADERS);
+    r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_TRACES));
     r->other = other;
     nats_link_of(server, other)->connection = c;
     nats_link_of(server, other)->origin = origin;

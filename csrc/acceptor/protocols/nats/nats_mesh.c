@@ -15,6 +15,7 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"
 
 enum mesh_kind {
@@ -27,6 +28,7 @@ enum mesh_kind {
     MESH_LOST,         /* id: a route that has ended */
     MESH_FULL,         /* id: a route that is full */
     MESH_FREE,         /* id: a route that is no longer full */
+    MESH_TRACED,       /* id: a trace; body: what has become of a message there */
 };
 
 struct interest {
@@ -40,6 +42,7 @@ struct interest {
  * */
 struct passed {
     uint64_t from, tried; /* as in struct nats_message */
+    uint64_t trace;       /* the number of its trace; 0: it is not traced */
     uint32_t account, flags;
     uint32_t route; /* the route it is for; 0: the acceptor's clients */
     uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
@@ -381,6 +384,7 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_LINKS; n++)
         hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);
     wake_waiting(a, &server->peers[other].waiting);
+    nats_trace_give_up(a, server);
     listeners_update(a);
 }
 
@@ -412,12 +416,13 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
 }
 
-/* Sends a message over the mesh; one for a route goes to the acceptor that has it. */
-static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
-                    uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
+void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
+                  const struct nats_message *m, const struct nats_chosen *chosen) {
+    const uint64_t trace = server->trace != NULL ? nats_trace_passes(server, &flags) : 0;
     uint8_t *groups = server->scratch->names;
     struct passed head = {.from = m->from,
                           .tried = m->tried,
+                          .trace = trace,
                           .account = account,
                           .flags = flags,
                           .route = nats_is_route(other) ? other : 0,
@@ -434,14 +439,16 @@ static void pass_to(struct acceptor *a, const struct nats_server *server, uint32
 static void send_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
                     const struct nats_message *m, const struct nats_chosen *chosen) {
     if (!nats_is_route(other)) {
-        pass_to(a, server, account, other, flags, m, chosen);
+        nats_pass_to(a, server, account, other, flags, m, chosen);
         return;
     }
     const struct nats_route_link *link = nats_link_of(server, other);
-    if (link->connection != NULL)
+    if (server->trace != NULL)
+        nats_trace_send(a, server, other, account, flags, m, chosen);
+    else if (link->connection != NULL)
         nats_route_send(a, server, other, account, m, chosen);
     else
-        pass_to(a, server, account, other, flags, m, chosen);
+        nats_pass_to(a, server, account, other, flags, m, chosen);
     if (link->full) server->full_route = other;
 }
 
@@ -458,6 +465,12 @@ void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t accou
         server->stamps[other] = stamp;
         send_to(a, server, account, other, flags, message, chosen);
     }
+}
+
+void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
+                      struct text head, struct text events) {
+    const struct mesh_part parts[] = {{head.at, head.bytes}, {events.at, events.bytes}};
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_TRACED, .id = number}, parts, 2);
 }
 
 static bool take(const uint8_t **at, size_t *left, size_t bytes, struct text *out) {
@@ -527,7 +540,10 @@ static size_t forward(struct acceptor *a, struct nats_server *server, const stru
         chosen->other[i] = head->route;
         chosen->name[i] = groups[i];
     }
-    nats_route_send(a, server, head->route, head->account, m, chosen);
+    if (server->trace != NULL)
+        nats_trace_route(a, server, head->route, head->account, m, chosen);
+    else
+        nats_route_send(a, server, head->route, head->account, m, chosen);
     return 0;
 }
 
@@ -555,10 +571,12 @@ static void hear_message(struct acceptor *a, struct nats_server *server, uint32_
     m.from = head.from;
     m.tried = head.tried | bit_of(a->index);
     bool alone = (head.flags & PASSED_ALONE) != 0;
+    if (head.trace != 0) nats_trace_continue(a, server, head.trace, head.flags);
     size_t lost = head.route != 0 ? forward(a, server, &head, &m, groups)
                                   : nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
     for (size_t i = 0; i < lost; i++)
         hand_over(a, server, head.account, &m, groups[i], (head.flags & PASSED_FROM_ROUTE) != 0);
+    if (server->trace != NULL) nats_trace_tell(a, server, head.flags);
     server->full_route = 0;
 }
 
@@ -579,6 +597,7 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
         listeners_update(a);
         break;
     case MESH_LOST: hear_lost(a, server, message->id); break;
+    case MESH_TRACED: nats_trace_told(a, server, message->id, body, message->body_bytes); break;
     case MESH_FULL:
     case MESH_FREE:
         if (message->id >= NATS_OTHERS || !nats_is_route((uint32_t)message->id)) break;

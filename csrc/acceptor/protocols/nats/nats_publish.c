@@ -6,6 +6,7 @@
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "acceptor/protocols/nats/nats_trace.h"
 
 static bool begins_with(struct text text, const char *prefix) {
     size_t bytes = strlen(prefix);
@@ -18,7 +19,7 @@ static bool is_reserved_reply(struct text reply) {
            begins_with(reply, "$GR.");
 }
 
-static bool is_reserved_subject(struct text subject) {
+bool nats_is_reserved_subject(struct text subject) {
     return begins_with(subject, "_GR_.") || begins_with(subject, "$GR.") || begins_with(subject, "$NRG.");
 }
 
@@ -88,23 +89,25 @@ static void ask_python(struct acceptor *a, struct connection *c, const struct na
 }
 
 static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    struct nats_server *server = nats_server_of(a, c);
     const struct text no_queue = {NULL, 0};
-    if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
+    if (nats_is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
+        nats_trace_violation(server, "Publish to ", m->subject);
         nats_say_violation(a, c, "Publish to ", m->subject, no_queue);
         return;
     }
     if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
+        nats_trace_violation(server, "Publish with Reply of ", m->reply);
         nats_say_violation(a, c, "Publish with Reply of ", m->reply, no_queue);
         return;
     }
     nats_say_ok(a, c);
-    bool is_traced = nats_is_only_traced(m);
-    bool delivered = is_traced ? nats_is_wanted(a, c, m->subject) : nats_deliver(a, c, m);
-    if (!is_traced && is_question(nats_server_of(a, c), m) && !c->closed) {
+    bool delivered = nats_deliver(a, c, m), only = server->trace != NULL && server->trace->only;
+    if (!only && is_question(server, m) && !c->closed) {
         ask_python(a, c, m);
         return;
     }
-    if (!is_traced && nats_keep(a, c, m)) return;
+    if (!only && nats_keep(a, c, m)) return;
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
 }
 
@@ -115,9 +118,33 @@ static void map(const struct acceptor *a, const struct connection *c, struct nat
     if (shares != NULL) m->subject = nats_map(server, shares, m->subject, server->subjects_made[2]);
 }
 
-static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+static struct nats_ingress ingress_of(struct connection *c, struct text said) {
+    return (struct nats_ingress){c, NATS_KIND_CLIENT, nats_of(c)->account, said};
+}
+
+/* Publishes a message, whose subject was `said` before mapping. */
+static void publish(struct acceptor *a, struct connection *c, struct nats_message *m, struct text said) {
+    struct nats_server *server = nats_server_of(a, c);
+    if (nats_may_be_traced(nats_account_of(a, c), m)) {
+        const struct nats_ingress from = ingress_of(c, said);
+        if (nats_trace_begin(a, server, &from, m) == NATS_NOT_TAKEN) return;
+        if (m->subject.at != said.at) nats_trace_mapped(a, server, m->subject);
+    }
     count_in(a, c, m);
     publish_here(a, c, m);
+    if (server->trace != NULL) nats_trace_end(a, server);
+}
+
+/* A message is too large: if its headers have come and ask for a trace, that is told. */
+static void trace_too_large(struct acceptor *a, struct connection *c, const struct nats_message *m, size_t there) {
+    struct nats_message headers = *m;
+    struct nats_server *server = nats_server_of(a, c);
+    const struct nats_ingress from = ingress_of(c, m->subject);
+    if (headers.header_bytes > there) headers.header_bytes = there;
+    if (!nats_may_be_traced(nats_account_of(a, c), &headers)) return;
+    if (nats_trace_begin(a, server, &from, &headers) != NATS_TRACED) return;
+    nats_trace_refused(server, "maximum payload exceeded");
+    nats_trace_end(a, server);
 }
 
 /* Reads the arguments of a PUB or HPUB; false if they are malformed. */
@@ -184,6 +211,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     struct nats_server *server = nats_server_of(a, c);
     const struct nats *n = nats_of(c);
     if (m->payload_bytes > n->max_payload) {
+        trace_too_large(a, c, m, bytes - line_bytes);
         nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
         return bytes;
     }
@@ -206,10 +234,12 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !may_leave(a, c, server, m)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
+    /* A trace may change the message's headers. */
+    const size_t used = line_bytes + m->payload_bytes + CRLF_BYTES;
     look_at_subject(a, c, said, true);
-    if (!c->closed) publish(a, c, m);
+    if (!c->closed) publish(a, c, m, said);
     if (server->full_route != 0) wait_for_route(a, c);
-    return line_bytes + m->payload_bytes + CRLF_BYTES;
+    return used;
 }
 
 size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,

@@ -17,8 +17,8 @@ struct nats_arguments {
  * used: all or nothing. */
 size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,
                          const uint8_t *data, size_t line_bytes, size_t bytes);
-/* nats_trace.c: whether the message is only for tracing its way, and not to be delivered. */
-bool nats_is_only_traced(const struct nats_message *m);
+/* Whether a subject is reserved for servers. */
+bool nats_is_reserved_subject(struct text subject);
 /* Tells the sender of a request that there was nobody to answer, if it subscribes to the reply subject. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
 /* Whether a subject may be one of those that servers reserve for themselves. */

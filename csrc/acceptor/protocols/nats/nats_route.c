@@ -6,6 +6,7 @@
 #include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
+#include "acceptor/protocols/nats/nats_trace.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
 
@@ -180,9 +181,21 @@ static bool read_message(const struct text *items, size_t count, size_t sizes, s
     return true;
 }
 
+/* Begins the trace of a message, if it is to be traced; false if it is not to be delivered. */
+static bool trace(struct acceptor *a, struct connection *c, uint32_t account, struct text said,
+                  struct nats_message *m) {
+    struct nats_server *server = route_server(a, c);
+    bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;
+    const struct nats_ingress from = {c, is_leaf ? NATS_KIND_LEAF : NATS_KIND_ROUTE, account, said};
+    if (!nats_may_be_traced(&server->accounts[account], m)) return true;
+    if (nats_trace_begin(a, server, &from, m) == NATS_NOT_TAKEN) return false;
+    if (m->subject.at != said.at) nats_trace_mapped(a, server, m->subject);
+    return true;
+}
+
 /* Delivers a message. `said`: its subject before mapping. */
 static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, struct text said,
-                    const struct nats_message *m, const struct text *groups, size_t count) {
+                    struct nats_message *m, const struct text *groups, size_t count) {
     struct nats_route *r = route_of(c);
     r->active_ns = a->now_ns;
     r->counted[ROUTE_IN_MESSAGES]++;
@@ -192,12 +205,19 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     if (account == 0 || r->other == 0) return;
     struct nats_server *server = route_server(a, c);
     bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
-    if (is_leaf && !nats_leaf_may_send(a, c, said)) return;
+    if (!trace(a, c, account, said, m)) return;
+    if (is_leaf && !nats_leaf_may_send(a, c, said)) {
+        nats_trace_violation(server, "Publish to ", said);
+        if (server->trace != NULL) nats_trace_end(a, server);
+        return;
+    }
     bool is_kept = nats_is_kept_routed(server, account, m->subject, groups, count);
     if (server->accounts[account].subjects != NULL)
         nats_deliver_routed(a, server, account, r->other, is_leaf && is_kept, m, groups, count);
+    bool only = server->trace != NULL && server->trace->only;
+    if (server->trace != NULL) nats_trace_end(a, server);
     server->full_route = 0;
-    if (!c->closed && is_kept) nats_keep_routed(a, c, server, m);
+    if (!c->closed && is_kept && !only) nats_keep_routed(a, c, server, m);
 }
 
 /* Applies the account's mappings to a leaf node's message, as for clients: before deciding whether it is logged. */
@@ -264,8 +284,9 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     const struct text said = m.subject;
     map(a, c, account, &m);
     if (!may_hand_on(a, c, account, &m, groups, group_count)) return 0;
+    const size_t used = line_bytes + m.payload_bytes + CRLF_BYTES; /* a trace may change the message's headers */
     hand_on(a, c, account, said, &m, groups, group_count);
-    return line_bytes + m.payload_bytes + 2;
+    return used;
 }
 
 /* --- the input ---------------------------------------------------------------------------------------------------- */
@@ -485,6 +506,7 @@ void nats_route_go_on(struct acceptor *a, void *state) {
 
 void nats_route_freed(struct connection *c) {
     nats_telling_free(route_of(c)->telling);
+    free(route_of(c)->name);
     nats_permissions_drop(route_of(c)->permissions);
     nats_permissions_drop(route_of(c)->publishing);
 }
@@ -537,7 +559,8 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
         if (r->account == 0) return CALL_REFUSED;
     }
     if ((r->other = free_link(server)) == 0) return CALL_REFUSED;
-    r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES));
+    const uint32_t told = ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES | ROUTE_TRACES;
+    r->flags |= (uint32_t)(k->value & told);
     r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);
     r->pool_size = (uint32_t)(k->value >> 32 & 0xffff);
     nats_link_of(server, r->other)->connection = c;
@@ -583,6 +606,8 @@ int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *wh
     if (strcmp(what, "figures") == 0) return figures(a, c, k);
     if (strcmp(what, "permissions") == 0) {
         nats_route_permit(a, route_server(a, c), c, nats_permissions_take(&route_server(a, c)->permissions, k->value));
+    } else if (strcmp(what, "name") == 0) {
+        nats_set_name(&r->name, k->bytes, k->bytes_count);
     } else if (strcmp(what, "tell-again") == 0) {
         if (r->other != 0) nats_tell_route(a, route_server(a, c), c);
     } else if (strcmp(what, "tell-account") == 0 || strcmp(what, "forget-account") == 0) {

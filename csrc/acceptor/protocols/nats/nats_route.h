@@ -36,6 +36,7 @@ enum nats_route_flag {
     ROUTE_SNIFF = 512,          /* Python wants the first byte of a leaf node's connection */
     ROUTE_ORIGINS = 1024,       /* the server names clusters of leaf nodes in interest: LS+ and LS- */
     ROUTE_LEAF_MESSAGES = 2048, /* ... and in messages: LMSG */
+    ROUTE_TRACES = 4096,        /* the server traces messages */
 };
 
 enum nats_route_counter {
@@ -62,6 +63,7 @@ struct nats_route {
     uint64_t stalled_ns;                  /* since when no output has left; 0: none waits */
     uint64_t held_ns;                     /* when publishers that wait for it were last checked; 0: none waits */
     uint64_t held_at;                     /* how much its socket had taken by then */
+    struct nats_name *name;               /* the server's; NULL: unknown */
     struct nats_permissions *permissions; /* which subjects may pass; NULL: all */
     struct nats_permissions *publishing;  /* what a leaf node may send; it is not told of other interest */
     char loop[NATS_LOOP_BYTES]; /* a subject that a leaf node is told only so that a loop shows by its coming back */

@@ -19,7 +19,7 @@ struct nats_share {
     uint32_t account;                 /* the account that imports it, or has the service */
     uint32_t order;
     uint8_t kind; /* 'm', 't', 'v' */
-    bool once, shared;
+    bool once, shared, traced;
     uint64_t lifetime_ns;
 };
 
@@ -96,9 +96,11 @@ static bool place(struct nats_shares *shares, struct siphash_key key, struct nat
 /* Parses the rest of a line behind its first word. */
 static bool read_import(const struct nats_server *server, struct nats_share *s, const uint8_t **at,
                         const uint8_t *end) {
-    uint64_t account, once = 0, shared = 0;
+    uint64_t account, once = 0, shared = 0, traced = 0;
     if (!next_number(at, end, &account) || account == 0 || account >= server->account_count) return false;
     s->account = (uint32_t)account;
+    if (!next_number(at, end, &traced)) return false;
+    s->traced = traced != 0;
     if (s->kind == 't') return true;
     bool good = next_number(at, end, &once) && next_number(at, end, &s->lifetime_ns) && next_number(at, end, &shared);
     s->once = once != 0;
@@ -183,7 +185,7 @@ struct text nats_map(struct nats_server *server, const struct nats_shares *share
 
 /* --- imports ------------------------------------------------------------------------------------------------------ */
 
-static const char INFO[] = "Nats-Request-Info: ", FIRST_LINE[] = "NATS/1.0\r\n";
+static const char INFO[] = "Nats-Request-Info:";
 
 static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
     memcpy(out, text, bytes);
@@ -209,32 +211,9 @@ static uint8_t *put_info(const struct nats_server *server, const struct nats_ask
     return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
 }
 
-/* Copies the headers without lines of that name. */
-static uint8_t *put_headers(const struct nats_message *m, uint8_t *out) {
-    const uint8_t *at = m->payload, *end = m->payload + m->header_bytes - 2;
-    if (m->header_bytes < sizeof FIRST_LINE + 1) return put(out, FIRST_LINE, sizeof FIRST_LINE - 1);
-    while (at < end) {
-        const uint8_t *newline = memchr(at, '\n', (size_t)(end - at));
-        const uint8_t *next = newline != NULL ? newline + 1 : end;
-        bool is_info = (size_t)(next - at) >= sizeof INFO - 2 && memcmp(at, INFO, sizeof INFO - 2) == 0;
-        if (!is_info) out = put(out, at, (size_t)(next - at));
-        at = next;
-    }
-    return out;
-}
-
-uint8_t *nats_room_for(struct nats_room *room, size_t bytes) {
-    if (bytes <= room->bytes) return room->at;
-    uint8_t *larger = malloc(bytes);
-    if (larger == NULL) return NULL;
-    free(room->at);
-    *room = (struct nats_room){larger, bytes};
-    return larger;
-}
-
 /* Room for the header that names the requestor. */
 static size_t info_bytes(const struct nats_asker *asker) {
-    return sizeof FIRST_LINE + sizeof INFO + nats_of(asker->connection)->info_bytes +
+    return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_of(asker->connection)->info_bytes +
            2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
 }
 
@@ -242,18 +221,10 @@ static size_t info_bytes(const struct nats_asker *asker) {
 static uint8_t *put_asked(const struct nats_server *server, const struct nats_asker *asker, bool shared,
                           struct nats_message *m, uint8_t *out) {
     uint8_t *payload = out;
-    out = put(put_headers(m, out), INFO, sizeof INFO - 1);
+    out = put(nats_put_headers(m, INFO, out), INFO, sizeof INFO - 1);
+    *out++ = ' ';
     out = put(put_info(server, asker, shared, out), "\r\n\r\n", 4);
-    size_t header_bytes = (size_t)(out - payload);
-    out = put(out, m->payload + m->header_bytes, m->payload_bytes - m->header_bytes);
-    m->payload = payload;
-    m->payload_bytes = (size_t)(out - payload);
-    m->header_bytes = header_bytes;
-    m->header_size.at = out;
-    m->header_size.bytes = (size_t)((out = decimal_put(out, m->header_bytes)) - m->header_size.at);
-    m->size.at = out;
-    m->size.bytes = (size_t)((out = decimal_put(out, m->payload_bytes)) - m->size.at);
-    return out;
+    return nats_put_body_behind(m, payload, out);
 }
 
 /* The subject under which a message is imported; empty when there is none. */
@@ -299,6 +270,10 @@ uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct te
 
 uint32_t nats_share_account(const struct nats_share *share) {
     return share->account;
+}
+
+bool nats_share_is_traced(const struct nats_share *share) {
+    return share->traced;
 }
 
 bool nats_share_is_stream(const struct nats_share *share) {

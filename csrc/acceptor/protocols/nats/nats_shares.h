@@ -3,9 +3,10 @@
  *
  *   mapping    "m PATTERN", then for each destination "d BELOW PIECES": the first one counts whose BELOW is above a
  *              random number below 100; if there is none, the message is dropped
- *   stream     "t ACCOUNT PATTERN PIECES": that account imports messages of this one, under another subject
- *   service    "v ACCOUNT ONCE LIFETIME_NS SHARED PATTERN PIECES": requests made here go to that account. One answer
- *              comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who asks
+ *   stream     "t ACCOUNT TRACED PATTERN PIECES": that account imports messages of this one, under another subject
+ *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED PATTERN PIECES": requests made here go to that account. One
+ *              answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who asks
+ *   TRACED: traces of messages go on in the other account
  *
  * PIECES are those of nats_transform.h. All shares of an account are replaced together. Messages go from account to
  * account only at the acceptor where they were published; the copies are ordinary messages of their accounts.
@@ -14,6 +15,7 @@
 #define MQ_NATS_SHARES_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 
 enum {
     NATS_MAX_IMPORTED = 64, /* most imports of a subject */
@@ -25,15 +27,6 @@ enum {
 };
 
 struct nats_share;
-
-/* Memory for the texts of a message that was derived from another. */
-struct nats_room {
-    uint8_t *at;
-    size_t bytes;
-};
-
-/* Returns room for that many bytes; NULL when memory is short. The old contents may be lost. */
-uint8_t *nats_room_for(struct nats_room *room, size_t bytes);
 
 /* Sets an account's shares from text as above; false when it is invalid or memory is short. */
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
@@ -52,6 +45,8 @@ uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct te
 /* The account that a share leads to; and whether it is a stream, which goes no further. */
 uint32_t nats_share_account(const struct nats_share *share);
 bool nats_share_is_stream(const struct nats_share *share);
+/* Whether messages are traced in that account, too. */
+bool nats_share_is_traced(const struct nats_share *share);
 
 /* The publisher of a request, for services that are told: `connection` NULL: unknown. `service`: 0, or the account
  * whose service passes the request on. */

@@ -1,0 +1,139 @@
+/* Traced messages that leave this acceptor: to other servers, which publish events of their own, and to other
+ * acceptors of this one, whose part of the event comes back. */
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_trace.h"
+#include "base/decimal.h"
+
+static const char UNSUPPORTED[] =
+    "Message delivered but remote does not support message tracing so no trace event generated from there";
+static const char ONLY_UNSUPPORTED[] = "Not delivered because remote does not support message tracing";
+static const char DENIED[] = "Not delivered because publish denied for this subject";
+
+/* --- servers ------------------------------------------------------------------------------------------------------ */
+
+/* Writes the hop of the next server, as "1", "2" and so on behind this server's own: "1.2". */
+static struct text next_hop(struct nats_trace *t, uint8_t *room) {
+    uint8_t *out = room;
+    if (t->hop_bytes > 0) {
+        memcpy(out, t->texts + t->dest_bytes, t->hop_bytes);
+        out += t->hop_bytes;
+        *out++ = '.';
+    }
+    out = decimal_put(out, ++t->hops);
+    return (struct text){room, (size_t)(out - room)};
+}
+
+void nats_trace_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account, uint32_t flags,
+                     const struct nats_message *m, const struct nats_chosen *chosen) {
+    struct nats_message sent = *m;
+    uint8_t hop[NATS_HOP_BYTES + DECIMAL_MAX_BYTES + 1];
+    bool is_traced = (server->trace->legs & NATS_LEG_STREAM) == 0;
+    if (!is_traced && server->trace->only) return;
+    /* Without memory the server traces it as the first one would. */
+    if (is_traced)
+        (void)nats_set_header(&sent, NATS_TRACE_HOP, next_hop(server->trace, hop), &server->trace_room);
+    else
+        (void)nats_set_header(&sent, NATS_TRACE_DEST, nats_trace_disabled(), &server->trace_room);
+    struct nats_trace *t = server->trace;
+    if (!is_traced) server->trace = NULL;
+    if (nats_link_of(server, other)->connection == NULL)
+        nats_pass_to(a, server, account, other, flags, &sent, chosen);
+    else if (is_traced)
+        nats_trace_route(a, server, other, account, &sent, chosen);
+    else
+        nats_route_send(a, server, other, account, &sent, chosen);
+    server->trace = t;
+}
+
+void nats_trace_route(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
+                      const struct nats_message *m, const struct nats_chosen *chosen) {
+    const struct connection *c = nats_link_of(server, other)->connection;
+    struct nats_trace *t = server->trace;
+    if (c == NULL || c->closed || c->closing) return;
+    const struct nats_route *r = route_of(c);
+    bool is_leaf = nats_is_leaf(other), traces = (r->flags & ROUTE_TRACES) != 0;
+    bool denied = (r->flags & ROUTE_DENIED_SOME) != 0 && !nats_leaf_may_have(server, r, m->subject);
+    const struct nats_egress e = {.kind = is_leaf ? NATS_KIND_LEAF : NATS_KIND_ROUTE,
+                                  .cid = c->number,
+                                  .name = nats_name_of(r->name),
+                                  .hop = nats_header_of(m, NATS_TRACE_HOP),
+                                  .account = is_leaf && (t->legs & NATS_LEG_ABROAD) != 0 ? account : 0,
+                                  .error = denied    ? DENIED
+                                           : traces  ? NULL
+                                           : t->only ? ONLY_UNSUPPORTED
+                                                     : UNSUPPORTED};
+    nats_trace_egress(a, server, t, &e);
+    if (!denied && (traces || !t->only)) nats_route_send(a, server, other, account, m, chosen);
+}
+
+/* --- other acceptors ---------------------------------------------------------------------------------------------- */
+
+enum { LEGS_SHIFT = 8 }; /* of NATS_LEG_* among PASSED_* */
+
+/* What an acceptor tells: how many messages it has handed over, then its part of the event. */
+struct told {
+    uint64_t handed;
+    uint32_t was_handed; /* whether its own message had been handed over */
+    uint32_t unused;
+};
+
+uint64_t nats_trace_passes(struct nats_server *server, uint32_t *flags) {
+    struct nats_trace *t = server->trace;
+    t->waits++;
+    *flags |= t->legs << LEGS_SHIFT;
+    if (t->only) *flags |= PASSED_ONLY_TRACED;
+    if (t->is_part) *flags |= PASSED_HANDED_OVER;
+    return t->number;
+}
+
+void nats_trace_continue(struct acceptor *a, struct nats_server *server, uint64_t number, uint32_t flags) {
+    const struct text none = {0};
+    struct nats_trace *t = nats_trace_new(a, server, 0, none, none);
+    if (t == NULL) return;
+    t->number = number;
+    t->legs = flags >> LEGS_SHIFT;
+    t->only = (flags & PASSED_ONLY_TRACED) != 0;
+    t->is_part = true;
+    server->trace = t;
+}
+
+static struct nats_trace **waiting_for(struct nats_server *server, uint64_t number) {
+    struct nats_trace **at = &server->traces;
+    while (*at != NULL && (*at)->number != number) at = &(*at)->next;
+    return at;
+}
+
+static void add_part(struct acceptor *a, struct nats_server *server, uint64_t number, const struct told *told,
+                     struct text events) {
+    struct nats_trace **at = waiting_for(server, number), *t = *at;
+    if (t == NULL) return;
+    if (told->was_handed != 0)
+        t->handed--;
+    else
+        t->waits--;
+    t->handed += (int64_t)told->handed;
+    nats_trace_add(t, events);
+    nats_trace_look(a, server, at);
+}
+
+void nats_trace_tell(struct acceptor *a, struct nats_server *server, uint32_t flags) {
+    struct nats_trace *t = server->trace;
+    const struct told told = {(uint64_t)t->waits, (flags & PASSED_HANDED_OVER) != 0, 0};
+    const struct text events = nats_trace_part(t);
+    uint32_t owner = (uint32_t)(t->number >> 32);
+    server->trace = NULL;
+    if (owner == a->index)
+        add_part(a, server, t->number, &told, events);
+    else if (owner < BOARD_MAX_ACCEPTORS && (a->mesh_there & bit_of(owner)) != 0)
+        nats_tell_traced(a, server, owner, t->number, (struct text){(const uint8_t *)&told, sizeof told}, events);
+    nats_trace_free(t);
+}
+
+void nats_trace_told(struct acceptor *a, struct nats_server *server, uint64_t number, const uint8_t *body,
+                     size_t bytes) {
+    struct told told;
+    if (bytes < sizeof told) return;
+    memcpy(&told, body, sizeof told);
+    add_part(a, server, number, &told, (struct text){body + sizeof told, bytes - sizeof told});
+}
