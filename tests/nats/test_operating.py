@@ -331,6 +331,10 @@ def test_files_say_where_it_is(operated: Callable[[str], Operated], tmp_path: Pa
     (file,) = ports.iterdir()
     until_true(lambda: file.stat().st_size > 0)
     assert json.loads(file.read_text())["nats"] == [f"nats://127.0.0.1:{server.port}"]
+    # Programs that start a server wait for these lines.
+    listening, ready = f"Listening for client connections on 127.0.0.1:{server.port}\n", "Server is ready\n"
+    until_true(lambda: ready in server.said())
+    assert server.said().index(listening) < server.said().index(ready)
 
 
 class TestOwnAddresses:

@@ -1,4 +1,4 @@
-"""The pid file and the ports file, as nats-server writes them."""
+"""The pid file, the ports file, and lines in the journal that programs which start a nats-server wait for."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -> list[str]:
     """Writes the files and returns their paths. `listening`: schemes and HOST:PORT."""
+    say_ready(listening)
     pid = os.getpid()
     contents: dict[Path, bytes] = {}
     if pid_file:
@@ -34,6 +35,17 @@ def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -
         program = Path(sys.argv[0]).stem or "mq-shards"
         contents[Path(ports_dir) / f"{program}_{pid}.ports"] = orjson.dumps(ports_of(listening))
     return [str(path) for path, content in contents.items() if _write(path, content)]
+
+
+def say_ready(listening: Sequence[tuple[str, str]]) -> None:
+    """Says, in nats-server's words, where clients are listened for, and then that it is ready."""
+    for scheme, address in listening:
+        if scheme == "nats":
+            log.info("Listening for client connections on %s", address)
+        elif scheme == "nats-ws":
+            log.info("Listening for websocket clients on ws://%s", address)
+    if any(scheme == "nats" for scheme, _ in listening):
+        log.info("Server is ready")
 
 
 def _write(path: Path, content: bytes) -> bool:

@@ -105,7 +105,7 @@ class Nats(Guarding):
 
     @classmethod
     def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
-        if not settings["pid-file"] and not settings["ports-file-dir"]:
+        if not (settings["pid-file"] or settings["ports-file-dir"] or any(one == cls.name for one, _ in listening)):
             return ()
         from mq_shards.acceptor.protocols.nats import files as nats_files
 
