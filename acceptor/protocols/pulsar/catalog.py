@@ -17,6 +17,7 @@ from mq_shards.ringbuf.calls import Calls, Reply
 SECOND_NS: Final = 1_000_000_000
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
 TIMEOUT_NS: Final = 3 * SECOND_NS
+LIST_NS: Final = 20 * SECOND_NS  # for a list of topics, of which there may be a million
 
 # ServerError, by name.
 ERRORS: Final = {
@@ -82,9 +83,11 @@ class Catalog:
             self.learn(told["namespace"], told["policies"], told.get("topic"), told.get("topic_policies", {}))
 
     def ask(
-        self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None, **fields: object
-    ) -> None:
-        """Asks the gateway. `heard` is called later, or at once if there is no gateway at all."""
+        self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None,
+        patience_ns: int = TIMEOUT_NS, **fields: object,
+    ) -> None:  # fmt: skip
+        """Asks the gateway. `heard` is called later, or at once if there is no gateway at all. `patience_ns`: how long
+        a gateway that is there may take; `timeout_ns`: how long to wait in any case."""
 
         def answered(reply: Reply) -> None:
             if not reply.ok:
@@ -105,4 +108,6 @@ class Catalog:
             absent_ns = self._calls.absent_ns
             # Until it is there, if that is soon; else the client is better off with an answer.
             timeout_ns = max(TIMEOUT_NS - absent_ns, 0) if absent_ns > -TIMEOUT_NS else 0
+            if not absent_ns:
+                timeout_ns = patience_ns
         self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=timeout_ns, again=again)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields, GatewayDownError
+from mq_shards.acceptor.protocols.pulsar.catalog import LIST_NS, Catalog, Fields, GatewayDownError
 from mq_shards.acceptor.protocols.pulsar.clients import (
     METADATA_ERROR,
     NOT_ALLOWED,
@@ -259,8 +259,8 @@ class Topics:
         pattern = body.topics_pattern if body.HasField("topics_pattern") else None
         known = body.topics_hash if body.HasField("topics_hash") else None
         self._catalog.ask(
-            "topics", heard, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern, hash=known,
-            **who(request.client),
+            "topics", heard, patience_ns=LIST_NS, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern,
+            hash=known, **who(request.client),
         )  # fmt: skip
 
     def watch(self, request: Request) -> None:
@@ -286,8 +286,8 @@ class Topics:
             )
 
         self._catalog.ask(
-            "watch", heard, watcher=number, namespace=body.namespace, pattern=body.topics_pattern, hash=known,
-            **who(client),
+            "watch", heard, patience_ns=LIST_NS, watcher=number, namespace=body.namespace,
+            pattern=body.topics_pattern, hash=known, **who(client),
         )  # fmt: skip
 
     def unwatch(self, request: Request) -> None:
@@ -340,7 +340,7 @@ class Topics:
             self._next_anew()
 
         self._catalog.ask(
-            "watch", heard, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
+            "watch", heard, patience_ns=LIST_NS, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
             hash=watcher.hash or None, **who(watcher.client),
         )  # fmt: skip
 
