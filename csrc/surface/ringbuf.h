@@ -121,6 +121,25 @@ struct position {
     uint16_t compacted_tag, compacted_parts;
     uint32_t consumer_in_flight;
 };
+struct transaction_figures {
+    uint64_t number, first_seq, incarnation;
+    uint32_t name_bytes;
+    ...;
+};
+struct pending_figures {
+    uint32_t whole, parts;
+    uint64_t bits[16];
+};
+struct scanned {
+    uint64_t seq;
+    uint32_t headers_bytes, body_bytes, given_bytes;
+    ...;
+};
+struct superseded {
+    uint64_t seq;
+    uint32_t words;
+    ...;
+};
 struct job_stats {
     uint64_t id;
     uint32_t state;

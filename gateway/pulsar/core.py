@@ -6,7 +6,6 @@ Topics are named as in the core (TopicName.core). Methods raise RefusedError whe
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -28,7 +27,7 @@ LATEST: Final[int] = lib.START_LATEST
 AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
-_TRANSACTION: Final = struct.Struct("=QQQQII")  # struct transaction_figures, csrc/ringbuf/message.h
+_TRANSACTION_BYTES: Final = ffi.sizeof("struct transaction_figures")
 
 # Requests that are repeated if the worker dies before it answers: reads, and changes that do nothing the second time.
 # Without that a client would see an error, and some clients give up then. A worker whose disk is full gives the same
@@ -197,10 +196,9 @@ class Core:
             body=subscription.encode(),
         )  # fmt: skip
         _check(answer)
-        words = [word for (word,) in struct.iter_unpack("=Q", answer.body[8:])]
-        whole, parts = struct.unpack_from("=II", answer.body)
+        pending = ffi.from_buffer("struct pending_figures *", answer.body)
         upto = None if answer.seq == lib.NO_PLACE else answer.seq
-        return Pending(upto, bool(whole), tuple(words) if parts else ())
+        return Pending(upto, bool(pending.whole), tuple(pending.bits) if pending.parts else ())
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -313,12 +311,12 @@ class Core:
 
 def _transactions(body: bytes) -> Iterator[OpenTransaction]:
     at = 0
-    while at + _TRANSACTION.size <= len(body):
-        id, _, first, incarnation, _, name_bytes = _TRANSACTION.unpack_from(body, at)
-        at += _TRANSACTION.size
-        start = None if first == lib.NO_PLACE else f"{incarnation}:{first}"
-        yield OpenTransaction(body[at : at + name_bytes].decode(errors="replace"), id, start)
-        at += name_bytes
+    while at + _TRANSACTION_BYTES <= len(body):
+        one = ffi.from_buffer("struct transaction_figures *", memoryview(body)[at:])
+        at += _TRANSACTION_BYTES
+        start = None if one.first_seq == lib.NO_PLACE else f"{one.incarnation}:{one.first_seq}"
+        yield OpenTransaction(body[at : at + one.name_bytes].decode(errors="replace"), one.number, start)
+        at += one.name_bytes
 
 
 def in_text(figures: Figures) -> Figures:

@@ -10,21 +10,19 @@ are superseded. It knows nothing of workers. Keys and empty messages are defined
 from __future__ import annotations
 
 import bisect
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mq_shards.csrc._core import ffi
 from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.metadata import PULSAR_TAG, Metadata
 
 MAX_PARTS: Final = 1024  # PARTS_MAX_WORDS words of bits, csrc/ringbuf/message.h
 MAX_SAID: Final = 1000  # messages in one request: the worker has to find each of them
 WORD: Final = (1 << 64) - 1
-# struct scanned, struct headers and struct superseded, csrc/ringbuf/message.h
-_SCANNED: Final = struct.Struct("=QIIII")
-_HEADERS: Final = struct.Struct("=IHHII")
-_SUPERSEDED: Final = struct.Struct("=QII")
+_SCANNED_BYTES: Final = ffi.sizeof("struct scanned")
+_HEADERS_BYTES: Final = ffi.sizeof("struct headers")
 _KEY_BYTES: Final = 120  # of memory, besides the key itself
 
 
@@ -62,16 +60,15 @@ class Superseding:
     def _see_all(self, scanned: bytes) -> None:
         at = 0
         while at < len(scanned):
-            if len(scanned) - at < _SCANNED.size:
+            if len(scanned) - at < _SCANNED_BYTES:
                 raise ValueError("a worker's answer is cut off")
-            seq, headers_bytes, body_bytes, given_bytes, _ = _SCANNED.unpack_from(scanned, at)
-            at += _SCANNED.size
-            headers = scanned[at : at + headers_bytes]
-            body = scanned[at + headers_bytes : at + headers_bytes + given_bytes]
-            at += headers_bytes + given_bytes
+            one = ffi.from_buffer("struct scanned *", memoryview(scanned)[at:])
+            body_at = at + _SCANNED_BYTES + one.headers_bytes
+            headers = scanned[at + _SCANNED_BYTES : body_at]
+            at = body_at + one.given_bytes
             if at > len(scanned):
                 raise ValueError("a worker's answer is cut off")
-            self._see(seq, headers, body, body_bytes)
+            self._see(one.seq, headers, scanned[body_at:at], one.body_bytes)
 
     def _verdicts(self, since: int) -> list[bytes]:
         """What was superseded since the last verdicts, as parts of struct superseded[], each for one request.
@@ -88,8 +85,8 @@ class Superseding:
 
     def _see(self, seq: int, headers: bytes, body: bytes, body_bytes: int) -> None:
         found = None
-        if len(headers) >= _HEADERS.size and _HEADERS.unpack_from(headers)[1] == PULSAR_TAG:
-            found = metadata_module.read(headers[_HEADERS.size :])
+        if len(headers) >= _HEADERS_BYTES and ffi.from_buffer("struct headers *", headers).tag == PULSAR_TAG:
+            found = metadata_module.read(headers[_HEADERS_BYTES:])
         if found is None:
             self._remove(seq)
             return
@@ -161,7 +158,8 @@ def _superseded(change: tuple[int, int]) -> bytes:
     while left:
         words.append(left & WORD)
         left >>= 64
-    return _SUPERSEDED.pack(seq, len(words), 0) + struct.pack(f"={len(words)}Q", *words)
+    head = ffi.new("struct superseded *", {"seq": seq, "words": len(words)})
+    return bytes(ffi.buffer(head)) + bytes(ffi.buffer(ffi.new("uint64_t[]", words)))
 
 
 def _parts(found: Metadata, body: bytes, most: int) -> Iterator[tuple[str | None, bool]]:
