@@ -20,6 +20,8 @@ enum {
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
     WANTS_EVERY_TURNS = 16,    /* how often it looks whether some log is half full */
     LOOK_AGAIN_NS = 1000000,
+    MUCH_BYTES = 32 << 10,      /* after so much has been written at a stretch ... */
+    SPIN_AFTER_MUCH_NS = 10000, /* ... no longer is spun than a wake-up costs in processor time */
 };
 
 /* --- the board ---------------------------------------------------------------------------------------------------- */
@@ -367,6 +369,7 @@ static bool flush_logs(struct worker *w) {
     w->unsynced |= w->dirty_count > 0;
     for (uint32_t i = 0; i < w->dirty_count; i++) {
         struct shard *s = w->dirty[i];
+        w->written_bytes += log_appended(s->log) - log_flushed(s->log);
         if (log_flush(s->log) == LOG_OK)
             s->dirty = false;
         else
@@ -613,12 +616,20 @@ static bool wants_segment(const struct worker *w) {
     return worker_wanting_shard(w, &bytes, &segment) >= 0;
 }
 
+/* After much work being woken takes little time beside it. After little work somebody probably waits for the answer to
+ * ask again, and then that time counts. */
+static uint64_t spin_ns(const struct worker *w, bool after_much) {
+    const uint64_t spin = adaptive_spin_ns(&w->adaptive_spin);
+    return after_much && spin > SPIN_AFTER_MUCH_NS ? SPIN_AFTER_MUCH_NS : spin;
+}
+
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
     listen_to(w, control_fd);
     worker_read_clock(w, true);
     uint64_t began = clock_ns(CLOCK_MONOTONIC), idle_since = 0;
+    uint64_t before = w->written_bytes; /* when the present stretch of work began */
     for (uint32_t turn = 1;; turn++) {
-        uint64_t now = clock_ns(CLOCK_MONOTONIC);
+        uint64_t now = clock_ns(CLOCK_MONOTONIC), written = w->written_bytes;
         bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
         uint32_t events = 0;
         bool wanted = w->wanting && !w->wanting->asked && !log_large_goes_on(w->wanting->log);
@@ -627,14 +638,19 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
         if (w->no_space) events |= WORKER_NO_SPACE;
         w->no_space = false;
         if (now - began >= max_wait_ns) events |= WORKER_TICK;
-        if (busy && idle_since) adaptive_spin_paid(&w->adaptive_spin, now - idle_since);
-        if (busy) idle_since = 0;
+        if (busy && idle_since) {
+            adaptive_spin_paid(&w->adaptive_spin, now - idle_since);
+            before = written;
+            idle_since = 0;
+        }
         if (!busy && !idle_since) idle_since = now;
-        bool sleep = !busy && !events && now - idle_since >= adaptive_spin_ns(&w->adaptive_spin);
+        const bool after_much = w->written_bytes - before >= MUCH_BYTES;
+        bool sleep = !busy && !events && now - idle_since >= spin_ns(w, after_much);
         if (sleep || events || turn % CONTROL_EVERY_TURNS == 0)
             if (rest(w, began + max_wait_ns, sleep)) events |= WORKER_CONTROL;
         if (sleep) {
-            adaptive_spin_in_vain(&w->adaptive_spin);
+            if (!after_much) adaptive_spin_in_vain(&w->adaptive_spin);
+            before = w->written_bytes;
             idle_since = 0;
         } else if (!busy) {
             sched_yield();

@@ -187,6 +187,7 @@ struct worker {
 
     int wake_fd, poll_fd, control_fd;
     struct adaptive_spin adaptive_spin;
+    uint64_t written_bytes; /* to all logs, ever */
 
     /* Lists that one call fills and uses, and that no stack has room for. Nothing else of them is looked at, so that
      * memory is taken for as much as was ever filled. */
