@@ -56,7 +56,7 @@ enum beanstalk_counter {
 /* The options of an acceptor. */
 struct beanstalk_options {
     uint32_t max_job_bytes;
-    uint32_t watches; /* limit of watches over all connections */
+    uint32_t watches; /* of all connections, without one of each, so that those that watch one tube only do not count */
     uint32_t max_watches;
     bool guarded; /* a users file is in force */
 };

@@ -88,7 +88,7 @@ void beanstalk_watch(struct acceptor *a, struct connection *c, uint32_t topic, u
         engine_oom(a, c);
         return;
     }
-    beanstalk_options(a, c)->watches++;
+    if (b->watched_count > 1) beanstalk_options(a, c)->watches++;
     b->watched_workers |= bit_of(worker_of(a, topic));
     if (flags != 0) {
         b->implicit_watch = true;
@@ -126,7 +126,7 @@ void beanstalk_ignore(struct acceptor *a, struct connection *c, uint32_t place) 
     b->watched[place] = b->watched[--b->watched_count];
     if (b->watch_index != NULL) index_ignored(b, topic, place, worker);
     if (topic == b->began_with) b->implicit_watch = false;
-    beanstalk_options(a, c)->watches--;
+    if (b->watched_count > 0) beanstalk_options(a, c)->watches--;
     if (!watches_on(a, b, worker)) b->watched_workers &= ~bit_of(worker);
     peer_tell(a, c, worker_of(a, topic), MSG_IGNORE, topic, 0);
     topic_unbind(a, topic);
@@ -146,7 +146,7 @@ void beanstalk_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
 void beanstalk_let_go_tubes(struct acceptor *a, struct connection *c) {
     struct beanstalk *b = beanstalk_of(c);
     for (uint32_t i = 0; i < b->watched_count; i++) topic_unbind(a, b->watched[i]);
-    beanstalk_options(a, c)->watches -= b->watched_count;
+    if (b->watched_count > 1) beanstalk_options(a, c)->watches -= b->watched_count - 1;
     if (b->used != 0) topic_unbind(a, b->used);
 }
 
