@@ -558,22 +558,25 @@ static bool line_begins(const char *line, const char *end, const char *with) {
     return (size_t)(end - line) >= strlen(with) && !memcmp(line, with, strlen(with));
 }
 
-/* The value of the first line of that name that has one, without blanks; false if there is none. */
+/* The value of the first header of that name that has one, without blanks; false if there is none. A name is all up to
+ * the next colon, a value ends with CR and LF. */
 static bool header_value(const char *at, const char *end, const char *name, char value[HEADER_BYTES]) {
-    for (const char *line = at; line < end;) {
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        if (!newline) return false;
-        const char *stop = newline > line && newline[-1] == '\r' ? newline - 1 : newline, *colon = line + strlen(name);
-        bool is_it = line_begins(line, stop, name) && colon < stop && *colon == ':';
-        line = newline + 1;
-        if (!is_it) continue;
-        for (colon++; colon < stop && strchr(" \t", *colon) && *colon; colon++) continue;
-        while (stop > colon && strchr(" \t", stop[-1]) && stop[-1]) stop--;
-        if (stop == colon) continue;
-        memcpy(value, colon, (size_t)(stop - colon));
-        value[stop - colon] = 0;
+    while (at < end) {
+        const char *colon = memchr(at, ':', (size_t)(end - at));
+        if (!colon) return false;
+        bool is_it = (size_t)(colon - at) == strlen(name) && line_begins(at, end, name);
+        const char *from = colon + 1;
+        while (from < end && (*from == ' ' || *from == '\t')) from++;
+        const char *stop = from;
+        while (stop + 1 < end && (stop[0] != '\r' || stop[1] != '\n')) stop++;
+        if (stop + 1 >= end) return false;
+        at = stop + 2;
+        while (stop > from && (stop[-1] == ' ' || stop[-1] == '\t')) stop--;
+        if (!is_it || stop == from) continue;
+        memcpy(value, from, (size_t)(stop - from));
+        value[stop - from] = 0;
         /* With a zero byte in it it is no word. */
-        if (strlen(value) < (size_t)(stop - colon)) strcpy(value, "?");
+        if (strlen(value) < (size_t)(stop - from)) strcpy(value, "?");
         return true;
     }
     return false;
