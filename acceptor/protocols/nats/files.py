@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -24,9 +24,10 @@ PORTS: Final[Mapping[str, tuple[str, str]]] = {
 log = logging.getLogger(__name__)
 
 
-def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -> list[str]:
+def write(settings: Mapping[str, Any], listening: Sequence[tuple[str, str]]) -> list[str]:
     """Writes the files and returns their paths. `listening`: schemes and HOST:PORT."""
-    say_ready(listening)
+    say_ready(listening, "wss" if settings["websocket-tls-cert-file"] else "ws")
+    pid_file, ports_dir = settings["pid-file"], settings["ports-file-dir"]
     pid = os.getpid()
     contents: dict[Path, bytes] = {}
     if pid_file:
@@ -37,13 +38,13 @@ def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -
     return [str(path) for path, content in contents.items() if _write(path, content)]
 
 
-def say_ready(listening: Sequence[tuple[str, str]]) -> None:
+def say_ready(listening: Sequence[tuple[str, str]], websocket: str) -> None:
     """Says, in nats-server's words, where clients are listened for, and then that it is ready."""
     for scheme, address in listening:
         if scheme == "nats":
             log.info("Listening for client connections on %s", address)
         elif scheme == "nats-ws":
-            log.info("Listening for websocket clients on ws://%s", address)
+            log.info("Listening for websocket clients on %s://%s", websocket, address)
     if any(scheme == "nats" for scheme, _ in listening):
         log.info("Server is ready")
 

@@ -109,7 +109,7 @@ class Nats(Guarding):
             return ()
         from mq_shards.acceptor.protocols.nats import files as nats_files
 
-        return nats_files.write(settings["pid-file"], settings["ports-file-dir"], listening)
+        return nats_files.write(settings, listening)
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
