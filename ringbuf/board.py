@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import struct
-from typing import Final
 
 from mq_shards.csrc._core import ffi, lib
-
-DRAINING_OFFSET: Final = 64  # of `draining`, a uint32_t, in struct board
 
 
 def create() -> int:
@@ -22,7 +17,6 @@ def create() -> int:
 
 
 def drain(fd: int) -> None:
-    """Turns on drain mode: acceptors refuse new messages until the broker is restarted."""
-    with mmap.mmap(fd, mmap.PAGESIZE) as page:
-        # One aligned 32-bit store; acceptors read it with relaxed loads, and no other memory depends on it.
-        struct.pack_into("=I", page, DRAINING_OFFSET, 1)
+    """Turns on drain mode: acceptors refuse new messages until the broker is restarted. OSError: no memory for that."""
+    if not lib.board_drain(fd):
+        raise OSError(ffi.errno, f"cannot reach the board: {os.strerror(ffi.errno)}")

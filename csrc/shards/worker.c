@@ -41,6 +41,15 @@ bool board_format(int fd) {
     return true;
 }
 
+bool board_drain(int fd) {
+    struct board *board = board_map(fd);
+    if (!board) return false;
+    /* Acceptors read it with relaxed loads: no other memory depends on it. */
+    atomic_store_explicit(&board->draining, 1, memory_order_relaxed);
+    munmap(board, sizeof *board);
+    return true;
+}
+
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed) {

@@ -200,6 +200,8 @@ struct worker {
 
 /* Formats a new board: all zeros, but for the counter of ids. */
 bool board_format(int fd);
+/* Turns on drain mode. */
+bool board_drain(int fd);
 
 /* `seed`: for the hash of names; 0: a random one. */
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);

@@ -3,6 +3,7 @@
 /* == shards/worker == */
 
 bool board_format(int fd);
+bool board_drain(int fd);
 
 struct damage {
     uint32_t shard, segment;
