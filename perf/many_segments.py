@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,12 +17,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import Columns
-from mq_shards.shards.reader.segment import HEADER_BYTES, Known, Segment
+from mq_shards.shards.reader.segment import Known, Segment
 from mq_shards.shards.reader.shard import ShardView
 from mq_shards.shards.reader.stretches import build
-from mq_shards.shards.store import SEGMENT_MAGIC, SEGMENT_VERSIONS, segment_name, shard_path
+from mq_shards.shards.store import Header, encode_header, segment_name, shard_path
 
 SEGMENT_BYTES: Final = 64 << 20
 MESSAGES: Final = 1000  # messages in a stretch
@@ -36,12 +36,10 @@ def make(directory: Path, segments: int, topics: int, stretches: int) -> None:
     names = {number: Known(b"topic-%d" % number, 0) for number in range(topics)}
     each = max(1, stretches // topics)
     number = np.repeat(np.arange(topics, dtype="<u4"), each)
-    size = np.full(len(number), (SEGMENT_BYTES - HEADER_BYTES) // len(number), "<u4")
-    offset = (HEADER_BYTES + np.arange(len(number)) * size).astype("<u4")
+    size = np.full(len(number), (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) // len(number), "<u4")
+    offset = (SEGMENT_HEADER_BYTES + np.arange(len(number)) * size).astype("<u4")
     for n in range(segments):
-        head = bytearray(HEADER_BYTES)
-        struct.pack_into("<QIIII", head, 0, SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], 0, 1, n)
-        struct.pack_into("<I4xQ", head, 32, SEGMENT_BYTES if n else 0, SECOND_NS)
+        head = encode_header(Header(0, 1, n, 0, SEGMENT_BYTES if n else 0, SECOND_NS))
         path = shard_path(directory, 0) / segment_name(n)
         with path.open("wb") as file:
             file.write(head)

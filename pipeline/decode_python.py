@@ -28,6 +28,8 @@ from mq_shards.pipeline.decoding import (
 )
 from mq_shards.pipeline.headers_python import Entries
 
+# Without the core nobody can be asked where fields are: a test compares these with struct run, record, headers and
+# publish_attributes.
 _RUN: Final = struct.Struct("<IIQ")
 _RECORD: Final = struct.Struct("<IIBBHIQQQ")
 _HEADERS: Final = struct.Struct("<IHHII")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from mq_shards.pipeline.encoding import NAMELESS, SIZE_BYTES, TOO_MANY, UNSOUND, Bytes, Rows, Split, text
 
-_HEADERS: Final = struct.Struct("<IHHII")
+_HEADERS: Final = struct.Struct("<IHHII")  # struct headers, which a test compares it with
 _SIZES: Final = struct.Struct("<II")
 _NATS, _SPARK = 1, 3
 _NATS_VERSION: Final = b"NATS/1.0\r\n"

@@ -30,12 +30,11 @@ from typing import Any, Final
 from mq_shards.shards import durable, medium
 from mq_shards.shards.backup_cut import Tail, cut
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.reader.scan import Columns, FileScan
 from mq_shards.shards.store import (
     LOCK,
-    RECORD_HEADER,
-    SEGMENT_HEADER,
     SEGMENT_NAME,
     SHARD_NAME,
     Header,
@@ -342,8 +341,8 @@ class _Making:
 
     @staticmethod
     def _header(fd: int) -> Header:
-        content = medium.read(fd, SEGMENT_HEADER.size, 0)
-        if len(content) == SEGMENT_HEADER.size and not is_header(content):
+        content = medium.read(fd, SEGMENT_HEADER_BYTES, 0)
+        if len(content) == SEGMENT_HEADER_BYTES and not is_header(content):
             return Header(0, 0, 0, 0, 0, 0)  # it is damaged, which its broker reports
         return decode_header(content)
 
@@ -369,7 +368,7 @@ class _Making:
         """Where the last whole record ends; the file's size if the segment is damaged before its `end` (0: `end` is not
         known, since no segment follows)."""
         size = os.fstat(fd).st_size
-        scan = FileScan(fd, segment, SEGMENT_HEADER.size, size, self._columns)
+        scan = FileScan(fd, segment, SEGMENT_HEADER_BYTES, size, self._columns)
         while scan.next() is not None:
             pass
         is_damaged = scan.offset < end if end else self._is_damage(fd, segment, scan.offset, size)
@@ -386,7 +385,7 @@ class _Making:
             window = medium.read(fd, min(PIECE_BYTES, size - bad), bad)
             if self._is_whole(window, 0, segment):
                 return False
-            places = range(8, len(window) - RECORD_HEADER.size, 8)
+            places = range(8, len(window) - RECORD_BYTES, 8)
             if not any(any(window[at : at + 4]) and self._is_whole(window, at, segment) for at in places):
                 return False
             time.sleep(WRITE_S)
@@ -421,7 +420,7 @@ class _Making:
 
     def _is_damaged_since(self, before: File, segment: int, fd: int, size: int) -> bool:
         """Whether the segment differs from its copy because it was damaged. Then the copy counts."""
-        scan = FileScan(fd, segment, SEGMENT_HEADER.size, size, self._columns)
+        scan = FileScan(fd, segment, SEGMENT_HEADER_BYTES, size, self._columns)
         while scan.next() is not None:
             pass
         if scan.offset >= size:

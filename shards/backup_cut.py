@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 from mq_shards.ringbuf.control import Control, ControlError
 from mq_shards.shards.hold import HOLD_S, address_of, user_of
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.scan import Columns, FileScan
-from mq_shards.shards.store import LOCK, SEGMENT_HEADER, StoreError, segment_name, waits
+from mq_shards.shards.store import LOCK, StoreError, segment_name, waits
 
 ROUND_S: Final = 0.01  # short enough
 ROUNDS: Final = 10
@@ -85,7 +86,7 @@ class Tail:
         return True
 
     def _scan(self, segment: int, size: int, columns: Columns) -> None:
-        at = self.ends.get(segment, SEGMENT_HEADER.size)
+        at = self.ends.get(segment, SEGMENT_HEADER_BYTES)
         scan = FileScan(self.open[segment], segment, at, size, columns, WINDOW_BYTES)
         while scan.next() is not None:
             pass

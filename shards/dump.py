@@ -17,9 +17,14 @@ from pathlib import Path
 
 from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import (
+    RECORD_BYTES,
+    RECORD_CRC_END,
+    SEGMENT_HEADER_BYTES,
+    record_crc_begun,
+    record_in,
+)
 from mq_shards.shards.store import (
-    RECORD_HEADER,
-    SEGMENT_HEADER,
     SHARD_NAME,
     StoreError,
     decode_header,
@@ -54,24 +59,26 @@ class Damage:
 
 def _whole_record(content: bytes, offset: int, segment: int) -> tuple[Record, int] | None:
     """The record that begins at `offset`, and its length, if there is one."""
-    if offset + RECORD_HEADER.size > len(content):
+    if offset + RECORD_BYTES > len(content):
         return None
-    size, crc, kind, attribute_bytes, flags, topic, seq, time_ns, identity = RECORD_HEADER.unpack_from(content, offset)
-    attributes = offset + RECORD_HEADER.size
-    body, end = attributes + attribute_bytes, offset + size
-    if kind == 0 or body > end or end > len(content):
+    head = record_in(content, offset)
+    attributes = offset + RECORD_BYTES
+    body, end = attributes + head.attribute_bytes, offset + head.bytes
+    if head.kind == 0 or body > end or end > len(content):
         return None
-    start = crc32c(content[offset : offset + 4] + segment.to_bytes(4, "little"))
-    if crc32c(content[offset + 8 : end], start) != crc:
+    if crc32c(content[offset + RECORD_CRC_END : end], record_crc_begun(head.bytes, segment)) != head.crc:
         return None
-    record = Record(offset, kind, flags, topic, seq, time_ns, identity, content[attributes:body], content[body:end])
-    return record, size
+    record = Record(
+        offset, head.kind, head.flags, head.topic, head.seq, head.time_ns, head.id, content[attributes:body],
+        content[body:end],
+    )  # fmt: skip
+    return record, head.bytes
 
 
 def decode(content: bytes) -> Iterator[Record | Damage]:
     """The records of a segment in order, and the damaged places. Raises StoreError if the header is wrong."""
     segment = decode_header(content).segment
-    offset = SEGMENT_HEADER.size
+    offset = SEGMENT_HEADER_BYTES
     while offset < len(content):
         found = _whole_record(content, offset, segment)
         if found:

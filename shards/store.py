@@ -18,7 +18,6 @@ import json
 import os
 import re
 import stat
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,15 +25,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, segment_header_in
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.stock import Found, Stock
 from mq_shards.shards.stock import take as take_stock
 
 VERSION: Final = 1
-SEGMENT_VERSIONS: Final = (1, 2)  # SEGMENT_OLDEST to SEGMENT_VERSION, csrc/log/log.h
+SEGMENT_VERSIONS: Final = range(lib.SEGMENT_OLDEST, lib.SEGMENT_VERSION + 1)
 MAX_SHARDS: Final = 4096
 META: Final = "meta.json"
 META_NEW: Final = "meta.json.new"
@@ -49,10 +50,6 @@ BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
 KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.json(\.new)?")
 
-# csrc/log/log.h: struct segment_header and struct record.
-SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
-SEGMENT_MAGIC: Final = 0x31304752535148
-RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
 PIECE_BYTES: Final = 1 << 16
 LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
 WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
@@ -307,7 +304,7 @@ def waits(fd: int, *, is_last: bool) -> bool:
     """Whether a segment has no header yet, which is written first. Only in a shard's last segment a part of a large
     message may come before it, behind LARGE_BEFORE_BYTES of zeros (csrc/log/large.c)."""
     size = os.fstat(fd).st_size
-    return size < SEGMENT_HEADER.size or _is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
+    return size < SEGMENT_HEADER_BYTES or _is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
 
 
 def _look(fd: int, shard: int, shards: int) -> Found:
@@ -315,10 +312,10 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return Found(None, why_foreign="it is not a file")
-    if medium.is_failing(fd, SEGMENT_HEADER.size, 0):
+    if medium.is_failing(fd, SEGMENT_HEADER_BYTES, 0):
         return Found(None, bytes=status.st_size)
-    content = os.pread(fd, SEGMENT_HEADER.size, 0)
-    if len(content) < SEGMENT_HEADER.size or not any(content):
+    content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
+    if len(content) < SEGMENT_HEADER_BYTES or not any(content):
         return Found(0, bytes=status.st_size, is_written=not waits(fd, is_last=True))
     if not is_header(content):
         return Found(None, bytes=status.st_size)
@@ -336,14 +333,9 @@ def _read_begun(path: Path) -> int:
     """The wall clock in a segment's header; 0 if it has none."""
     with path.open("rb", buffering=0) as file:
         try:
-            return decode_header(medium.read(file.fileno(), SEGMENT_HEADER.size, 0)).time_ns
+            return decode_header(medium.read(file.fileno(), SEGMENT_HEADER_BYTES, 0)).time_ns
         except StoreError:
             return 0
-
-
-def _empty_segment(shard: int, shards: int, segment: int, begun_ns: int) -> bytes:
-    head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], shard, shards, segment, begun_ns, 0, 0, 0)
-    return head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
 
 
 class ShardStore:
@@ -465,7 +457,7 @@ class ShardStore:
                 self.path_of(number).unlink(missing_ok=True)
         for number in stock.begin:
             begun = stock.segments[number] = time.time_ns()
-            durable.save(self.path_of(number), _empty_segment(self.shard, shards, number, begun))
+            durable.save(self.path_of(number), encode_header(Header(self.shard, shards, number, begun)))
         listed = stock.segments | ({self._spare: 0} if self._spare else {})
         changes = self._manifest is None or self._manifest.segments != listed or bool(stock.remove)
         if changes:
@@ -658,33 +650,40 @@ class Header(NamedTuple):
     shards: int
     segment: int
     time_ns: int
-    previous_end: int  # where the previous segment ends; 0: there was none
-    log_began_ns: int  # wall clock, the same in all segments of a log; 0: not known
+    previous_end: int = 0  # where the previous segment ends; 0: there was none
+    log_began_ns: int = 0  # wall clock, the same in all segments of a log; 0: not known
 
 
 def decode_version(header: bytes) -> int:
     """The version in a segment's header, known or not."""
-    return int(SEGMENT_HEADER.unpack_from(header)[1])
+    return int(segment_header_in(header).version)
 
 
 def is_header(content: bytes) -> bool:
     """Whether this is an undamaged header, of any version."""
-    magic, *_, crc = SEGMENT_HEADER.unpack_from(content)
-    return bool(magic == SEGMENT_MAGIC and crc == crc32c(content[: SEGMENT_HEADER.size - 4]))
+    header = segment_header_in(content)
+    return bool(header.magic == lib.SEGMENT_MAGIC and header.crc == crc32c(content[:SEGMENT_CRC_AT]))
 
 
 def decode_header(content: bytes) -> Header:
-    if len(content) < SEGMENT_HEADER.size:
-        raise StoreError(f"a segment has a header of {SEGMENT_HEADER.size} bytes, this has {len(content)} in all")
-    magic, version, shard, shards, segment, time_ns, previous_end, began_ns, crc = SEGMENT_HEADER.unpack_from(content)
-    if magic != SEGMENT_MAGIC:
+    if len(content) < SEGMENT_HEADER_BYTES:
+        raise StoreError(f"a segment has a header of {SEGMENT_HEADER_BYTES} bytes, this has {len(content)} in all")
+    header = segment_header_in(content)
+    if header.magic != lib.SEGMENT_MAGIC:
         raise StoreError("this is not a segment: its header does not begin like one")
-    if crc != crc32c(content[: SEGMENT_HEADER.size - 4]):
+    if header.crc != crc32c(content[:SEGMENT_CRC_AT]):
         raise StoreError("the segment's header is damaged: its CRC is wrong")
-    if version not in SEGMENT_VERSIONS:
+    if header.version not in SEGMENT_VERSIONS:
         known = " and ".join(map(str, SEGMENT_VERSIONS))
-        raise StoreError(f"the segment is of version {version}, and this release reads {known}: {WHAT_TO_DO}")
-    return Header(shard, shards, segment, time_ns, previous_end, began_ns)
+        raise StoreError(f"the segment is of version {header.version}, and this release reads {known}: {WHAT_TO_DO}")
+    return Header(*(getattr(header, name) for name in Header._fields))
+
+
+def encode_header(header: Header) -> bytes:
+    fixed = {"magic": lib.SEGMENT_MAGIC, "version": lib.SEGMENT_VERSION}
+    encoded = ffi.new("struct segment_header *", fixed | header._asdict())
+    encoded.crc = crc32c(ffi.buffer(encoded)[:SEGMENT_CRC_AT])
+    return bytes(ffi.buffer(encoded))
 
 
 def first_not_zero(content: bytes, start: int) -> int:

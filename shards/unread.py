@@ -9,7 +9,6 @@ it, or the worker itself.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +16,18 @@ from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER
+from mq_shards.shards.layout import (
+    RECORD_BYTES,
+    RECORD_CRC_END,
+    SEGMENT_HEADER_BYTES,
+    record_crc_begun,
+    record_in,
+)
 
 ROOM: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 TOPIC: Final = 1
 HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shards/shard.h
-RECORD_BEGIN: Final = struct.Struct("<IIB")  # bytes, crc, kind: struct record, csrc/log/log.h
-CRC_SEED: Final = struct.Struct("<II")
 ALL_KINDS: Final = (1 << 64) - 1
 
 
@@ -44,7 +47,7 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
     )
     result = ffi.new("struct scan_result *")
     found: dict[str, int] = {}
-    offset = SEGMENT_HEADER.size
+    offset = SEGMENT_HEADER_BYTES
     with path.open("rb", buffering=0) as file:
         while True:
             data = os.pread(file.fileno(), WINDOW_BYTES, offset)
@@ -53,9 +56,9 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
             for n in range(result.records):
                 if kind[n] not in HEAD_KINDS:
                     return Head(found, whole=True)
-                name_bytes = size[n] - RECORD_HEADER.size - attributes[n]
+                name_bytes = size[n] - RECORD_BYTES - attributes[n]
                 if kind[n] == TOPIC and name_bytes in sizes:
-                    start = at[n] + RECORD_HEADER.size + attributes[n]
+                    start = at[n] + RECORD_BYTES + attributes[n]
                     topic = names.get(data[start : start + name_bytes])
                     if topic is not None:
                         found[topic] = max(seq[n], found.get(topic, 0))
@@ -68,18 +71,18 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
 
 def _ends_head(fd: int, segment: int, offset: int) -> bool:
     """Whether a record longer than a window ends the head: old data of the file may look like one, but for its CRC."""
-    size, right, kind = RECORD_BEGIN.unpack(os.pread(fd, RECORD_BEGIN.size, offset))
-    if kind in HEAD_KINDS:
+    record = record_in(os.pread(fd, RECORD_BYTES, offset))
+    if record.kind in HEAD_KINDS:
         return False
-    crc = crc32c(CRC_SEED.pack(size, segment))
-    at, end = offset + CRC_SEED.size, offset + size
+    crc = record_crc_begun(record.bytes, segment)
+    at, end = offset + RECORD_CRC_END, offset + record.bytes
     while at < end:
         data = os.pread(fd, min(WINDOW_BYTES, end - at), at)
         if not data:
             return False
         crc = crc32c(data, crc)
         at += len(data)
-    return crc == int(right)
+    return bool(crc == record.crc)
 
 
 @dataclass(slots=True)

@@ -27,11 +27,11 @@ from mq_shards.shards.descriptors import check_descriptors
 from mq_shards.shards.erased import ErasedSegments
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.hold import hold
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import Made, allocated, make, with_copies
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (
-    SEGMENT_HEADER,
     WHAT_TO_DO,
     MemoryStore,
     SegmentStore,
@@ -646,7 +646,7 @@ def _raise_error(result: Exception | None) -> None:
 
 def _why_refused(code: int, fd: int) -> str:
     if code == errno.EPROTO:
-        version = decode_version(os.pread(fd, SEGMENT_HEADER.size, 0))
+        version = decode_version(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
         known = f"{lib.SEGMENT_OLDEST} to {lib.SEGMENT_VERSION}"
         return f"is of version {version}, and this release reads {known}: {WHAT_TO_DO}"
     return "belongs to another log"

@@ -21,8 +21,9 @@ import greenstalk
 import pytest
 from mq_shards.shards import backup as backups
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES, record_in
 from mq_shards.shards.restore import restore
-from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER, StoreError
+from mq_shards.shards.store import Header, StoreError, decode_header, encode_header
 
 from tests.nsq.api import channel_stats, post
 from tests.reader.broker import started
@@ -318,13 +319,13 @@ def test_a_log_that_has_lost_its_end_is_copied_anew(small: Path) -> None:
 def write_last_record_again(segment: Path, end: int) -> None:
     """As if a power failure had taken the record that ends there, and its client had sent it again later."""
     content = bytearray(segment.read_bytes())
-    number, at = int(segment.stem), SEGMENT_HEADER.size
-    while (after := at + -(-struct.unpack_from("<I", content, at)[0] // 8) * 8) < end:
+    at = SEGMENT_HEADER_BYTES
+    while (after := at + -(-record_in(content, at).bytes // 8) * 8) < end:
         at = after
-    (size, _, *rest) = RECORD_HEADER.unpack_from(content, at)
-    rest[5] += 1_000_000_000
-    RECORD_HEADER.pack_into(content, at, size, number, *rest)
-    struct.pack_into("<I", content, at + 4, crc32c(content[at : at + size]))
+    record = record_in(content, at)
+    record.time_ns += 1_000_000_000
+    record.crc = int(segment.stem)  # while the CRC is computed
+    record.crc = crc32c(content[at : at + record.bytes])
     segment.write_bytes(content)
 
 
@@ -429,11 +430,9 @@ def test_a_sealed_segment_that_loses_its_header_keeps_its_copy(
     whole = copy.read_bytes()
     if is_mended:
         with segment.open("r+b") as file:
-            header = list(SEGMENT_HEADER.unpack(file.read(SEGMENT_HEADER.size)))
-            header[5:] = [0, 0, 0, 0]
-            content = SEGMENT_HEADER.pack(*header)[:-4]
+            header = decode_header(file.read(SEGMENT_HEADER_BYTES))
             file.seek(0)
-            file.write((content + struct.pack("<I", crc32c(content))).ljust(4096, b"\0"))
+            file.write(encode_header(Header(header.shard, header.shards, header.segment, 0)).ljust(4096, b"\0"))
     else:
         fail(monkeypatch, segment, 0)
     for _ in range(2):

@@ -20,7 +20,7 @@ from mq_shards.ringbuf.control import Control
 from mq_shards.shards.backup_cut import End, Moment, moment
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.hold import HOLD_S, address_of, hold
-from mq_shards.shards.store import SEGMENT_HEADER
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 
 from tests.servers import SINGLE, Server, Shape, children, comm_of, running, wait_until
 from tests.terminal.commands import done
@@ -153,7 +153,7 @@ def test_a_moment_is_where_each_log_ends(broker: Server, tmp_path: Path) -> None
     assert isinstance(before, Moment) and isinstance(after, Moment)
     assert before.ends == [End(1, 0, 0)] * 16, "no segment is begun"
     (grown,) = {*after.ends} - {*before.ends}
-    assert (grown.first, grown.last) == (1, 1) and 1000 < grown.bytes - SEGMENT_HEADER.size < 1500
+    assert (grown.first, grown.last) == (1, 1) and 1000 < grown.bytes - SEGMENT_HEADER_BYTES < 1500
 
 
 def test_a_worker_that_does_not_answer_costs_the_moment_and_keeps_nobody(broker: Server, tmp_path: Path) -> None:

@@ -19,6 +19,15 @@ int syncer_error(const struct syncer *syncer);
 #define SEGMENT_BYTES     ...
 #define SEGMENT_MAX_BYTES ...
 
+struct segment_header {
+    uint64_t magic;
+    uint32_t version, shard, shards, segment;
+    uint64_t time_ns;
+    uint32_t previous_end, unused;
+    uint64_t log_began_ns;
+    uint32_t reserved[3];
+    uint32_t crc;
+};
 struct record {
     uint32_t bytes;
     uint32_t crc;
@@ -71,6 +80,17 @@ size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *u
 void log_mark_synced(struct log *log, uint64_t upto);
 bool log_keep_copies(struct log *log, int fd, uint32_t segment);
 void log_copy(struct log *log, log_position position);
+
+/* == log/records == */
+
+struct publish_attributes {
+    uint32_t pri, unused;
+    uint64_t delay_ns, ttr_ns;
+};
+struct state_attributes {
+    uint32_t pri, state, reserves, timeouts, releases, buries, kicks, unused;
+    uint64_t delay_ns, deadline_wall_ns;
+};
 
 /* == log/scan == */
 

@@ -21,7 +21,7 @@ from mq_shards.gateway.console.names import raw
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.pipeline.handling import number
 from mq_shards.gateway.workers import Workers
-from mq_shards.shards.store import RECORD_HEADER
+from mq_shards.shards.layout import RECORD_BYTES, record_in
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.runs import Runs
@@ -182,20 +182,21 @@ def messages_of(runs: Runs, most: int) -> list[Message]:
 
 def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
     """Returns a message and its record's length; None: its transaction was aborted. OSError: there is no record."""
-    head = os.pread(fd, RECORD_HEADER.size + 256, at)
-    if len(head) < RECORD_HEADER.size:
+    head = os.pread(fd, RECORD_BYTES + 256, at)
+    if len(head) < RECORD_BYTES:
         raise OSError(f"the record at {at} ends in the middle")
-    size, _, kind, attribute_bytes, flags, _, seq, time_ns, identity = RECORD_HEADER.unpack_from(head)
-    begin = RECORD_HEADER.size + attribute_bytes
+    record = record_in(head)
+    size, begin = record.bytes, RECORD_BYTES + record.attribute_bytes
     if size < begin:
         raise OSError(f"the record at {at} is damaged")
-    if kind == STAGED:
+    if record.kind == STAGED:
         return None, size
-    attributes = head[RECORD_HEADER.size : begin]
-    wanted = min(size - begin, most + HEADERS_BYTES if flags & MESSAGE_HEADERS else most)
+    attributes = head[RECORD_BYTES:begin]
+    has_headers = bool(record.flags & MESSAGE_HEADERS)
+    wanted = min(size - begin, most + HEADERS_BYTES if has_headers else most)
     content = os.pread(fd, wanted, at + begin)
-    headers, tag, parts, left, body = taken_apart(content, bool(flags & MESSAGE_HEADERS), most, size - begin)
-    return Message(seq, identity, time_ns, left, body, headers, tag, parts, *_times(attributes)), size
+    headers, tag, parts, left, body = taken_apart(content, has_headers, most, size - begin)
+    return Message(record.seq, record.id, record.time_ns, left, body, headers, tag, parts, *_times(attributes)), size
 
 
 def taken_apart(

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards import medium
+from mq_shards.shards.layout import RECORD_BYTES
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 
-RECORD_BYTES: Final = 40
 TOPIC: Final = 1
 PUBLISH: Final = 3
 MOVED: Final = 6

@@ -7,18 +7,17 @@ record is damage only if a whole record follows, and messages published together
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES, segment_header_in
 from mq_shards.shards.reader.scan import (
     END,
     MOVED,
     PUBLISH,
     PUBLISH_MORE,
-    RECORD_BYTES,
     STAGED,
     TOPIC,
     TOPIC_GONE,
@@ -32,15 +31,9 @@ from mq_shards.shards.reader.scan import (
     join,
 )
 from mq_shards.shards.reader.stretches import Stretches, merge, of_batch
-from mq_shards.shards.store import SEGMENT_HEADER
 
-HEADER_BYTES: Final = SEGMENT_HEADER.size
 MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
 ALL_OF_TOPIC: Final = (1 << 64) - 1  # instead of a transaction's number: all of the topic's transactions
-_PREVIOUS_END: Final = struct.Struct("<I")
-_PREVIOUS_END_AT: Final = 32
-_LOG_BEGAN: Final = struct.Struct("<Q")
-_LOG_BEGAN_AT: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,7 @@ class Known:
 class Segment:
     number: int
     header: bytes
-    offset: int = HEADER_BYTES  # how far it has been read
+    offset: int = SEGMENT_HEADER_BYTES  # how far it has been read
     sealed: bool = False  # it is sealed and has been read to its end
     parts: list[Stretches] = field(default_factory=list)
     staged: list[Stretches] = field(default_factory=list)
@@ -97,12 +90,12 @@ class Segment:
 
 def previous_end(header: bytes) -> int:
     """Where the segment before the one with this header ends."""
-    return int(_PREVIOUS_END.unpack_from(header, _PREVIOUS_END_AT)[0])
+    return int(segment_header_in(header).previous_end)
 
 
 def log_began_ns(header: bytes) -> int:
     """When the log of the segment with this header was begun."""
-    return int(_LOG_BEGAN.unpack_from(header, _LOG_BEGAN_AT)[0])
+    return int(segment_header_in(header).log_began_ns)
 
 
 class _Reading:

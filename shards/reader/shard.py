@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
-from mq_shards.shards.reader.segment import ALL_OF_TOPIC, HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
+from mq_shards.shards.reader.segment import ALL_OF_TOPIC, Damage, Segment, log_began_ns, previous_end
 from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
 from mq_shards.shards.reader.totals import Totals, totals_of
 from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Most stretches of a topic in one segment that are looked at for one answer; the rest is left to the next answer.
 MAX_STRETCHES: Final = 16384
-UNREADABLE: Final = b"unreadable".ljust(HEADER_BYTES, b"\0")  # stands for an unreadable header
+UNREADABLE: Final = b"unreadable".ljust(SEGMENT_HEADER_BYTES, b"\0")  # stands for an unreadable header
 
 log = logging.getLogger(__name__)
 
@@ -165,11 +166,11 @@ class ShardView:
             try:
                 with self.path(number).open("rb", buffering=0) as file:
                     header = UNREADABLE
-                    if not medium.is_failing(file.fileno(), HEADER_BYTES, 0):
-                        header = file.read(HEADER_BYTES)
+                    if not medium.is_failing(file.fileno(), SEGMENT_HEADER_BYTES, 0):
+                        header = file.read(SEGMENT_HEADER_BYTES)
             except FileNotFoundError:
                 continue
-            if len(header) == HEADER_BYTES and any(header):
+            if len(header) == SEGMENT_HEADER_BYTES and any(header):
                 found[number] = header
         return found
 

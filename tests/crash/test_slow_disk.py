@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mq_shards.shards.store import SEGMENT_HEADER, decode_header
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.store import decode_header
 
 from tests.nsq.scenes import play_again_if_late
 from tests.servers import SINGLE, Server, running, wait_until
@@ -98,7 +99,7 @@ def full_segment_is_cut(shim: Path, tmp_path: Path) -> None:
 
         def is_cut() -> bool:
             with (data / "shard-0000" / "0000000002.log").open("rb") as second:
-                end = decode_header(header).previous_end if any(header := second.read(SEGMENT_HEADER.size)) else 0
+                end = decode_header(header).previous_end if any(header := second.read(SEGMENT_HEADER_BYTES)) else 0
             return end > 0 and first.stat().st_size == end and first.stat().st_blocks * 512 < end + (1 << 16)
 
         assert longest_wait(server, slow, is_cut, "it is cut", fill) < SLOW_S / 2

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.store import SEGMENT_HEADER, SEGMENT_MAGIC
 
 from tests.subscriptions import Channels
 from tests.test_worker import OK, SECOND, SHARDS
@@ -30,8 +29,9 @@ WALL = 1_700_000_000 * SECOND
 class Segment:
     def __init__(self, number: int, version: int, previous_end: int = 0) -> None:
         self.number = number
-        head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, version, 0, SHARDS, number, WALL, previous_end, 0, 0)
-        self.content = head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
+        # Byte by byte, here and in `add`: what older versions wrote does not change with the structs of csrc.
+        head = struct.pack("<8sIIIIQI24x", b"HQSRG01", version, 0, SHARDS, number, WALL, previous_end)
+        self.content = head + crc32c(head).to_bytes(4, "little")
 
     def add(
         self, kind: int, topic: int = 0, seq: int = 0, id: int = 0, flags: int = 0, attributes: bytes = b"",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.pipeline import checksum, decode_core, decode_python, decoding, encoding
+from mq_shards.pipeline import checksum, decode_core, decode_python, decoding, encode_python, encoding
 from mq_shards.pipeline.batch import PlainBatchReader
 from mq_shards.pipeline.columns import SCHEMA, to_arrow
 from mq_shards.pipeline.decoding import DecodeError, Progress
@@ -149,3 +150,20 @@ except ImportError as error:
 
 def test_what_both_know_of_the_wire_is_the_cores() -> None:
     assert (decoding.ID_PREFIX_BYTES, encoding.SIZE_BYTES) == (lib.DECODE_ID_PREFIX_BYTES, lib.ENCODE_SIZE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("copied", "of"),
+    [
+        (decode_python._RUN, "run"),
+        (decode_python._RECORD, "record"),
+        (decode_python._HEADERS, "headers"),
+        (decode_python._LONG, "publish_attributes"),
+        (encode_python._HEADERS, "headers"),
+    ],
+)
+def test_layouts_copied_for_machines_without_the_core_are_the_cores(copied: struct.Struct, of: str) -> None:
+    fields = [copied.format[: n + 1] for n in range(1, len(copied.format))]
+    ends = [field.offset + ffi.sizeof(field.type) for _, field in ffi.typeof(f"struct {of}").fields]
+    assert [struct.calcsize(field) for field in fields] == ends
+    assert copied.size == ffi.sizeof(f"struct {of}")

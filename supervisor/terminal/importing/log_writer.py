@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mq_shards.csrc._core import ffi
 from mq_shards.shards import durable
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.manifest import Manifest
 from mq_shards.shards.store import (
     META,
-    RECORD_HEADER,
-    SEGMENT_HEADER,
-    SEGMENT_MAGIC,
-    SEGMENT_VERSIONS,
     DataDirectory,
+    Header,
+    encode_header,
     segment_name,
     shard_path,
 )
@@ -36,13 +36,11 @@ TOPIC, PUBLISH, STATE, SUBSCRIPTION, CURSOR, FINISH = 1, 3, 5, 7, 8, 9  # enum r
 TOPIC_DURABLE, TOPIC_STOPPED = 1, 4
 SUBSCRIPTION_PAUSED: Final = 1
 FINISHED_AT_ONCE: Final = 1024  # seqs in one FINISH record
-_PUBLISH: Final = struct.Struct("<IIQQ")  # struct publish_attributes
-_STATE: Final = struct.Struct("<8IQQ")  # struct state_attributes
 READY, DELAYED, BURIED = 1, 3, 4  # enum job_state
 
 
 class State(NamedTuple):
-    """The state of a job in a job queue."""
+    """The state of a job in a job queue: the fields of a struct state_attributes."""
 
     state: int = READY
     reserves: int = 0
@@ -87,6 +85,8 @@ class _Shard:
         self._file: int = -1
         self._buffer = bytearray()
         self._size = 0
+        self._head = ffi.new("struct record *")
+        self._head_bytes = ffi.buffer(self._head)
 
     def append(
         self, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes = b"", body: bytes = b"",
@@ -94,7 +94,7 @@ class _Shard:
     ) -> None:  # fmt: skip
         # Recovery reads the time from the records: it must not go back.
         self._last_ns = time_ns = max(self._last_ns, time_ns)
-        size = RECORD_HEADER.size + len(attributes) + len(body)
+        size = RECORD_BYTES + len(attributes) + len(body)
         if self._file < 0 or (self._size + size > SEGMENT_BYTES and self._size > SEGMENT_BYTES // 2):
             self._begin_segment()
         self._add(size, kind, topic, seq, time_ns, identity, attributes, body, flags)
@@ -103,11 +103,14 @@ class _Shard:
         self, size: int, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes, body: bytes,
         flags: int,
     ) -> None:  # fmt: skip
-        head = RECORD_HEADER.pack(size, 0, kind, len(attributes), flags, topic, seq, time_ns, identity)
-        start = crc32c(head[:4] + max(self._segments).to_bytes(4, "little"))
-        crc = crc32c(body, crc32c(head[8:] + attributes, start)).to_bytes(4, "little")
+        head = self._head
+        head.bytes, head.kind, head.attribute_bytes, head.flags = size, kind, len(attributes), flags
+        head.topic, head.seq, head.time_ns, head.id = topic, seq, time_ns, identity
+        head.crc = max(self._segments)  # stands there while the CRC is computed
+        head.crc = crc32c(body, crc32c(attributes, crc32c(self._head_bytes)))
         padding = bytes(-size % 8)
-        self._buffer += head[:4] + crc + head[8:] + attributes
+        self._buffer += self._head_bytes
+        self._buffer += attributes
         self._buffer += body
         self._buffer += padding
         self._size += size + len(padding)
@@ -122,10 +125,8 @@ class _Shard:
         begun = time.time_ns()
         self._segments[number] = begun
         self._file = os.open(self._path / segment_name(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-        head = SEGMENT_HEADER.pack(
-            SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], self._shard, self._shards, number, begun, before, self._begun_ns, 0
-        )
-        self._buffer += head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
+        head = encode_header(Header(self._shard, self._shards, number, begun, before, self._begun_ns))
+        self._buffer += head
         self._size = len(head)
         for topic in self.topics:
             self.name(topic)
@@ -134,12 +135,12 @@ class _Shard:
 
     def name(self, topic: Topic) -> None:
         stopped = struct.pack("<Q", topic.stopped_seq) if topic.flags & TOPIC_STOPPED else b""
-        size = RECORD_HEADER.size + len(stopped) + len(topic.name)
+        size = RECORD_BYTES + len(stopped) + len(topic.name)
         self._add(size, TOPIC, topic.number, topic.next_seq, self._last_ns, 0, stopped, topic.name, topic.flags)
 
     def name_channel(self, topic: Topic, channel: Channel) -> None:
         flags, name = SUBSCRIPTION_PAUSED if channel.paused else 0, channel.name.encode()
-        size = RECORD_HEADER.size + len(name)
+        size = RECORD_BYTES + len(name)
         self._add(size, SUBSCRIPTION, topic.number, channel.cursor, self._last_ns, channel.number, b"", name, flags)
 
     @property
@@ -169,6 +170,10 @@ class _Shard:
         self.end_segment()
         if self._segments:
             Manifest(self._meta_id, self._shard, self._segments).save(self._path)
+
+
+def _packed(kind: str, **fields: int) -> bytes:
+    return bytes(ffi.buffer(ffi.new(kind, fields)))
 
 
 class LogWriter:
@@ -251,14 +256,12 @@ class LogWriter:
         self._count = self._count + 1 if number is None else number
         identity = self._count * self._shards_count + topic.shard
         shard, seq = self._shards[topic.shard], topic.next_seq
-        shard.append(PUBLISH, topic.number, seq, time_ns, identity, _PUBLISH.pack(pri, 0, 0, ttr_ns), body)
+        attributes = _packed("struct publish_attributes *", pri=pri, ttr_ns=ttr_ns)
+        shard.append(PUBLISH, topic.number, seq, time_ns, identity, attributes, body)
         topic.next_seq += 1
         if state is not None and state != State():
-            packed = _STATE.pack(
-                pri, state.state, state.reserves, state.timeouts, state.releases, state.buries, state.kicks, 0,
-                state.delay_ns, state.deadline_wall_ns,
-            )  # fmt: skip
-            shard.append(STATE, topic.number, seq, time_ns, identity, packed)
+            attributes = _packed("struct state_attributes *", pri=pri, **state._asdict())
+            shard.append(STATE, topic.number, seq, time_ns, identity, attributes)
         return seq
 
     def passed(self, topic: Topic, channel: Channel, cursor: int, finished: Iterable[int]) -> None:
