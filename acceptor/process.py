@@ -17,7 +17,7 @@ from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf.calls import SECOND_NS, Asked, Calls
-from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 
 # At a stop: how long to wait until all replies have been sent, and how often to check.
@@ -305,6 +305,8 @@ class AcceptorProcess:
                         protocol.serving()
                     self._serving = True
                     self._control.send({"did": "ready"})
+                case "stderr":
+                    os.dup2(fds[0], STDERR)
                 case "ping":
                     self._control.send({"did": "pong"})
                 case "stop":

@@ -62,6 +62,7 @@ class OwnConfig(NamedTuple):
     listen: Sequence[str]  # in the form of --listen
     content: bytes  # for the acceptors: see Protocol.configure()
     warnings: Sequence[str]
+    log_file: str = ""  # where the journal goes; "": to stderr
 
 
 class Protocol(ABC):

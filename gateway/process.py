@@ -52,7 +52,7 @@ from mq_shards.gateway.processes import own_bytes
 from mq_shards.gateway.reloads import Reloads
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
-from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
@@ -326,6 +326,8 @@ class GatewayProcess:
                         self._go_on(self._statsd.run())
                     if not message.get("answered"):
                         self._control.send({"did": "ready"})
+                case "stderr":
+                    os.dup2(fds[0], STDERR)
                 case "ping":
                     self._control.send({"did": "pong"})
                 case "stop":

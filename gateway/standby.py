@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from mq_shards.gateway import services
 from mq_shards.gateway.pipeline import leftovers
-from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.control import STDERR, Control, Message
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
 Serve: TypeAlias = Callable[[Control, Told], None]
@@ -51,6 +51,9 @@ class Standby:
                 self.stopped = True
             elif what == "ping":
                 self._control.send({"did": "pong"})
+            elif what == "stderr":
+                os.dup2(fds[0], STDERR)
+                os.close(fds[0])
             elif what == "gone":
                 self._forget(message["worker"])
             else:

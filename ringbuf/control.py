@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 MESSAGE_BYTES: Final = 128 << 10  # below the usual net.core.wmem_max, so that one message always fits a socket buffer
 MESSAGE_FDS: Final = 8
 SEND_TIMEOUT_S: Final = 5.0
+STDERR: Final = 2  # the descriptor that the message "stderr" replaces
 
 Message: TypeAlias = dict[str, Any]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import check_descriptors
@@ -353,6 +353,8 @@ class Worker:
                     raise OSError(ffi.errno, f"rings cannot be opened: {os.strerror(ffi.errno)}")
             case "gone":
                 lib.worker_peer_gone(self._worker, int(message["acceptor"]))
+            case "stderr":
+                os.dup2(fds[0], STDERR)
             case "ping":
                 self._control.send({"did": "pong"})
             case "hold":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
@@ -57,18 +57,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(given)
         if checking:
             return _checked(options, notes)
+        if options.log_file:
+            try:
+                journal.write_to(options.log_file)
+            except OSError as error:
+                return _complain(f"cannot open the log file {options.log_file}: {error.strerror}", FAILED)
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
         for warning in [*notes, *options.warnings]:
             logging.getLogger(__name__).warning("%s", warning)
-        # Imported late: children import this module too, as their main module, and have no use for the supervisor.
-        from mq_shards.supervisor.supervisor import StartError, Supervisor
-
-        try:
-            return Supervisor(options, reread=lambda: parse(given)).run()
-        except StartError as error:
-            return _complain(str(error), FAILED)
+        return _run(options, reread=lambda: parse(given))
     except OptionsError as error:
         return _complain(str(error), BAD_OPTION)
+
+
+def _run(options: Options, reread: Callable[[], Options]) -> int:
+    # Imported late: children import this module too, as their main module, and have no use for the supervisor.
+    from mq_shards.supervisor.supervisor import StartError, Supervisor
+
+    try:
+        return Supervisor(options, reread=reread).run()
+    except (StartError, OptionsError) as error:
+        status = FAILED if isinstance(error, StartError) else BAD_OPTION
+        if not options.log_file:
+            return _complain(str(error), status)
+        logging.getLogger(__name__).error("%s", error)  # in a log file each line has its time
+        return status
 
 
 def _tell(pid: int, signal: int) -> int:
@@ -90,6 +103,8 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
         print(f"knows {len(options.users.by_name)} users")
     kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
     print(f"keeps messages in {kept}")
+    if options.log_file:
+        print(f"writes its journal to {options.log_file}")
     print("the configuration is good")
     return 0
 

@@ -1,4 +1,4 @@
-"""What the processes report on stderr: lines of text, or JSON objects with --log-json.
+"""What the processes report on stderr: lines of text, or JSON objects with --log-json. --log-file makes a file stderr.
 
 It is called journal because in this project a log is where a shard keeps its messages. Fields for programs go in
 `extra={"fields": {...}}`: the text format shows only the sentence, JSON shows both.
@@ -17,6 +17,9 @@ import time
 from collections.abc import Mapping
 from typing import Final, TextIO
 
+from mq_shards.ringbuf.control import STDERR
+
+FILE_MODE: Final = 0o640  # of a new log file
 LEVELS: Final = ("debug", "info", "warning", "error")
 # The priority of syslog(3) for records of at least that level.
 PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
@@ -88,6 +91,19 @@ def is_systemds(stream: TextIO | None, environment: Mapping[str, str] = os.envir
     except (OSError, ValueError):
         return False  # not a file
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def write_to(path: str) -> None:
+    """Makes a file this process's stderr, and so that of children forked later. Creates the file if it is missing.
+    Raises OSError, with stderr unchanged."""
+    # O_NONBLOCK: opening a FIFO that nobody reads is an error then, instead of a wait.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, FILE_MODE)
+    try:
+        os.set_blocking(fd, True)
+        os.dup2(fd, STDERR)
+    finally:
+        os.close(fd)
 
 
 def complain(message: str) -> None:

@@ -5,9 +5,10 @@ with --memory the segments, which therefore outlive their worker. Must never: to
 log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
 
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, calls-due,
-                     handover, listen, go, ping, reload, shared, lame-duck, stop
+                     handover, listen, go, ping, reload, shared, lame-duck, stderr, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
-    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release, stop
+    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release,
+                     stderr, stop
     from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
 
 The gateway (HTTP, and reports to nsqlookupd and statsd) is one more acceptor to a worker and to most of this module:
@@ -35,9 +36,9 @@ from typing import Final, NamedTuple
 
 from mq_shards.gateway import services
 from mq_shards.ringbuf import board
-from mq_shards.ringbuf.control import Control, ControlError, Message
+from mq_shards.ringbuf.control import STDERR, Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
-from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
+from mq_shards.supervisor import contents, inherited, journal, privileges, restarts, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.calls import join_by_calls, tell_due
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
@@ -610,10 +611,23 @@ class Supervisor:
     def _reload(self) -> None:
         self._options = self._operator.reload(self._options, self._acceptors)
 
+    def _reopen_log_file(self) -> None:
+        """Opens the log file anew, after logrotate has renamed it, and has all children write to the new one."""
+        try:
+            journal.write_to(self._options.log_file)
+        except OSError as error:
+            log.error("cannot reopen the log file: %s: %s", self._options.log_file, error.strerror)
+            return
+        for child in [*self._acceptors, *self._workers]:
+            child.send({"do": "stderr"}, [STDERR])
+        log.info("log file re-opened")
+
     def _on_signal(self, wake: socket.socket) -> None:
         for number in wake.recv(64):
             name = signal.Signals(number).name
-            if number == signal.SIGUSR1:
+            if number == signal.SIGUSR1 and self._options.log_file:
+                self._reopen_log_file()
+            elif number == signal.SIGUSR1:
                 board.drain(self._board_fd)
                 self._draining = True
                 log.info("%s: drain mode, new messages are refused from now on", name)

@@ -45,20 +45,21 @@ SETTINGS: Final[Mapping[str, str]] = {
     "cluster_advertise": "cluster-advertise", "connect_retries": "cluster-connect-retries",
     "no_advertise": "cluster-no-advertise",
 }  # fmt: skip
-JOURNAL: Final = "lines go to stderr, which the service manager keeps"
+JOURNAL: Final = "lines go to stderr, which the service manager keeps, or to the file of -l"
 NO_EFFECT: Final[Mapping[str, str]] = {
     "js": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
     "sd": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
-    "l": JOURNAL, "s": JOURNAL, "r": JOURNAL, "log_size_limit": JOURNAL, "T": "every line has its time",
-    "logtime_utc": "every line has its time", "max_traced_msg_len": "messages are not logged",
-    "V": "messages are not logged", "VV": "messages are not logged", "profile": "use py-spy",
+    "s": JOURNAL, "r": JOURNAL, "log_size_limit": "logrotate can rename the file and send SIGUSR1",
+    "T": "every line has its time", "logtime_utc": "every line has its time",
+    "max_traced_msg_len": "messages are not logged", "V": "messages are not logged", "VV": "messages are not logged",
+    "profile": "use py-spy",
 }  # fmt: skip
 
 
 # The signals of -sl to a running server. Here all that stop it are an orderly stop.
 SIGNALS: Final = {
     "reload": signal.SIGHUP, "ldm": signal.SIGUSR2, "stop": signal.SIGTERM, "quit": signal.SIGTERM,
-    "term": signal.SIGTERM,
+    "term": signal.SIGTERM, "reopen": signal.SIGUSR1,
 }  # fmt: skip
 TLS_FLAGS: Final = ("tlscert", "tlskey", "tlscacert", "tlsverify")
 
@@ -89,6 +90,9 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     for name, value in given.items():
         if name in SETTINGS:
             t.setting(f"nats.{SETTINGS[name]}", value)
+        elif name == "l":
+            if value:
+                t.option("log-file", value)
         elif name in ("D", "DV", "DVV"):
             t.option("log-level", "debug")
             if name != "D":
@@ -105,8 +109,7 @@ def _signal(text: str) -> tuple[int, int]:
     """Reads COMMAND=PID or COMMAND=PIDFILE; returns the pid and the signal. Raises OptionsError."""
     command, equals, whom = text.partition("=")
     if command not in SIGNALS:
-        why = f"; {JOURNAL}" if command == "reopen" else ""
-        raise OptionsError(f'nats-server: -sl "{command}" is none of {", ".join(SIGNALS)}{why}')
+        raise OptionsError(f'nats-server: -sl "{command}" is none of {", ".join(SIGNALS)}')
     if not equals:
         raise OptionsError(f"nats-server: -sl {command} needs a process: -sl {command}=PID, or a file with it (-P)")
     try:

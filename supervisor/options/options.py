@@ -80,7 +80,7 @@ MAX_NAMED: Final = 10  # an error message lists the options of a section if they
 # The keys that a file may have outside its sections.
 TOP_LEVEL: Final = (
     *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "users", "insecure", "log-level", "log-json",
-    *OWN_CONFIGS,
+    "log-file", *OWN_CONFIGS,
 )  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
@@ -188,6 +188,7 @@ class Options:
     insecure: tuple[str, ...] = ()  # schemes whose listeners may be open to everybody
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
+    log_file: str = ""  # where the journal goes; "": to stderr
     warnings: tuple[str, ...] = ()
 
     def check_doors(self, bound: Sequence[Listen]) -> None:
@@ -356,8 +357,16 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         insecure=insecure,
         log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
         log_json=flag(*top["log-json"]) if "log-json" in top else False,
+        log_file=_log_file(top, own),
         warnings=tuple(warnings),
     )
+
+
+def _log_file(top: Mapping[str, Given], own: Mapping[str, OwnConfig]) -> str:
+    if "log-file" in top:
+        return str(path(*top["log-file"]))
+    named = (config.log_file for config in own.values() if config.log_file)
+    return next((str(path("log_file", name)) for name in named), "")
 
 
 def _users(top: Mapping[str, Given]) -> Users | None:
@@ -612,6 +621,7 @@ def _parser() -> argparse.ArgumentParser:
     add("user", "USER[:GROUP]", "become this user once the addresses are bound, if started by root")
     add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
     add_flag("log-json", "log JSON objects instead of text")
+    add("log-file", "FILE", "log to the end of this file, which SIGUSR1 reopens (default: to stderr)")
     parser.add_argument("--version", action="version", version=f"mq-shards {VERSION}", help="show the version and exit")
     parser.add_argument("--help", "-h", action="help", help="show this and exit")
     return parser
@@ -658,6 +668,7 @@ examples:
 
 """
 ENDS: Final = """
-signals: SIGTERM and SIGINT stop cleanly (a second one at once), SIGUSR1 starts drain mode: no new messages are taken.
+signals: SIGTERM and SIGINT stop cleanly (a second one at once). SIGUSR1 starts drain mode: no new messages are taken;
+with --log-file it reopens that file instead.
 exit status: 0 after a clean stop, 1 for a failure, 2 for a bad option.
 """

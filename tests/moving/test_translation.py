@@ -237,12 +237,14 @@ def test_nats_servers_file_and_flags_that_win_over_it(tmp_path: Path, capsys: py
 def test_nats_servers_signals_reach_the_one_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a chart has it: nats-server -sl=ldm=/var/run/nats/nats.pid."""
     told: list[int] = []
-    before = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGHUP, signal.SIGUSR2)}
+    numbers = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.signal(number, lambda n, _: told.append(n)) for number in numbers}
     try:
         (tmp_path / "pid").write_text(f"{os.getpid()}\n")
         assert main(["as", "nats-server", f"-sl=ldm={tmp_path}/pid"]) == 0
         assert main(["as", "nats-server", "--signal", f"reload={os.getpid()}"]) == 0
-        wait_until(lambda: told == [signal.SIGUSR2, signal.SIGHUP], "both have come")
+        assert main(["as", "nats-server", "-sl", f"reopen={os.getpid()}"]) == 0
+        wait_until(lambda: told == [signal.SIGUSR2, signal.SIGHUP, signal.SIGUSR1], "all have come")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -251,7 +253,7 @@ def test_nats_servers_signals_reach_the_one_that_is_named(tmp_path: Path, capsys
     ended.wait()
     for given, status, said in (
         (f"ldm={tmp_path}/pid", 2, "-1 is no process"), ("ldm=/nowhere", 2, "cannot read /nowhere"), ("ldm", 2, "-P"),
-        ("ldm=99999999999", 2, "99999999999 is no process"), ("reopen=1", 2, "lines go to stderr"),
+        ("ldm=99999999999", 2, "99999999999 is no process"), ("rotate=1", 2, "is none of"),
         (f"term={ended.pid}", 1, "No such process"),
     ):  # fmt: skip
         assert main(["as", "nats-server", "-sl", given]) == status

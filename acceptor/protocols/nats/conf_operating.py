@@ -149,6 +149,10 @@ def _monitoring(scheme: str) -> Taker:
     return take
 
 
+def _take_log_file(conf: Conf, value: Value) -> None:
+    conf.log_file = value.text()
+
+
 OPERATING: Final[Mapping[str, Taker]] = {
     "http": _monitoring("nats-http"),
     "http_port": _monitoring("nats-http"),
@@ -162,6 +166,7 @@ OPERATING: Final[Mapping[str, Taker]] = {
     "client_advertise": option("client-advertise", Value.text),
     "lame_duck_duration": _take_lame_duck_duration,
     "lame_duck_grace_period": duration_option("lame-duck-grace-period"),
+    "logfile": _take_log_file,
     "pidfile": option("pid-file", Value.text),
     "ports_file_dir": option("ports-file-dir", Value.text),
 }

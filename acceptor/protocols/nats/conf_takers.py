@@ -32,6 +32,7 @@ class Conf:
     # Settings for the acceptors that are not options, by name; only values that JSON can hold.
     content: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    log_file: str = ""
     # Collected while reading, and moved into `content` when the whole file has been read.
     users: list[dict[str, Any]] = field(default_factory=list)
     user_names: set[str] = field(default_factory=set)

@@ -97,7 +97,7 @@ class Nats(Guarding):
 
         conf = read_conf(path)
         listen = [f"{scheme}://{conf.address(scheme)}{conf.shown_at(scheme)}" for scheme in conf.ports]
-        return OwnConfig(conf.options, listen, orjson.dumps(conf.content), conf.warnings)
+        return OwnConfig(conf.options, listen, orjson.dumps(conf.content), conf.warnings, conf.log_file)
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
