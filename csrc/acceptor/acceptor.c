@@ -109,6 +109,7 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->max_connections = MAX_CONNECTIONS;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
     a->max_buffered_bytes = BUFFERED_BYTES;
+    a->receive_bytes = RECEIVE_BYTES;
     a->acceptors = 1;
     adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !start_codecs(a)) {

@@ -35,6 +35,11 @@
 
 /* How much is received from a connection at a time, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
+/* When the work on what a turn has received took longer than LONG_RECEIVING_NS, half as much is received from each
+ * connection in the next turn, and otherwise more again, a LEAST_RECEIVE_BYTES each turn: so many connections with much
+ * input do not keep the others waiting. */
+#define LEAST_RECEIVE_BYTES ((size_t)1 << 10)
+#define LONG_RECEIVING_NS   4000000u
 /* A connection whose codec wants several receives in a turn has them until the turn has made this much more output. */
 #define RECEIVED_OUTPUT_BYTES ((size_t)512 << 10)
 

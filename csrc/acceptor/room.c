@@ -25,7 +25,7 @@ size_t room_unsent_bytes(const struct acceptor *a) {
 }
 
 size_t room_receive_bytes(const struct acceptor *a) {
-    return is_short(a) ? SHORT_RECEIVE_BYTES : RECEIVE_BYTES;
+    return is_short(a) && a->receive_bytes > SHORT_RECEIVE_BYTES ? SHORT_RECEIVE_BYTES : a->receive_bytes;
 }
 
 /* Falls from `most` at the limit to a block at one and a half times the limit: connections that hold the most are

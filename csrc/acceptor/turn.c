@@ -219,6 +219,18 @@ static void publish_all(struct acceptor *a) {
     mesh_publish(a);
 }
 
+/* Adapts how much is received at a time to how long it took what was received to be worked off. Called before waiting
+ * for events. */
+static void pace_receiving(struct acceptor *a) {
+    if (a->paced_ns == 0) return;
+    const uint64_t took = clock_ns() - a->paced_ns;
+    a->paced_ns = 0;
+    if (took > LONG_RECEIVING_NS)
+        a->receive_bytes = a->receive_bytes / 2 > LEAST_RECEIVE_BYTES ? a->receive_bytes / 2 : LEAST_RECEIVE_BYTES;
+    else if (took < LONG_RECEIVING_NS / 2 && a->receive_bytes < RECEIVE_BYTES)
+        a->receive_bytes += LEAST_RECEIVE_BYTES;
+}
+
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
@@ -248,6 +260,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
         read_clock(a);
         turn_over(a);
     }
+    pace_receiving(a);
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);
     a->events_taken = n;
@@ -255,6 +268,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
         read_clock(a);
         a->turn_ns = a->now_ns;
     }
+    if (a->live && (n > FEW_EVENTS || a->receive_bytes < RECEIVE_BYTES)) a->paced_ns = clock_ns();
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
         if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) publish_all(a);
