@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from mq_shards.csrc.structs import struct_in
 from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import (
@@ -22,7 +23,6 @@ from mq_shards.shards.layout import (
     RECORD_CRC_END,
     SEGMENT_HEADER_BYTES,
     record_crc_begun,
-    record_in,
 )
 from mq_shards.shards.store import (
     SHARD_NAME,
@@ -61,7 +61,7 @@ def _whole_record(content: bytes, offset: int, segment: int) -> tuple[Record, in
     """The record that begins at `offset`, and its length, if there is one."""
     if offset + RECORD_BYTES > len(content):
         return None
-    head = record_in(content, offset)
+    head = struct_in("record", content, offset)
     attributes = offset + RECORD_BYTES
     body, end = attributes + head.attribute_bytes, offset + head.bytes
     if head.kind == 0 or body > end or end > len(content):

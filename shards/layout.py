@@ -1,10 +1,11 @@
-"""The header of a segment and the heads of its records, by the declarations of csrc/log/log.h."""
+"""Where things are in the header of a segment and the heads of its records, by csrc/log/log.h."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from mq_shards.csrc._core import ffi
+from mq_shards.csrc.structs import packed
 from mq_shards.shards.checksum import crc32c
 
 SEGMENT_HEADER_BYTES: Final[int] = ffi.sizeof("struct segment_header")
@@ -13,16 +14,6 @@ RECORD_BYTES: Final[int] = ffi.sizeof("struct record")
 RECORD_CRC_END: Final[int] = ffi.offsetof("struct record", "kind")  # what follows is under the CRC as it is
 
 
-def segment_header_in(content: bytes) -> Any:  # noqa: ANN401
-    """The struct segment_header that `content` begins with. ValueError if that is too short."""
-    return ffi.from_buffer("struct segment_header *", content)
-
-
-def record_in(content: bytes, at: int = 0) -> Any:  # noqa: ANN401
-    """The struct record at `at`. ValueError if `content` ends before it does."""
-    return ffi.from_buffer("struct record *", memoryview(content)[at:])
-
-
 def record_crc_begun(size: int, segment: int) -> int:
     """The CRC of a record's bytes before RECORD_CRC_END, with the segment's number in the place of `crc`."""
-    return crc32c(ffi.buffer(ffi.new("struct record *", {"bytes": size, "crc": segment}))[:RECORD_CRC_END])
+    return crc32c(packed("record", bytes=size, crc=segment)[:RECORD_CRC_END])

@@ -25,10 +25,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc._core import lib
+from mq_shards.csrc.structs import packed, struct_in
 from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, segment_header_in
+from mq_shards.shards.layout import SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.stock import Found, Stock
@@ -656,19 +657,19 @@ class Header(NamedTuple):
 
 def decode_version(header: bytes) -> int:
     """The version in a segment's header, known or not."""
-    return int(segment_header_in(header).version)
+    return int(struct_in("segment_header", header).version)
 
 
 def is_header(content: bytes) -> bool:
     """Whether this is an undamaged header, of any version."""
-    header = segment_header_in(content)
+    header = struct_in("segment_header", content)
     return bool(header.magic == lib.SEGMENT_MAGIC and header.crc == crc32c(content[:SEGMENT_CRC_AT]))
 
 
 def decode_header(content: bytes) -> Header:
     if len(content) < SEGMENT_HEADER_BYTES:
         raise StoreError(f"a segment has a header of {SEGMENT_HEADER_BYTES} bytes, this has {len(content)} in all")
-    header = segment_header_in(content)
+    header = struct_in("segment_header", content)
     if header.magic != lib.SEGMENT_MAGIC:
         raise StoreError("this is not a segment: its header does not begin like one")
     if header.crc != crc32c(content[:SEGMENT_CRC_AT]):
@@ -680,10 +681,9 @@ def decode_header(content: bytes) -> Header:
 
 
 def encode_header(header: Header) -> bytes:
-    fixed = {"magic": lib.SEGMENT_MAGIC, "version": lib.SEGMENT_VERSION}
-    encoded = ffi.new("struct segment_header *", fixed | header._asdict())
-    encoded.crc = crc32c(ffi.buffer(encoded)[:SEGMENT_CRC_AT])
-    return bytes(ffi.buffer(encoded))
+    fields = {"magic": lib.SEGMENT_MAGIC, "version": lib.SEGMENT_VERSION, **header._asdict()}
+    crc = crc32c(packed("segment_header", **fields)[:SEGMENT_CRC_AT])
+    return packed("segment_header", **fields, crc=crc)
 
 
 def first_not_zero(content: bytes, start: int) -> int:

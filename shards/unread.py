@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc.structs import struct_in
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import (
     RECORD_BYTES,
     RECORD_CRC_END,
     SEGMENT_HEADER_BYTES,
     record_crc_begun,
-    record_in,
 )
 
 ROOM: Final = 4096
@@ -71,7 +71,7 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
 
 def _ends_head(fd: int, segment: int, offset: int) -> bool:
     """Whether a record longer than a window ends the head: old data of the file may look like one, but for its CRC."""
-    record = record_in(os.pread(fd, RECORD_BYTES, offset))
+    record = struct_in("record", os.pread(fd, RECORD_BYTES, offset))
     if record.kind in HEAD_KINDS:
         return False
     crc = record_crc_begun(record.bytes, segment)

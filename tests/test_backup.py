@@ -19,9 +19,10 @@ from pathlib import Path
 
 import greenstalk
 import pytest
+from mq_shards.csrc.structs import struct_in
 from mq_shards.shards import backup as backups
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import SEGMENT_HEADER_BYTES, record_in
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.restore import restore
 from mq_shards.shards.store import Header, StoreError, decode_header, encode_header
 
@@ -320,9 +321,9 @@ def write_last_record_again(segment: Path, end: int) -> None:
     """As if a power failure had taken the record that ends there, and its client had sent it again later."""
     content = bytearray(segment.read_bytes())
     at = SEGMENT_HEADER_BYTES
-    while (after := at + -(-record_in(content, at).bytes // 8) * 8) < end:
+    while (after := at + -(-struct_in("record", content, at).bytes // 8) * 8) < end:
         at = after
-    record = record_in(content, at)
+    record = struct_in("record", content, at)
     record.time_ns += 1_000_000_000
     record.crc = int(segment.stem)  # while the CRC is computed
     record.crc = crc32c(content[at : at + record.bytes])

@@ -138,6 +138,58 @@ struct websocket {
 size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out, size_t *made);
 size_t websocket_head(uint8_t *out, uint8_t first, uint64_t payload_bytes);
 
+/* == acceptor/protocols/nats/nats_figures == */
+
+struct nats_figures {
+    uint32_t conn, account;
+    uint32_t subscriptions, reason;
+    uint64_t in_messages, in_bytes, out_messages, out_bytes;
+    uint64_t pending_bytes, rtt_ns, idle_ns, opened_ns, client_id;
+};
+struct nats_account_figures {
+    uint64_t number;
+    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
+    uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
+};
+struct nats_kept_figures {
+    uint64_t account, place, subjects, fanout, max_fanout;
+};
+struct nats_subscription_figures {
+    uint64_t delivered, max;
+    uint32_t subject_bytes, queue_bytes, sid_bytes;
+    uint32_t place;
+};
+
+/* == acceptor/protocols/nsq/nsq_producers == */
+
+struct nsq_producer {
+    uint32_t conn, topics;
+    uint64_t opened_ns;
+};
+struct nsq_produced {
+    uint64_t messages;
+    uint32_t hash, name_bytes;
+    uint8_t name[...];
+};
+
+/* == acceptor/protocols/pulsar/pulsar_terms == */
+
+struct pulsar_rate {
+    uint64_t key;
+    uint64_t messages, bytes, period_ns;
+};
+struct producer_terms {
+    uint64_t key, max_delay_ms;
+    uint32_t deduplicates, delays;
+    struct pulsar_rate rate;
+};
+struct consumer_wish {
+    uint32_t shared;
+    int32_t partition;
+    uint64_t epoch;
+    uint32_t has_epoch, most_unacked;
+};
+
 /* == acceptor/protocols/pulsar/pulsar_scan == */
 
 uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);

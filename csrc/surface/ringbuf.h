@@ -82,6 +82,21 @@ struct subscribe {
     uint16_t name_bytes, flags;
     uint32_t description_bytes;
 };
+struct subscribe_start {
+    uint32_t start, unused;
+    uint64_t at;
+};
+struct subscribe_policy {
+    uint16_t policy, name_bytes;
+    uint32_t priority;
+    union {
+        uint32_t ranges, pick;
+    };
+    uint32_t order, most_in_flight;
+};
+struct key_range {
+    uint16_t first, last;
+};
 struct publish_priority {
     uint32_t pri, unused;
 };

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Engine
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc.structs import struct_in
 from mq_shards.gateway.console.names import raw
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.pipeline.handling import number
 from mq_shards.gateway.workers import Workers
-from mq_shards.shards.layout import RECORD_BYTES, record_in
+from mq_shards.shards.layout import RECORD_BYTES
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.runs import Runs
@@ -185,7 +186,7 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
     head = os.pread(fd, RECORD_BYTES + 256, at)
     if len(head) < RECORD_BYTES:
         raise OSError(f"the record at {at} ends in the middle")
-    record = record_in(head)
+    record = struct_in("record", head)
     size, begin = record.bytes, RECORD_BYTES + record.attribute_bytes
     if size < begin:
         raise OSError(f"the record at {at} is damaged")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES, segment_header_in
+from mq_shards.csrc.structs import struct_in
+from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.scan import (
     END,
     MOVED,
@@ -90,12 +91,12 @@ class Segment:
 
 def previous_end(header: bytes) -> int:
     """Where the segment before the one with this header ends."""
-    return int(segment_header_in(header).previous_end)
+    return int(struct_in("segment_header", header).previous_end)
 
 
 def log_began_ns(header: bytes) -> int:
     """When the log of the segment with this header was begun."""
-    return int(segment_header_in(header).log_began_ns)
+    return int(struct_in("segment_header", header).log_began_ns)
 
 
 class _Reading:

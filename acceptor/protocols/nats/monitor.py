@@ -20,9 +20,12 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
+from mq_shards.csrc._core import ffi
+from mq_shards.csrc.structs import struct_in, structs_in
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -32,11 +35,10 @@ if TYPE_CHECKING:
 NAMED_BIT: Final = 32  # nats_figures.c
 INDEX_BITS: Final = 20  # of a connection's number that are its index in the table (csrc/acceptor/engine.h)
 
-# struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
-FIGURES: Final = struct.Struct("<4I9Q")
-SUBSCRIPTION: Final = struct.Struct("<2Q4I")
-ACCOUNT: Final = struct.Struct("<13Q")
-KEPT: Final = struct.Struct("<5Q")
+FIGURES_BYTES: Final[int] = ffi.sizeof("struct nats_figures")
+SUBSCRIPTION_BYTES: Final[int] = ffi.sizeof("struct nats_subscription_figures")
+ACCOUNT_BYTES: Final[int] = ffi.sizeof("struct nats_account_figures")
+KEPT_BYTES: Final[int] = ffi.sizeof("struct nats_kept_figures")
 PLACE_SHIFT: Final = 32  # nats_figures.c
 
 FIGURES_AT_ONCE: Final = 4096
@@ -63,7 +65,7 @@ REFUSALS: Final = (REASONS[2], REASONS[3])
 
 
 class Figures(NamedTuple):
-    """Figures of one connection. The account is a number; bytes count payloads only."""
+    """struct nats_figures, of one connection. The account is a number; bytes count payloads only."""
 
     conn: int
     account: int
@@ -81,6 +83,8 @@ class Figures(NamedTuple):
 
 
 class AccountFigures(NamedTuple):
+    """struct nats_account_figures."""
+
     number: int
     taken_messages: int
     taken_bytes: int
@@ -97,13 +101,17 @@ class AccountFigures(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Figures of the cache of matches. The next piece starts at `account` and `place`; `account` 0: there is none."""
+    """struct nats_kept_figures, of the cache of matches. The next piece starts at `account` and `place`; `account` 0:
+    there is none."""
 
     account: int
     place: int
     subjects: int
     fanout: int
     max_fanout: int
+
+
+_figures_in, _account_in, _kept_in = (attrgetter(*each._fields) for each in (Figures, AccountFigures, Kept))
 
 
 class Subscription(NamedTuple):
@@ -116,19 +124,19 @@ class Subscription(NamedTuple):
 
 
 def figures_of(data: bytes) -> list[Figures]:
-    return [Figures(*found) for found in FIGURES.iter_unpack(data)]
+    return [Figures._make(_figures_in(one)) for one in structs_in("nats_figures", data)]
 
 
 def subscriptions_of(data: bytes) -> Iterator[Subscription]:
     at = 0
     while at < len(data):
-        delivered, most, subject_bytes, queue_bytes, sid_bytes, place = SUBSCRIPTION.unpack_from(data, at)
-        at += SUBSCRIPTION.size
+        found = struct_in("nats_subscription_figures", data, at)
+        at += SUBSCRIPTION_BYTES
         texts = []
-        for size in (subject_bytes, queue_bytes, sid_bytes):
+        for size in (found.subject_bytes, found.queue_bytes, found.sid_bytes):
             texts.append(data[at : at + size].decode(errors="replace"))
             at += size
-        yield Subscription(texts[0], texts[1], texts[2], delivered, most, place)
+        yield Subscription(texts[0], texts[1], texts[2], found.delivered, found.max, found.place)
 
 
 class Known(NamedTuple):
@@ -188,8 +196,8 @@ class Monitor:
         known = self._known(conn)
         if known is None or self._max_closed == 0:
             return None
-        figures = Figures(*FIGURES.unpack_from(words))
-        subscriptions = [_detail(one, known.cid) for one in subscriptions_of(words[FIGURES.size :])]
+        (figures,) = figures_of(words[:FIGURES_BYTES])
+        subscriptions = [_detail(one, known.cid) for one in subscriptions_of(words[FIGURES_BYTES:])]
         now_ns = self._wall_ns()
         row = {
             **_numbers(figures, known),
@@ -215,7 +223,7 @@ class Monitor:
         return orjson.dumps({**self._server(not asked.get("brief")), "closed": len(self._closed)})
 
     def _answer_figures(self, asked: dict[str, Any]) -> bytes:
-        room = FIGURES_AT_ONCE * FIGURES.size
+        room = FIGURES_AT_ONCE * FIGURES_BYTES
         return self._engine.ask(self._protocol, "figures", int(asked["from"]), most=room)
 
     def _answer_clients(self, asked: dict[str, Any]) -> bytes:
@@ -273,13 +281,13 @@ class Monitor:
         """Figures by account name, starting at an account's number; the last piece is empty. Or those of one named
         account."""
         name = asked.get("name", "").encode(errors="surrogateescape")
-        room = ACCOUNT.size + len(name) if name else ACCOUNTS_BYTES
+        room = ACCOUNT_BYTES + len(name) if name else ACCOUNTS_BYTES
         data = self._engine.ask(self._protocol, "accounts", int(asked.get("from", 0)), name, most=room)
         found = {}
         at = 0
         while at < len(data):
-            figures = AccountFigures(*ACCOUNT.unpack_from(data, at))
-            at += ACCOUNT.size + figures.name_bytes
+            figures = AccountFigures._make(_account_in(struct_in("nats_account_figures", data, at)))
+            at += ACCOUNT_BYTES + figures.name_bytes
             found[data[at - figures.name_bytes : at].decode(errors="replace")] = figures._asdict()
         return orjson.dumps(found)
 
@@ -287,8 +295,8 @@ class Monitor:
         """Figures of the cache of matches, starting at an account and place, or those of one named account."""
         name = asked.get("name", "").encode(errors="surrogateescape")
         start = int(asked.get("account", 0)) | int(asked.get("place", 0)) << PLACE_SHIFT
-        data = self._engine.ask(self._protocol, "kept", start, name, most=KEPT.size)
-        return orjson.dumps(Kept(*KEPT.unpack(data))._asdict())
+        data = self._engine.ask(self._protocol, "kept", start, name, most=KEPT_BYTES)
+        return orjson.dumps(Kept._make(_kept_in(struct_in("nats_kept_figures", data)))._asdict())
 
 
 def _answer(asked: Asked, answer: Callable[[dict[str, Any]], bytes]) -> None:

@@ -4,20 +4,21 @@ each begin at a connection. The counts are kept by the codec (nsq_producers.h), 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
+from mq_shards.csrc._core import ffi
+from mq_shards.csrc.structs import struct_in
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
     from mq_shards.ringbuf.calls import Asked, Calls
 
 # What nsq_ask_producers writes: where the next piece begins, then each producer's struct nsq_producer and its topics.
-_NEXT: Final = struct.Struct("<Q")
-_PRODUCER: Final = struct.Struct("<IIQ")
-_PRODUCED: Final = struct.Struct("<QII64s")
+_NEXT_BYTES: Final = 8
+_PRODUCER_BYTES: Final[int] = ffi.sizeof("struct nsq_producer")
+_PRODUCED_BYTES: Final[int] = ffi.sizeof("struct nsq_produced")
 
 
 class Producer(NamedTuple):
@@ -28,20 +29,20 @@ class Producer(NamedTuple):
 
 def producers_of(data: bytes) -> tuple[int, list[Producer]]:
     """Returns where the next piece begins (0: this was the last), and the producers that have published something."""
-    (following,) = _NEXT.unpack_from(data)
+    following = int.from_bytes(data[:_NEXT_BYTES], "little")
     found = []
-    at = _NEXT.size
+    at = _NEXT_BYTES
     while at < len(data):
-        conn, topics, opened_ns = _PRODUCER.unpack_from(data, at)
-        at += _PRODUCER.size
+        producer = struct_in("nsq_producer", data, at)
+        at += _PRODUCER_BYTES
         messages = {}
-        for _ in range(topics):
-            count, _, name_bytes, name = _PRODUCED.unpack_from(data, at)
-            at += _PRODUCED.size
-            if count:
-                messages[name[:name_bytes].decode()] = count
+        for _ in range(producer.topics):
+            topic = struct_in("nsq_produced", data, at)
+            at += _PRODUCED_BYTES
+            if topic.messages:
+                messages[bytes(topic.name[0 : topic.name_bytes]).decode()] = topic.messages
         if messages:
-            found.append(Producer(conn, opened_ns, messages))
+            found.append(Producer(producer.conn, producer.opened_ns, messages))
     return following, found
 
 

@@ -4,7 +4,6 @@ GET_LAST_MESSAGE_ID. The commands about messages (FLOW, ACK, REDELIVER) are hand
 from __future__ import annotations
 
 import itertools
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,6 +35,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc.structs import packed
 
 EXCLUSIVE: Final = 0
 SHARED: Final = 1
@@ -55,13 +55,6 @@ MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not subscribed again
 # How long after the answer to SUBSCRIBE a consumer is told whether it is active: the Go client ignores it if sooner.
 TELL_NS: Final = 100_000_000
-
-# struct consumer_wish, csrc/acceptor/protocols/pulsar/pulsar_consumer.c
-_WISH: Final = struct.Struct("=IiQII")
-# struct subscribe_start, subscribe_policy and key_range, csrc/ringbuf/message.h
-_START: Final = struct.Struct("=IIQ")
-_POLICY: Final = struct.Struct("=HHIIII")
-_RANGE: Final = struct.Struct("=HH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +177,10 @@ class Consumers:
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
         epoch, limits = body.HasField("consumer_epoch"), self._limits(topic, body.subscription)
-        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, epoch, min(limits.most_unacked, MAX_UNACKED))
+        wish = packed(
+            "consumer_wish", shared=shared, partition=topic.partition, epoch=body.consumer_epoch, has_epoch=epoch,
+            most_unacked=min(limits.most_unacked, MAX_UNACKED),
+        )  # fmt: skip
         sought = client.sought.pop((topic.core, body.subscription), None)
         if isinstance(sought, Start) and not body.durable:
             start = sought
@@ -246,8 +242,8 @@ class Consumers:
         rates = self._limits(consumer.topic, consumer.subscription).rates
         if rates != consumer.rates:
             consumer.rates = rates
-            packed = b"".join(rate.packed() for rate in rates)
-            self._desk.engine.call(client.conn, "limit-consumer", consumer.id, packed)
+            limits = b"".join(packed("pulsar_rate", **rate.fields()) for rate in rates)
+            self._desk.engine.call(client.conn, "limit-consumer", consumer.id, limits)
 
     def policies_changed(self, namespace: str) -> None:
         for client in self._desk.clients.values():
@@ -494,18 +490,20 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
         flags |= lib.SUBSCRIBE_COMPACTED
     if not body.durable:
         flags |= lib.SUBSCRIBE_EPHEMERAL
-    terms = {"timeout_ns": NEVER_NS, "timeout_max_ns": NEVER_NS, "name_bytes": len(name), "flags": flags}
-    count, order, ranges = 0, 0, b""
+    head = packed("subscribe", timeout_ns=NEVER_NS, timeout_max_ns=NEVER_NS, name_bytes=len(name), flags=flags)
+    terms, ranges = {}, b""
     if body.subType == FAILOVER:
-        count = max(topic.partition, 0)
-        order = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
+        terms["pick"] = max(topic.partition, 0)
+        terms["order"] = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
     elif body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
-        count = len(body.keySharedMeta.hashRanges)
-        ranges = b"".join(_RANGE.pack(each.start, each.end) for each in body.keySharedMeta.hashRanges)
-    priority, most = max(body.priority_level, 0), min(most_in_flight, MAX_UNACKED)
-    policy = _POLICY.pack(POLICIES[body.subType], len(consumer_name), priority, count, order, most)
-    head = bytes(ffi.buffer(ffi.new("struct subscribe *", terms)))
-    return b"".join((head, name, _START.pack(start.start, 0, start.at), policy, consumer_name, ranges))
+        terms["ranges"] = len(body.keySharedMeta.hashRanges)
+        ranges = b"".join(packed("key_range", first=one.start, last=one.end) for one in body.keySharedMeta.hashRanges)
+    policy = packed(
+        "subscribe_policy", policy=POLICIES[body.subType], name_bytes=len(consumer_name),
+        priority=max(body.priority_level, 0), most_in_flight=min(most_in_flight, MAX_UNACKED), **terms,
+    )  # fmt: skip
+    begin = packed("subscribe_start", start=start.start, at=start.at)
+    return b"".join((head, name, begin, policy, consumer_name, ranges))
 
 
 def _consumers_in(catalog: bytes, subscription: str) -> int:

@@ -4,7 +4,6 @@ topic's worker decides (MSG_ATTACH, csrc/shards/attach.c), so its decisions hold
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -28,16 +27,11 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.csrc._core import lib
+from mq_shards.csrc.structs import packed
 
 # ProducerAccessMode; enum access has the same numbers.
 SHARED: Final = 0
 EXCLUSIVE: Final = 1
-
-# struct attach, csrc/ringbuf/message.h
-_ATTACH: Final = struct.Struct("=IIQQ")
-# struct producer_terms, csrc/acceptor/protocols/pulsar/pulsar_producer.c
-_OPEN: Final = struct.Struct("=QQII")  # followed by the rate
-
 
 # Texts of a real broker's errors begin with an exception's name, which clients see.
 _EXCEPTION: Final = "org.apache.pulsar.broker.service.BrokerServiceException$"
@@ -99,7 +93,7 @@ class Producers:
         asked = request.ask(
             lib.MSG_ATTACH, producer.topic, lambda answer: self._attached(request, producer, answer, may_look),
             topic=self._desk.engine.bind(producer.topic.core.encode()), pri=producer.number,
-            body=_ATTACH.pack(producer.mode, 0, producer.epoch, least) + producer.name.encode(),
+            body=packed("attach", access=producer.mode, epoch=producer.epoch, least=least) + producer.name.encode(),
         )  # fmt: skip
         if not asked:
             self._drop(request.client, producer)
@@ -153,8 +147,11 @@ class Producers:
 
     def _tell(self, client: Client, producer: Producer) -> bool:
         terms = producer.terms = self._terms(producer.topic)
-        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays)
-        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened + terms.rate.packed()) != 0
+        opened = packed(
+            "producer_terms", key=producer.key, max_delay_ms=terms.max_delay_ms, deduplicates=terms.deduplicates,
+            delays=terms.delays, rate=terms.rate.fields(),
+        )  # fmt: skip
+        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 
     def _say_ready(self, request: Request, producer: Producer) -> None:
         known = producer.terms.deduplicates and producer.last != lib.NO_PLACE

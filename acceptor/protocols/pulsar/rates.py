@@ -4,7 +4,6 @@ its key. A rate that is changed gets another key, so it begins anew."""
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName
 SECOND_NS: Final = 1_000_000_000
 MAX_PERIOD_S: Final = 3600
 MAX_COUNT: Final = 1 << 50
-# struct pulsar_rate, csrc/acceptor/protocols/pulsar/pulsar.h
-_RATE: Final = struct.Struct("=QQQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +23,16 @@ class Rate:
     body_bytes: int = 0
     period_s: int = 1
 
-    def packed(self) -> bytes:
-        """As a struct pulsar_rate."""
+    def fields(self) -> dict[str, int]:
+        """Those of a struct pulsar_rate."""
         if not self.of:
-            return _RATE.pack(0, 0, 0, 0)
+            return {}
         import hashlib  # most brokers have no rate
 
         text = repr((self.of, self.messages, self.body_bytes, self.period_s)).encode()
         key = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1
-        return _RATE.pack(key, self.messages, self.body_bytes, self.period_s * SECOND_NS)
+        period_ns = self.period_s * SECOND_NS
+        return {"key": key, "messages": self.messages, "bytes": self.body_bytes, "period_ns": period_ns}
 
 
 NO_RATE: Final = Rate()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi
+from mq_shards.csrc.structs import packed
 from mq_shards.shards import durable
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import RECORD_BYTES
@@ -172,10 +173,6 @@ class _Shard:
             Manifest(self._meta_id, self._shard, self._segments).save(self._path)
 
 
-def _packed(kind: str, **fields: int) -> bytes:
-    return bytes(ffi.buffer(ffi.new(kind, fields)))
-
-
 class LogWriter:
     """To be used in a `with`; the directory exists after finish(), or not at all. Raises OSError, StoreError."""
 
@@ -256,11 +253,11 @@ class LogWriter:
         self._count = self._count + 1 if number is None else number
         identity = self._count * self._shards_count + topic.shard
         shard, seq = self._shards[topic.shard], topic.next_seq
-        attributes = _packed("struct publish_attributes *", pri=pri, ttr_ns=ttr_ns)
+        attributes = packed("publish_attributes", pri=pri, ttr_ns=ttr_ns)
         shard.append(PUBLISH, topic.number, seq, time_ns, identity, attributes, body)
         topic.next_seq += 1
         if state is not None and state != State():
-            attributes = _packed("struct state_attributes *", pri=pri, **state._asdict())
+            attributes = packed("state_attributes", pri=pri, **state._asdict())
             shard.append(STATE, topic.number, seq, time_ns, identity, attributes)
         return seq
 

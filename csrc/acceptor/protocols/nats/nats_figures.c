@@ -1,35 +1,10 @@
 /* Figures of connections for monitoring. An answer is a row of records, as many as fit; Python asks for the next ones
  * from where the last answer ended. Counting for this must not slow messages down. */
+#include "acceptor/protocols/nats/nats_figures.h"
+
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
-
-/* Figures of one connection. */
-struct nats_figures {
-    uint32_t conn, account;
-    uint32_t subscriptions, reason;
-    uint64_t in_messages, in_bytes, out_messages, out_bytes;
-    uint64_t pending_bytes, rtt_ns, idle_ns, opened_ns, client_id;
-};
-
-/* Figures of one account, since the acceptor began; subscriptions and members: how many there are now. */
-struct nats_account_figures {
-    uint64_t number;
-    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
-}; /* followed by the name */
-
-/* Figures of the caches of matches of some accounts. The next answer starts at `account` and `place`; 0: no more. */
-struct nats_kept_figures {
-    uint64_t account, place, subjects, fanout, max_fanout;
-};
-
-/* Figures of one subscription, followed by subject, queue and sid. */
-struct nats_subscription_figures {
-    uint64_t delivered, max;
-    uint32_t subject_bytes, queue_bytes, sid_bytes;
-    uint32_t place; /* its place among the connection's subscriptions */
-};
 
 static struct nats_figures figures_of(const struct acceptor *a, const struct connection *c) {
     const struct nats *n = nats_of(c);

@@ -4,13 +4,6 @@
 
 enum { PLACES_AT_ONCE = 4096 };
 
-struct nsq_producer {
-    uint32_t conn, topics;
-    uint64_t opened_ns;
-}; /* the topics follow */
-
-_Static_assert(sizeof(struct nsq_produced) == 16 + NSQ_NAME_BYTES, "Python knows the layout");
-
 static bool is_of(const struct nsq_produced *produced, const struct binding *topic) {
     return produced->hash == topic->hash && produced->name_bytes == topic->name_bytes &&
            memcmp(produced->name, topic->name, topic->name_bytes) == 0;

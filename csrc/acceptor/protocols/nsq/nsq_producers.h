@@ -10,7 +10,12 @@
 
 enum { PRODUCED_TOPICS = 8 };
 
-/* Also the layout in which Python receives it. */
+/* What Python is told of a connection that has published something; its topics follow, each a struct nsq_produced. */
+struct nsq_producer {
+    uint32_t conn, topics;
+    uint64_t opened_ns;
+};
+
 struct nsq_produced {
     uint64_t messages;
     uint32_t hash; /* the hash of its binding, which depends on the name */

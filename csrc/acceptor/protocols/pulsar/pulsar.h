@@ -19,6 +19,7 @@
 
 #include "acceptor/engine.h"
 #include "acceptor/protocols/pulsar/pulsar_scan.h"
+#include "acceptor/protocols/pulsar/pulsar_terms.h"
 #include "base/map.h"
 
 enum {
@@ -34,12 +35,6 @@ enum {
  * received: to let them wait in the channel costs two copies. */
 #define PULSAR_OVERFLOW_BYTES ((uint64_t)16 << 20)
 #define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id in a CLOSE that no client asked for */
-
-/* How many messages and bytes are allowed in a period; 0: any number. The board has what all acceptors have used. */
-struct pulsar_rate {
-    uint64_t key; /* by which acceptors find it on the board; 0: there is no rate */
-    uint64_t messages, bytes, period_ns;
-};
 
 /* The codec's state of an acceptor. */
 struct pulsar_options {

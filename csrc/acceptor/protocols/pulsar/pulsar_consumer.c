@@ -306,15 +306,6 @@ void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsa
     pulsar_consumer_end(a, c, consumer);
 }
 
-/* The arguments of "add-consumer". */
-struct consumer_wish {
-    uint32_t shared;
-    int32_t partition;
-    uint64_t epoch;
-    uint32_t has_epoch;
-    uint32_t most_unacked;
-};
-
 static int64_t add_consumer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
     struct pulsar *p = pulsar_of(c);
     struct consumer_wish wish;

@@ -280,13 +280,6 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
     return number;
 }
 
-struct producer_terms {
-    uint64_t key; /* under which its worker knows it */
-    uint64_t max_delay_ms;
-    uint32_t deduplicates, delays;
-    struct pulsar_rate rate;
-};
-
 static int64_t open_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                              const struct codec_call *call) {
     struct producer_terms terms;

@@ -1,0 +1,30 @@
+/* What Python tells of a producer or consumer: see pulsar_call_producer and pulsar_call_consumer. */
+#ifndef MQ_PULSAR_TERMS_H
+#define MQ_PULSAR_TERMS_H
+
+#include <stdint.h>
+
+/* How many messages and bytes are allowed in a period; 0: any number. The board has what all acceptors have used. */
+struct pulsar_rate {
+    uint64_t key; /* by which acceptors find it on the board; 0: there is no rate */
+    uint64_t messages, bytes, period_ns;
+};
+
+/* The arguments of "open-producer". */
+struct producer_terms {
+    uint64_t key; /* under which its worker knows it */
+    uint64_t max_delay_ms;
+    uint32_t deduplicates, delays;
+    struct pulsar_rate rate;
+};
+
+/* The arguments of "add-consumer"; the topic follows. */
+struct consumer_wish {
+    uint32_t shared;
+    int32_t partition;
+    uint64_t epoch;
+    uint32_t has_epoch;
+    uint32_t most_unacked;
+};
+
+#endif
