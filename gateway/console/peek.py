@@ -36,7 +36,8 @@ SCAN_BYTES: Final = 4 << 20  # of the log, that are read for one answer
 MESSAGE_HEADERS: Final = 8  # csrc/log/records.h, like STAGED
 STAGED: Final = 18
 TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
-HEADERS_BYTES: Final = 16 + 65536  # struct headers, and the most bytes of headers (csrc/ringbuf/message.h)
+HEADERS_BYTES: Final[int] = ffi.sizeof("struct headers")
+PUBLISH_ATTRIBUTES_BYTES: Final[int] = ffi.sizeof("struct publish_attributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
         return None, size
     attributes = head[RECORD_BYTES:begin]
     has_headers = bool(record.flags & MESSAGE_HEADERS)
-    wanted = min(size - begin, most + HEADERS_BYTES if has_headers else most)
+    wanted = min(size - begin, most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES if has_headers else most)
     content = os.pread(fd, wanted, at + begin)
     headers, tag, parts, left, body = taken_apart(content, has_headers, most, size - begin)
     return Message(record.seq, record.id, record.time_ns, left, body, headers, tag, parts, *_times(attributes)), size
@@ -205,12 +206,11 @@ def taken_apart(
 ) -> tuple[bytes, int, int, int, bytes]:
     """Headers, their tag, parts, the body's size, its first `most` bytes. `size`: of all, if `content` is cut off."""
     size = len(content) if size is None else size
-    if not has_headers or len(content) < 16:
+    if not has_headers or len(content) < HEADERS_BYTES:
         return b"", 0, 0, size, content[:most]
-    count = int.from_bytes(content[0:4], "little")
-    tag, parts = int.from_bytes(content[4:6], "little"), int.from_bytes(content[6:8], "little")
-    begin = 16 + count
-    return content[16:begin], tag, parts, size - begin, content[begin : begin + most]
+    headers = struct_in("headers", content)
+    begin = HEADERS_BYTES + headers.bytes
+    return content[HEADERS_BYTES:begin], headers.tag, headers.parts, size - begin, content[begin : begin + most]
 
 
 def _times(attributes: bytes) -> tuple[int | None, int | None, int | None]:
@@ -218,8 +218,7 @@ def _times(attributes: bytes) -> tuple[int | None, int | None, int | None]:
     if len(attributes) in (8, 12):
         words = [int.from_bytes(attributes[at : at + 4], "little") for at in range(0, len(attributes), 4)]
         return words[0], words[1], words[2] if len(words) == 3 else 0
-    if len(attributes) >= 24:
-        pri = int.from_bytes(attributes[0:4], "little")
-        delay, ttr = (int.from_bytes(attributes[at : at + 8], "little") for at in (8, 16))
-        return pri, ttr // 1_000_000, delay // 1_000_000
+    if len(attributes) >= PUBLISH_ATTRIBUTES_BYTES:
+        full = struct_in("publish_attributes", attributes)
+        return full.pri, full.ttr_ns // 1_000_000, full.delay_ns // 1_000_000
     return None, None, None
