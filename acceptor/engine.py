@@ -484,9 +484,11 @@ class Engine:
         lib.acceptor_catalog_versions(self._acceptor, versions)
         return tuple(int(version) for version in versions)
 
-    def topics_pass(self) -> bool:
-        """Whether some topics come and go with their jobs, which catalog_versions() does not show."""
-        return bool(lib.acceptor_topics_pass(self._acceptor))
+    def names_versions(self) -> tuple[int, ...]:
+        """As catalog_versions(), but they also rise when a tube joins the catalog or leaves it."""
+        versions = ffi.new("uint64_t[]", self.workers)
+        lib.acceptor_names_versions(self._acceptor, versions)
+        return tuple(int(version) for version in versions)
 
 
 def _error(what: str) -> EngineError:

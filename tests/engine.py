@@ -141,8 +141,8 @@ class Engine:
     def catalog_versions(self) -> tuple[int, ...]:
         return self._acceptor.catalog_versions()
 
-    def topics_pass(self) -> bool:
-        return self._acceptor.topics_pass()
+    def names_versions(self) -> tuple[int, ...]:
+        return self._acceptor.names_versions()
 
     def oldest(self, topic: bytes, channel: bytes = b"") -> int | None:
         """When it was published, by the wall clock."""

@@ -653,9 +653,8 @@ void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {
     }
 }
 
-bool acceptor_topics_pass(const struct acceptor *a) {
-    uint64_t passing = 0;
+void acceptor_names_versions(const struct acceptor *a, uint64_t *out) {
+    acceptor_catalog_versions(a, out);
     for (uint32_t i = 0; i < a->workers; i++)
-        passing += __atomic_load_n(&a->board->workers[i].passing, __ATOMIC_RELAXED);
-    return passing > 0;
+        out[i] += __atomic_load_n(&a->board->workers[i].names_version, __ATOMIC_RELAXED);
 }

@@ -230,7 +230,7 @@ size_t acceptor_buffered_bytes(const struct acceptor *a);
 /* For each worker a number that rises when a topic or a subscription is made or deleted there. It restarts with the
  * worker. */
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
-/* Whether some topics come and go with their jobs, which catalog versions do not show. */
-bool acceptor_topics_pass(const struct acceptor *a);
+/* The same, but it also rises when a tube joins the catalog or leaves it. */
+void acceptor_names_versions(const struct acceptor *a, uint64_t *out);
 
 #endif

@@ -80,7 +80,7 @@ struct worker_board {
     uint64_t records_migrated;
     uint64_t unreadable;      /* messages skipped because their medium had failed */
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
-    uint64_t passing; /* tubes that have had jobs: they come and go as topics with their jobs, without a new version */
+    uint64_t names_version;   /* rises when a topic joins the catalog or leaves it, tubes too */
     struct time_histogram durations[BOARD_DURATIONS];
     uint64_t stalls; /* requests that had to wait for a segment */
 };

@@ -107,12 +107,6 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
 }
 
-/* Whether the catalog has a topic: a durable one, one with jobs, or one in use that has had messages, so that a tube
- * that is always emptied at once has rates too. */
-static bool is_listed(const struct topic *t) {
-    return t->durable || topic_jobs(t) > 0 || (t->messages > 0 && t->using + t->watching > 0);
-}
-
 /* What a request about all topics has gathered in earlier turns. */
 static struct sheet *sheet_of(struct client *c) {
     if (!c->sheet) c->sheet = calloc(1, sizeof *c->sheet);
@@ -152,7 +146,7 @@ static enum outcome gather(struct worker *w, uint32_t client, const struct messa
 /* Adds a topic. Returns how many channels it has, because each of them counts as a step too. */
 static uint32_t put_listed(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (!t->name || !is_listed(t)) return 0;
+    if (!t->name || !topic_listed(t)) return 0;
     put_topic(w, sheet, t, consumers);
     return t->subscription_count + t->reader_count;
 }
@@ -206,7 +200,7 @@ void catalog_rings(struct worker *w, uint32_t client, const struct message *m) {
 void catalog_begins(struct worker *w) {
     for (uint32_t n = 1; n < w->topics.arena.end; n++) {
         struct topic *t = topic_at(&w->topics, n);
-        if (t->name) queue_count_passing(w, t);
+        if (t->name) queue_note_listed(w, t);
         t->read_back = t->messages;
         t->read_back_bytes = t->message_bytes;
         for (uint32_t s = t->name ? t->subscriptions : 0; s; s = subscription_at(&w->subscriptions, s)->next) {
@@ -237,7 +231,7 @@ void catalog_list(struct worker *w, uint32_t client, const struct message *m) {
 }
 
 void catalog_heard(struct worker *w, uint32_t topic) {
-    queue_count_passing(w, topic_at(&w->topics, topic));
+    queue_note_listed(w, topic_at(&w->topics, topic));
     catalog_changed(w);
 }
 

@@ -185,7 +185,7 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
         else if (jobs > 1 || !queue_serve_at_once(w, job))
             queue_make_ready(w, job);
     }
-    if (!was_seen) queue_settle(w, topic, false);
+    if (!t->listed) queue_settle(w, topic, was_seen);
 }
 
 void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,

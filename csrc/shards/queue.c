@@ -410,17 +410,17 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
     push(&w->pauses, pause_places(w), heap_key(t->unpause_ns, 0, topic));
 }
 
-void queue_count_passing(struct worker *w, struct topic *t) {
-    bool passing = topic_seen(t) && !t->durable && t->messages > 0;
-    if (passing == t->passing) return;
-    t->passing = passing;
-    __atomic_store_n(&w->count->passing, passing ? w->count->passing + 1 : w->count->passing - 1, __ATOMIC_RELAXED);
+void queue_note_listed(struct worker *w, struct topic *t) {
+    if (topic_listed(t) == t->listed) return;
+    t->listed = !t->listed;
+    /* Relaxed, as in catalog_changed. */
+    __atomic_store_n(&w->count->names_version, w->count->names_version + 1, __ATOMIC_RELAXED);
 }
 
 void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     struct topic *t = topic_at(&w->topics, topic);
     bool seen = topic_seen(t);
-    queue_count_passing(w, t);
+    queue_note_listed(w, t);
     if (seen && !was_seen) w->count->topics++;
     if (!seen && was_seen) {
         w->count->topics--;

@@ -80,10 +80,10 @@ static inline bool queue_paused(const struct worker *w, const struct topic *t) {
     return t->pause_ns && t->unpause_ns > w->now_ns;
 }
 
-/* To be called after anything that may make a topic seen or unseen. */
+/* To be called after anything that may make a topic seen or unseen, listed or unlisted. */
 void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
-/* Notes on the board that there are tubes that come and go with their jobs; announcing each would be too often. */
-void queue_count_passing(struct worker *w, struct topic *t);
+/* Tells the acceptors, by the board, whether the topic joined the catalog or left it. */
+void queue_note_listed(struct worker *w, struct topic *t);
 
 /* Does what is due up to w->now_ns. True if there was anything. */
 bool queue_tick(struct worker *w);

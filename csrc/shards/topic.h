@@ -61,7 +61,7 @@ struct topic {
     bool nameless; /* recovery has not found its name, so it has an invented one */
     bool asleep;   /* see names.c */
     bool durable;
-    bool passing;       /* counted as a topic that comes and goes with its jobs */
+    bool listed;        /* as topic_listed() said when that was last noted on the board */
     bool ephemeral;     /* durable, but deleted with its last subscription */
     bool tube;          /* somebody put into, used, watched or reserved from its job queue */
     bool end_unwritten; /* it is no longer durable, but the log does not say so yet */
@@ -133,6 +133,11 @@ static inline uint64_t topic_given_until(const struct topic *t) {
 }
 static inline bool topic_seen(const struct topic *t) {
     return t->held > 0 || topic_jobs(t) > 0 || t->durable;
+}
+/* Whether the catalog has a topic: a durable one, one with jobs, or one in use that has had messages. So a tube that is
+ * always emptied at once has rates too, and does not come and go with each job. */
+static inline bool topic_listed(const struct topic *t) {
+    return t->durable || (t->messages > 0 && t->using + t->watching > 0) || topic_jobs(t) > 0;
 }
 
 #endif

@@ -115,7 +115,7 @@ void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what
 struct login_attempts *acceptor_logins(struct acceptor *a);
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
-bool acceptor_topics_pass(const struct acceptor *a);
+void acceptor_names_versions(const struct acceptor *a, uint64_t *out);
 
 /* == acceptor/websocket == */
 

@@ -29,7 +29,7 @@ from mq_shards.gateway.pulsar import schemas
 from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
-from mq_shards.gateway.pulsar.core import Core, durable_channels, is_there
+from mq_shards.gateway.pulsar.core import Core, durable_channels
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
@@ -101,8 +101,7 @@ class Control:
         """Whether the catalog has it, or a client of another protocol has made it."""
         if self._made(name) is not None:
             return True
-        figures = await self.core.figures(name.core)
-        return figures is not None and is_there(figures)
+        return await self.core.figures(name.core) is not None
 
     async def check_exists(self, name: TopicName) -> None:
         if not await self.exists(name):

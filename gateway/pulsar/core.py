@@ -86,7 +86,7 @@ class Core:
         self._names: list[str] = []
         self._names_at = -NAMES_S
         self._names_after = 0  # the value of _changes when they were asked for
-        self._names_of: tuple[int, ...] | None = None  # the version for which they hold; None: ask again
+        self._names_of: tuple[int, ...] | None = None  # the version for which they hold; None: never asked
         self._changes = 0
         self._naming = asyncio.Lock()
         self.keeping: set[str] = set()  # topics that have retention, as names() last saw them
@@ -232,40 +232,33 @@ class Core:
         return in_text(found[0]) if found else None
 
     async def names(self) -> list[str]:
-        """Names of all topics, except tubes that hold nothing. The list must not be changed. It is the same object as
-        before if the names are the same, so that callers can tell whether what they derived from it is valid."""
+        """Names of all topics; of tubes, those that have jobs, or are used or watched and have had jobs. The list must
+        not be changed. It is the same object as before if the names are the same, so that callers can tell whether what
+        they derived from it is valid."""
         async with self._naming:  # a second caller waits, and gets what the first one was told
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:
                 return self._names
-            version = self._version()
-            if version is not None and version == self._names_of:
+            version = (*self._engine.names_versions(), self._workers.attachments)
+            if version == self._names_of:
                 return self._names
             asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
             names: list[str] = []
             keeping: set[str] = set()
             before = iter(self._names)
-            as_before = durable = True
+            as_before = True
             for answer in await asyncio.gather(*asked):
                 async for topic in catalog.each(answer.body):
-                    durable = durable and bool(topic.flags & catalog.DURABLE)
-                    if is_there(topic):
-                        name = shown(topic.name)
-                        as_before = as_before and next(before, None) == name
-                        names.append(name)
+                    name = shown(topic.name)
+                    as_before = as_before and next(before, None) == name
+                    names.append(name)
                     if any(channel.name == RETENTION for channel in topic.channels):
-                        keeping.add(shown(topic.name))
+                        keeping.add(name)
             if not as_before or len(names) != len(self._names):
                 self._names = names
             self._names_at, self._names_after, self.keeping = now, changes, keeping
-            self._names_of = version if durable else None
+            self._names_of = version
             return self._names
-
-    def _version(self) -> tuple[int, ...] | None:
-        """Changes whenever the names of topics do. None: there are tubes, which come and go without changing it."""
-        if self._engine.topics_pass():
-            return None
-        return (*self._engine.catalog_versions(), self._workers.attachments)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -325,10 +318,6 @@ def in_text(figures: Figures) -> Figures:
         return figures
     channels = [replace(channel, name=shown(channel.name)) for channel in figures.channels]
     return replace(figures, name=shown(figures.name), channels=channels)
-
-
-def is_there(topic: Figures) -> bool:
-    return bool(topic.flags & catalog.DURABLE or topic.channels or topic.depth or topic.jobs)
 
 
 def durable_channels(topic: Figures) -> list[Channel]:
