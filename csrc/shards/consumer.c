@@ -49,7 +49,8 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
-               (c->permits > 0 || c->entries_left) && !c->yields && policy_lets(at(w, c->subscription), consumer);
+               (c->permits > 0 || consumer_entries_left(at(w, c->subscription), c)) && !c->yields &&
+               policy_lets(at(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
         rotation_leave(w, consumer);

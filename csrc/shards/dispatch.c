@@ -113,23 +113,26 @@ static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
  * messages, batches or not, as with a real Pulsar broker; where consumers take turns, the permits are counted before each
  * message. */
 static void take_permits(const struct worker *w, struct consumer *c, int64_t count) {
+    struct subscription *s = at(w, c->subscription);
     if (c->permits == INT64_MAX) return;
-    if (!c->entries_left && c->permits > 0 && at(w, c->subscription)->policy != POLICY_TURNS)
-        c->entries_left = c->permits < READ_MOST ? (uint32_t)c->permits : READ_MOST;
-    if (c->entries_left) c->entries_left--;
+    uint32_t left = consumer_entries_left(s, c);
+    if (!left && c->permits > 0 && s->policy != POLICY_TURNS)
+        left = c->permits < READ_MOST ? (uint32_t)c->permits : READ_MOST;
+    c->entries_left = left ? left - 1 : 0;
+    c->read = s->reads;
     c->permits -= count;
+    s->overdrawn |= c->entries_left && c->permits <= 0;
 }
 
 /* There is nothing more to read: consumers whose permits are used up get no more than they have. */
 static void reads_end(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = at(w, subscription);
+    struct subscription *s = at(w, subscription);
     if (s->policy == POLICY_TURNS) return;
-    for (uint32_t n = s->consumer_first; n; n = consumer_at(&w->subscriptions, n)->next) {
-        struct consumer *c = consumer_at(&w->subscriptions, n);
-        if (!c->entries_left) continue;
-        c->entries_left = 0;
-        consumer_settle(w, n);
-    }
+    s->reads++;
+    if (!s->overdrawn) return;
+    s->overdrawn = false;
+    for (uint32_t n = s->consumer_first; n; n = consumer_at(&w->subscriptions, n)->next)
+        if (consumer_at(&w->subscriptions, n)->permits <= 0) consumer_settle(w, n);
 }
 
 /* Delivers `count` parts of a split batch, or the only message of a packed one; the acceptor unpacks them. */

@@ -94,6 +94,8 @@ struct subscription {
     uint32_t consumer_first, consumers;
     uint32_t giving_back;      /* consumers that left or yield, whose messages are still being given back */
     uint32_t turn;             /* the next in the ring of consumers that may take a message */
+    uint32_t reads;            /* how often there was nothing more to read: where the order counts, reads end then */
+    bool overdrawn;            /* a consumer without permits may be sent messages of its read */
     struct rotation *rotation; /* if consumers have priorities: a ring for each; `turn` is in the first one */
 
     uint32_t next_due, next_touched, next_over;
@@ -125,7 +127,8 @@ struct consumer {
     uint32_t priority;                 /* POLICY_TURNS: see struct subscribe_policy */
     uint32_t credit, inflight;
     int64_t permits;       /* messages it may still be sent (see MSG_PERMITS); INT64_MAX: not counted */
-    uint32_t entries_left; /* of a read begun with permits: messages it may be sent though none are left */
+    uint32_t entries_left; /* of a read begun with permits: messages it may be sent though none are left, ... */
+    uint32_t read;         /* ... if it is the read that is under way: see subscription.reads */
     bool uncounted;        /* see SUBSCRIBE_UNCOUNTED */
     bool compacted;        /* see SUBSCRIBE_COMPACTED */
     bool leaving;          /* it takes no more messages (see MSG_LEAVING) */
@@ -220,6 +223,10 @@ static inline struct subscription *subscription_at(const struct subscriptions *a
 }
 static inline struct consumer *consumer_at(const struct subscriptions *all, uint32_t consumer) {
     return arena_at(&all->consumers, consumer);
+}
+/* How many messages a consumer may still be sent of a read, though its permits are used up. */
+static inline uint32_t consumer_entries_left(const struct subscription *s, const struct consumer *c) {
+    return c->read == s->reads ? c->entries_left : 0;
 }
 static inline struct delivery *delivery_at(const struct subscriptions *all, uint32_t delivery) {
     return arena_at(&all->deliveries, delivery);
