@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.nats.servers import nats_server
-from tests.nats.wire import Wire
+from tests.nats.wire import TIMEOUT_S, Wire
 from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, free_port
 
 OLD = ROOT / "build" / "nats" / "2.9.25" / "nats-server"
@@ -262,3 +262,5 @@ def settled(members: Sequence[Member], wires: Sequence[Wire], count: int) -> Non
         complete = sum(len(bodies(wire)) for wire in wires) >= count
         idle = idle + 1 if complete and before == sum(len(wire.heard.data) for wire in wires) else 0
         assert time.monotonic() < until, [member.said() for member in members]
+    for wire in wires:
+        wire.socket.settimeout(TIMEOUT_S)
