@@ -16,6 +16,7 @@ import pytest
 from perf import brokers, compare, load, memory_in_use
 from perf.brokers import DISK, MEMORY, Beanstalkd, Broker
 from perf.figures import RATIO, Better, Figure, Figures, Name, Report, ratio, table
+from tests.servers import wait_until
 
 BEANSTALKD = brokers.installed_beanstalkd()
 needs_beanstalkd = pytest.mark.skipif(BEANSTALKD is None, reason="beanstalkd is not installed")
@@ -170,6 +171,7 @@ def test_the_process_tree_is_counted_with_its_descendants() -> None:
         tree = brokers.process_tree(shell.pid)
         try:
             assert len(tree) == 2 and tree[0] == shell.pid
+            wait_until(lambda: brokers.cpu_ns(tree[1:]) > 0, "the child has run")
             assert brokers.cpu_ns(tree) > brokers.cpu_ns(tree[1:]) > 0
             assert brokers.memory_of(tree).held > brokers.memory_of(tree[1:]).held > 0
         finally:
