@@ -293,8 +293,9 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
 /* Receives into the scratch buffer, behind the few bytes left over from last time. */
 static void receive_to_scratch(struct acceptor *a, struct connection *c) {
     size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
-    assert(kept <= MAX_MOVED_BYTES);
-    ssize_t n = recv(c->fd, a->scratch + kept, room_receive_bytes(a), MSG_DONTWAIT);
+    const size_t most = room_receive_bytes(a);
+    assert(kept <= MAX_MOVED_BYTES && most <= RECEIVE_BYTES);
+    ssize_t n = recv(c->fd, a->scratch + kept, most, MSG_DONTWAIT);
     if (!received(a, c, n)) return;
     c->moved_bytes += (uint32_t)n;
     if (c->filter != NULL) {

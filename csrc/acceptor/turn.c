@@ -225,10 +225,13 @@ static void pace_receiving(struct acceptor *a) {
     if (a->paced_ns == 0) return;
     const uint64_t took = clock_ns() - a->paced_ns;
     a->paced_ns = 0;
+    size_t bytes = a->receive_bytes;
     if (took > LONG_RECEIVING_NS)
-        a->receive_bytes = a->receive_bytes / 2 > LEAST_RECEIVE_BYTES ? a->receive_bytes / 2 : LEAST_RECEIVE_BYTES;
-    else if (took < LONG_RECEIVING_NS / 2 && a->receive_bytes < RECEIVE_BYTES)
-        a->receive_bytes += LEAST_RECEIVE_BYTES;
+        bytes /= 2;
+    else if (took < LONG_RECEIVING_NS / 2)
+        bytes += LEAST_RECEIVE_BYTES;
+    if (bytes < LEAST_RECEIVE_BYTES) bytes = LEAST_RECEIVE_BYTES;
+    a->receive_bytes = bytes < RECEIVE_BYTES ? bytes : RECEIVE_BYTES; /* the scratch buffer has no room for more */
 }
 
 bool turn(struct acceptor *a, int timeout_ms) {
