@@ -12,6 +12,7 @@ while True:
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -129,15 +130,17 @@ class Engine:
         self._acceptor: Any = lib.acceptor_new(index, workers, shards, board_fd, wake_fd)
         if self._acceptor == ffi.NULL:
             raise _error("cannot set up the acceptor")
+        self._open = threading.Lock()  # held by a thread that pokes, so that close() does not free under it
         self._upcall: Any = ffi.new("struct upcall *")
         self._totals: Any = ffi.new("struct broker_totals *")
         self._request: Any = ffi.new("struct message *")
         self._name: Any = ffi.new("char[]", lib.TOPIC_NAME_BYTES)
 
     def close(self) -> None:
-        """Closes all connections. Nothing else may be called afterwards."""
-        lib.acceptor_free(self._acceptor)
-        self._acceptor = ffi.NULL
+        """Closes all connections. Nothing but `poke` may be called afterwards."""
+        with self._open:
+            lib.acceptor_free(self._acceptor)
+            self._acceptor = ffi.NULL
 
     def set(self, option: str, value: int) -> None:
         if lib.acceptor_set(self._acceptor, option.encode(), value) != 0:
@@ -236,8 +239,11 @@ class Engine:
         return int(lib.acceptor_poll(self._acceptor))
 
     def poke(self) -> None:
-        """Makes `run` return with a POKED. The only method that another thread may call."""
-        lib.acceptor_poke(self._acceptor)
+        """Makes `run` return with a POKED. The only method that another thread may call. A thread that still checks a
+        password or dials when the acceptor ends does so after close(): then nothing happens."""
+        with self._open:
+            if self._acceptor != ffi.NULL:
+                lib.acceptor_poke(self._acceptor)
 
     def upcalls(self) -> Iterator[Upcall]:
         while lib.acceptor_upcall(self._acceptor, self._upcall):

@@ -254,6 +254,24 @@ def test_another_thread_can_make_run_come_back(bench: Bench) -> None:
     assert [u.kind for u in bench.take_upcalls()] == [engine.POKED]
 
 
+def test_a_thread_that_is_late_pokes_an_acceptor_that_has_ended(bench: Bench) -> None:
+    poked = threading.Event()
+    ended = threading.Event()
+
+    def check_a_password() -> None:
+        while not ended.is_set():
+            bench.acceptor.poke()
+            poked.set()
+        bench.acceptor.poke()
+
+    thread = threading.Thread(target=check_a_password)
+    thread.start()
+    assert poked.wait(5)
+    bench.acceptor.close()
+    ended.set()
+    thread.join()
+
+
 @pytest.mark.parametrize("option", ["max-msg-size", "max-body-size"])
 def test_options_are_checked(bench: Bench, option: str) -> None:
     bench.acceptor.set(f"nsq.{option}", 1 << 30)
