@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
@@ -55,6 +55,17 @@ class OwnTls(NamedTuple):
     only_demanded: bool = False  # there is no TLS unless one of `demands` is set
 
 
+class LogFileTerms(NamedTuple):
+    """What a configuration file says of the log file."""
+
+    path: str = ""  # "": the journal goes to stderr
+    limit_bytes: int = 0  # it is rotated when it has more; 0: never
+    max_files: int = 0  # that file and older ones, which are removed when there are more; 0: none is removed
+
+
+NO_LOG_FILE: Final = LogFileTerms()
+
+
 class OwnConfig(NamedTuple):
     """What a configuration file asks for that is written for another server, the one that this broker replaces."""
 
@@ -62,7 +73,7 @@ class OwnConfig(NamedTuple):
     listen: Sequence[str]  # in the form of --listen
     content: bytes  # for the acceptors: see Protocol.configure()
     warnings: Sequence[str]
-    log_file: str = ""  # where the journal goes; "": to stderr
+    log_file: LogFileTerms
 
 
 class Protocol(ABC):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
+from mq_shards.supervisor.log_file import LogFile
 from mq_shards.supervisor.options.options import Options, parse
 
 FAILED = 1
@@ -57,28 +58,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(given)
         if checking:
             return _checked(options, notes)
-        if options.log_file:
-            try:
-                journal.write_to(options.log_file)
-            except OSError as error:
-                return _complain(f"cannot open the log file {options.log_file}: {error.strerror}", FAILED)
+        log_file = LogFile()
+        try:
+            log_file.use(options.log_file)
+        except OSError as error:
+            return _complain(f"cannot open the log file {options.log_file.path}: {error.strerror}", FAILED)
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
         for warning in [*notes, *options.warnings]:
             logging.getLogger(__name__).warning("%s", warning)
-        return _run(options, reread=lambda: parse(given))
+        return _run(options, log_file, reread=lambda: parse(given))
     except OptionsError as error:
         return _complain(str(error), BAD_OPTION)
 
 
-def _run(options: Options, reread: Callable[[], Options]) -> int:
+def _run(options: Options, log_file: LogFile, reread: Callable[[], Options]) -> int:
     # Imported late: children import this module too, as their main module, and have no use for the supervisor.
     from mq_shards.supervisor.supervisor import StartError, Supervisor
 
     try:
-        return Supervisor(options, reread=reread).run()
+        return Supervisor(options, reread=reread, log_file=log_file).run()
     except (StartError, OptionsError) as error:
         status = FAILED if isinstance(error, StartError) else BAD_OPTION
-        if not options.log_file:
+        if not options.log_file.path:
             return _complain(str(error), status)
         logging.getLogger(__name__).error("%s", error)  # in a log file each line has its time
         return status
@@ -103,8 +104,8 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
         print(f"knows {len(options.users.by_name)} users")
     kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
     print(f"keeps messages in {kept}")
-    if options.log_file:
-        print(f"writes its journal to {options.log_file}")
+    if options.log_file.path:
+        print(f"writes its journal to {options.log_file.path}")
     print("the configuration is good")
     return 0
 

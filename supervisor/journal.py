@@ -17,9 +17,6 @@ import time
 from collections.abc import Mapping
 from typing import Final, TextIO
 
-from mq_shards.ringbuf.control import STDERR
-
-FILE_MODE: Final = 0o640  # of a new log file
 LEVELS: Final = ("debug", "info", "warning", "error")
 # The priority of syslog(3) for records of at least that level.
 PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
@@ -62,14 +59,17 @@ class JsonFormatter(logging.Formatter):
 
 
 class PriorityFormatter(logging.Formatter):
-    """The lines of another formatter, each with its priority in front: `<4>...`."""
+    """The lines of another formatter, each with its priority in front while the stream is systemd's journal."""
 
-    def __init__(self, other: logging.Formatter) -> None:
+    def __init__(self, other: logging.Formatter, stream: TextIO | None) -> None:
         super().__init__()
         self._other = other
+        self._stream = stream
 
     def format(self, record: logging.LogRecord) -> str:
-        return with_priority(self._other.format(record), record.levelno)
+        text = self._other.format(record)
+        # Asked for each record: a reload can make a log file stderr.
+        return with_priority(text, record.levelno) if is_systemds(self._stream) else text
 
 
 def with_priority(text: str, level: int) -> str:
@@ -93,19 +93,6 @@ def is_systemds(stream: TextIO | None, environment: Mapping[str, str] = os.envir
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
-def write_to(path: str) -> None:
-    """Makes a file this process's stderr, and so that of children forked later. Creates the file if it is missing.
-    Raises OSError, with stderr unchanged."""
-    # O_NONBLOCK: opening a FIFO that nobody reads is an error then, instead of a wait.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(path, flags, FILE_MODE)
-    try:
-        os.set_blocking(fd, True)
-        os.dup2(fd, STDERR)
-    finally:
-        os.close(fd)
-
-
 def complain(message: str) -> None:
     """Prints one line to stderr, for use before configure()."""
     line = f"mq-shards: {' '.join(message.split())}"
@@ -117,7 +104,7 @@ def configure(level: str, as_json: bool, process: str, stream: TextIO | None = N
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     formatter = JsonFormatter(process) if as_json else TextFormatter(process)
-    handler.setFormatter(PriorityFormatter(formatter) if is_systemds(stream) else formatter)
+    handler.setFormatter(PriorityFormatter(formatter, stream) if "JOURNAL_STREAM" in os.environ else formatter)
     logging.raiseExceptions = False  # a closed stderr must not hurt the broker
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
@@ -19,9 +19,11 @@ from mq_shards.acceptor.secure_options import OPTIONS as SECURE_OPTIONS
 from mq_shards.supervisor import contents
 from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.listeners import Listener
+from mq_shards.supervisor.log_file import LogFile
 from mq_shards.supervisor.options.options import Options
 
-_REPLACED: Final = ("settings", "contents", "files", "users", "warnings")  # fields of Options that a reload replaces
+# Fields of Options that a reload replaces.
+_REPLACED: Final = ("settings", "contents", "files", "users", "log_file", "warnings")
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,8 @@ log = logging.getLogger(__name__)
 class Operator:
     """Does what the operator asks for, and keeps what has to be remembered."""
 
-    def __init__(self, options: Options, reread: Callable[[], Options] | None) -> None:
+    def __init__(self, log_file: LogFile, reread: Callable[[], Options] | None) -> None:
+        self._log_file: Final = log_file
         self._reread: Final = reread
         self.reload_error = ""  # why the last reload changed nothing; "": it succeeded
         self._files: list[str] = []
@@ -46,11 +49,12 @@ class Operator:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
 
-    def reload(self, options: Options, acceptors: Iterable[Child]) -> Options:
+    def reload(self, options: Options, acceptors: Sequence[Child], workers: Sequence[Child]) -> Options:
         """Returns the options that hold from now on: those that `reread` returns or, when anything is wrong with them
         (it may raise OptionsError), the old ones unchanged."""
         try:
             wanted = reload(options, self._reread)
+            self._use_log_file(wanted, [*acceptors, *workers])
         except ReloadError as error:
             log.error("cannot reload, nothing is changed: %s", error)
             self.reload_error = str(error)
@@ -63,6 +67,12 @@ class Operator:
             contents.reload(acceptor, {"do": "reload", "settings": wanted.settings}, wanted.files)
         say_changes(options, wanted)
         return wanted
+
+    def _use_log_file(self, wanted: Options, children: Sequence[Child]) -> None:
+        try:
+            self._log_file.use(wanted.log_file, children)
+        except OSError as error:
+            raise ReloadError(f"cannot open the log file {wanted.log_file.path}: {error.strerror}") from None
 
     def send_clients_away(self, listeners: list[Listener], acceptors: Sequence[Child]) -> None:
         """Lame duck mode: acceptors tell clients to go elsewhere and cut them one after the other. The listeners of

@@ -36,9 +36,9 @@ from typing import Final, NamedTuple
 
 from mq_shards.gateway import services
 from mq_shards.ringbuf import board
-from mq_shards.ringbuf.control import STDERR, Control, ControlError, Message
+from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
-from mq_shards.supervisor import contents, inherited, journal, privileges, restarts, unix_sockets
+from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.calls import join_by_calls, tell_due
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
@@ -46,6 +46,7 @@ from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.kept import KeptSegments
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on, refuse
 from mq_shards.supervisor.liveness import Liveness
+from mq_shards.supervisor.log_file import LogFile
 from mq_shards.supervisor.mesh import Mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
@@ -88,10 +89,12 @@ class Supervisor:
         entries: Entries | None = None,
         clock: Callable[[], float] = time.monotonic,
         reread: Callable[[], Options] | None = None,
+        log_file: LogFile | None = None,
     ) -> None:
-        """`reread`: see Operator.reload."""
+        """`reread`: see Operator.reload. `log_file` is in use already."""
         self._options = options
-        self._operator: Final = Operator(options, reread)
+        self._log_file: Final = log_file or LogFile()
+        self._operator: Final = Operator(self._log_file, reread)
         self._shares: Final = Shares()
         self._entries: Final = entries or Entries()
         self._clock: Final = clock
@@ -591,8 +594,10 @@ class Supervisor:
         is_due = self._liveness.due_at <= now and self._stop is None
         if self._stop is None:
             self._notifier.alive(now)
-        if is_due and self._liveness.look([*self._workers, *self._acceptors], now):
-            self._tell_status()
+        if is_due:
+            self._log_file.rotate_if_long([*self._acceptors, *self._workers])
+            if self._liveness.look([*self._workers, *self._acceptors], now):
+                self._tell_status()
         for child in [*self._workers, *self._acceptors]:
             if child.restart_at is not None and child.restart_at <= now:
                 if child.role == "worker":
@@ -609,24 +614,13 @@ class Supervisor:
             self._say_what_is_waited_for(self._stop.has_taken_s(now))
 
     def _reload(self) -> None:
-        self._options = self._operator.reload(self._options, self._acceptors)
-
-    def _reopen_log_file(self) -> None:
-        """Opens the log file anew, after logrotate has renamed it, and has all children write to the new one."""
-        try:
-            journal.write_to(self._options.log_file)
-        except OSError as error:
-            log.error("cannot reopen the log file: %s: %s", self._options.log_file, error.strerror)
-            return
-        for child in [*self._acceptors, *self._workers]:
-            child.send({"do": "stderr"}, [STDERR])
-        log.info("log file re-opened")
+        self._options = self._operator.reload(self._options, self._acceptors, self._workers)
 
     def _on_signal(self, wake: socket.socket) -> None:
         for number in wake.recv(64):
             name = signal.Signals(number).name
-            if number == signal.SIGUSR1 and self._options.log_file:
-                self._reopen_log_file()
+            if number == signal.SIGUSR1 and self._options.log_file.path:
+                self._log_file.reopen([*self._acceptors, *self._workers])
             elif number == signal.SIGUSR1:
                 board.drain(self._board_fd)
                 self._draining = True

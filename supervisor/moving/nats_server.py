@@ -49,8 +49,7 @@ JOURNAL: Final = "lines go to stderr, which the service manager keeps, or to the
 NO_EFFECT: Final[Mapping[str, str]] = {
     "js": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
     "sd": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
-    "s": JOURNAL, "r": JOURNAL, "log_size_limit": "logrotate can rename the file and send SIGUSR1",
-    "T": "every line has its time", "logtime_utc": "every line has its time",
+    "s": JOURNAL, "r": JOURNAL, "T": "every line has its time", "logtime_utc": "every line has its time",
     "max_traced_msg_len": "messages are not logged", "V": "messages are not logged", "VV": "messages are not logged",
     "profile": "use py-spy",
 }  # fmt: skip
@@ -93,6 +92,8 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         elif name == "l":
             if value:
                 t.option("log-file", value)
+        elif name == "log_size_limit":
+            t.option("log-file-limit", value)
         elif name in ("D", "DV", "DVV"):
             t.option("log-level", "debug")
             if name != "D":

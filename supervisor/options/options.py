@@ -34,7 +34,7 @@ from mq_shards.acceptor.option_kinds import (
     shown,
     whole,
 )
-from mq_shards.acceptor.protocol import OwnConfig
+from mq_shards.acceptor.protocol import NO_LOG_FILE, LogFileTerms, OwnConfig
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
@@ -72,15 +72,17 @@ DEFAULT_SYNC: Final = "interval"
 DAMAGE_MODES: Final = ("serve", "refuse")
 DEFAULT_DAMAGE: Final = "serve"
 DEFAULT_LOG_LEVEL: Final = "info"
+MAX_LOG_FILE: Final = (1 << 63) - 1  # bytes, or files: as in a nats-server's file
 
 COUNTS: Final = ("workers", "acceptors", "shards")
+LOG_FILE_NUMBERS: Final = ("log-file-limit", "log-file-count")
 # Options that name a configuration file in another server's format, and the protocol that reads it.
 OWN_CONFIGS: Final = {f"{name}-config": name for name, protocol in PROTOCOLS.items() if protocol.config_of}
 MAX_NAMED: Final = 10  # an error message lists the options of a section if they are no more
 # The keys that a file may have outside its sections.
 TOP_LEVEL: Final = (
     *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "users", "insecure", "log-level", "log-json",
-    "log-file", *OWN_CONFIGS,
+    "log-file", *LOG_FILE_NUMBERS, *OWN_CONFIGS,
 )  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
@@ -188,7 +190,7 @@ class Options:
     insecure: tuple[str, ...] = ()  # schemes whose listeners may be open to everybody
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
-    log_file: str = ""  # where the journal goes; "": to stderr
+    log_file: LogFileTerms = NO_LOG_FILE
     warnings: tuple[str, ...] = ()
 
     def check_doors(self, bound: Sequence[Listen]) -> None:
@@ -243,7 +245,7 @@ def parse(arguments: Sequence[str]) -> Options:
         top.pop("memory", None)
     for name, value in given.items():
         if value is not None:
-            top[name] = (f"--{name}", number_or_text(value) if name in COUNTS else value)
+            top[name] = (f"--{name}", number_or_text(value) if name in (*COUNTS, *LOG_FILE_NUMBERS) else value)
     for text in sets:
         _read_set(text, sections)
     return _build(top, sections)
@@ -362,11 +364,19 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     )
 
 
-def _log_file(top: Mapping[str, Given], own: Mapping[str, OwnConfig]) -> str:
-    if "log-file" in top:
-        return str(path(*top["log-file"]))
-    named = (config.log_file for config in own.values() if config.log_file)
-    return next((str(path("log_file", name)) for name in named), "")
+def _log_file(top: Mapping[str, Given], own: Mapping[str, OwnConfig]) -> LogFileTerms:
+    """What the file of another server says of it; what our own options say wins."""
+    terms = next((config.log_file for config in own.values()), NO_LOG_FILE)
+    where, named = top.get("log-file", ("log_file", terms.path))
+    return LogFileTerms(
+        str(path(where, named)) if named or "log-file" in top else "",
+        _log_file_number(top, "log-file-limit", terms.limit_bytes),
+        _log_file_number(top, "log-file-count", terms.max_files),
+    )
+
+
+def _log_file_number(top: Mapping[str, Given], option: str, otherwise: int) -> int:
+    return between(top[option][0], whole(*top[option]), 0, MAX_LOG_FILE) if option in top else otherwise
 
 
 def _users(top: Mapping[str, Given]) -> Users | None:
@@ -586,11 +596,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add("workers", "N", f"worker processes, 1 to {MAX_WORKERS} (default: one for each core that the acceptors leave)")
     add("acceptors", "M", f"acceptor processes, 1 to {MAX_ACCEPTORS} (default: {DEFAULT_ACCEPTORS})")
-    add(
-        "shards",
-        "S",
-        f"shards of a new data directory, 1 to {MAX_SHARDS}; fixed from then on (default: {DEFAULT_SHARDS})",
-    )
+    add("shards", "S", f"shards of a new data directory, 1 to {MAX_SHARDS}; then fixed (default: {DEFAULT_SHARDS})")
     add("data-dir", "DIR", f"where the messages are kept; created if missing (default: {DEFAULT_DATA_DIR})")
     add_flag("memory", "keep messages in memory only: they outlive a worker that crashes, not the broker")
     add(
@@ -622,6 +628,8 @@ def _parser() -> argparse.ArgumentParser:
     add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
     add_flag("log-json", "log JSON objects instead of text")
     add("log-file", "FILE", "log to the end of this file, which SIGUSR1 reopens (default: to stderr)")
+    add("log-file-limit", "BYTES", "rename the log file and begin a new one when it has more (default: 0, never)")
+    add("log-file-count", "N", "how many log files to keep, with the one in use (default: 0, all)")
     parser.add_argument("--version", action="version", version=f"mq-shards {VERSION}", help="show the version and exit")
     parser.add_argument("--help", "-h", action="help", help="show this and exit")
     return parser

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.acceptor.protocol import NO_LOG_FILE, LogFileTerms
 from mq_shards.supervisor.command import main
+from mq_shards.supervisor.log_file import LogFile
 from mq_shards.supervisor.moving.table import translate
 from mq_shards.supervisor.options.options import Options, parse
 
@@ -126,11 +128,116 @@ def test_the_flag_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     def options_of(*arguments: str) -> Options:
         return parse(translate(["nats-server", *arguments]).arguments)
 
-    assert options_of().log_file == ""
-    assert options_of(*file).log_file == options_of(*file, "-l", "").log_file == "/filed.log"
+    assert options_of().log_file == NO_LOG_FILE
+    assert options_of(*file).log_file == options_of(*file, "-l", "").log_file == LogFileTerms("/filed.log")
     assert options_of(*file, "-l", "/flagged.log").log_file == options_of("--log=/flagged.log").log_file
-    assert options_of(*file).warnings == ()
+    limits = configured(tmp_path, Path("/filed.log"), "log_size_limit: 1MB\nlog_max_num: 3")
+    assert options_of(*limits).log_file == LogFileTerms("/filed.log", 1 << 20, 3)
+    assert options_of(*limits, "--log_size_limit", "5000").log_file == LogFileTerms("/filed.log", 5000, 3)
+    assert options_of(*limits).warnings == ()
+    file = configured(tmp_path, Path("/filed.log"))
     with pytest.raises(OptionsError, match="is not a path"):
         options_of(*configured(tmp_path, Path("a\0b")))
     assert main(["as", "nats-server", "-t", "-l", "/nowhere/log"]) == 0
     assert "writes its journal to /nowhere/log" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reload_may_name_another_file_or_none(tmp_path: Path, kind: int) -> None:
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    flag, conf = configured(tmp_path, first)
+    done = "read anew" if kind else "Reloaded server"
+    with running(kind, arguments=["--nats-config" if kind else flag, conf]) as server:
+        wait_until(lambda: holds(first, "Server is ready"), "it serves")
+        configured(tmp_path, second)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: holds(second, done), "the new file is used")
+        wait_until(lambda: holds(first, f" = {second}\n"), "the old one says where lines go")
+        if kind:
+            pids = [server.process.pid, *children(server.process.pid)]
+            wait_until(lambda: {Path(f"/proc/{pid}/fd/2").readlink() for pid in pids} == {second}, "all use it")
+        before = first.read_text()
+        Path(conf).write_text("debug: false\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: done in server.said(), "lines go to stderr again")
+        assert first.read_text() == before
+
+
+def test_a_reload_with_a_file_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
+    """A nats-server ends."""
+    log_file = tmp_path / "nats.log"
+    _, conf = configured(tmp_path, log_file)
+    with running(1, arguments=["--nats-config", conf]) as server:
+        wait_until(lambda: holds(log_file, "Server is ready"), "it serves")
+        configured(tmp_path, tmp_path / "nowhere" / "log", "max_payload: 4096")
+        server.process.send_signal(signal.SIGHUP)
+        why = f"nothing is changed: cannot open the log file {tmp_path}/nowhere/log: No such file or directory\n"
+        wait_until(lambda: holds(log_file, why), "the file in use says why")
+        with socket.create_connection(("127.0.0.1", server.port), 10) as client:
+            assert b'"max_payload":1048576' in client.recv(4096)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_past_its_limit_is_rotated_and_old_ones_are_purged(tmp_path: Path, kind: int) -> None:
+    log_file = tmp_path / "nats.log"
+    log_file.write_text("x" * 5000 + "\n")
+    others = ["nats.log.1", "nats.log.2020.01.01.00.00.00.000000000.gz", "other.2020.01.01.00.00.00.000000000"]
+    old = [f"nats.log.2020.01.0{day}.00.00.00.000000000" for day in (1, 2, 3)]
+    for name in (*others, *old):
+        (tmp_path / name).touch()
+    flag, conf = configured(tmp_path, log_file, "logfile_size_limit: 4k\nlogfile_max_num: 3")
+    with running(kind, arguments=["--nats-config" if kind else flag, conf]) as server:
+        wait_until(lambda: holds(log_file, "Rotated log, backup saved as"), "it is rotated")
+        backup = next(path for path in tmp_path.iterdir() if re.fullmatch(r"nats\.log\.202[1-9]\..*\.\d{9}", path.name))
+        assert backup.read_text().startswith("xxx") and f'"{backup}"' in log_file.read_text()
+        if kind:  # a nats-server removes none when it rotates at its start
+            wait_until(lambda: not any((tmp_path / name).exists() for name in old[:2]), "the oldest are removed")
+            assert all((tmp_path / name).exists() for name in (*others, old[2]))
+            pids = [server.process.pid, *children(server.process.pid)]
+            wait_until(lambda: {Path(f"/proc/{pid}/fd/2").readlink() for pid in pids} == {log_file}, "all use it")
+
+
+def test_a_rotation_that_fails_is_tried_again_at_twice_the_size(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    path = tmp_path / "logs" / "mq.log"
+    path.parent.mkdir()
+    file = LogFile()
+    try:
+        file.use(LogFileTerms(str(path), 100))
+        os.write(2, b"x" * 101)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", refuse)
+            file.rotate_if_long(())
+        assert "trying again when it has 202 bytes" in caplog.text
+        os.write(2, b"x" * 101)
+        file.rotate_if_long(())
+        assert sorted(path.parent.iterdir()) == [path]
+        os.write(2, b"x")
+        path.unlink()  # by somebody else
+        file.rotate_if_long(())
+        os.write(2, b"after\n")
+        assert path.read_text() == "after\n"
+        os.write(2, b"x" * 101)
+        file.rotate_if_long(())
+        assert path.read_text() == "" and len(list(path.parent.iterdir())) == 2, "the limit is the first one again"
+    finally:
+        file.use(NO_LOG_FILE)
+    os.write(2, b"to the first stderr\n")
+    assert capfd.readouterr().err == "to the first stderr\n"
+
+
+def refuse(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_what_is_no_file_is_not_rotated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = LogFile()
+    try:
+        file.use(LogFileTerms("/dev/null", 1))
+        os.write(2, b"some bytes")
+        file.rotate_if_long(())
+    finally:
+        file.use(NO_LOG_FILE)
+    assert Path("/dev/null").is_char_device()

@@ -62,7 +62,6 @@ def _metadata(value: Value) -> list[str]:
 
 _JETSTREAM: Final = "there is no JetStream here; topics of this broker are durable"
 _LOG: Final = "the journal goes to stderr or log_file; --log-level says how much"
-_ROTATION: Final = "logrotate can rename the file and send SIGUSR1"
 _LATER: Final = "not yet"
 _NONE: Final = "it has no meaning here"
 
@@ -80,8 +79,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "trace_headers": _LOG,
     "logtime": _LOG,
     "logtime_utc": _LOG,
-    "logfile_size_limit": _ROTATION,
-    "logfile_max_num": _ROTATION,
     "syslog": _LOG,
     "remote_syslog": _LOG,
     "max_traced_msg_len": _LOG,

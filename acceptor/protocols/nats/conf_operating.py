@@ -150,7 +150,15 @@ def _monitoring(scheme: str) -> Taker:
 
 
 def _take_log_file(conf: Conf, value: Value) -> None:
-    conf.log_file = value.text()
+    conf.log_file = conf.log_file._replace(path=value.text())
+
+
+def _take_log_file_limit(conf: Conf, value: Value) -> None:
+    conf.log_file = conf.log_file._replace(limit_bytes=max(0, value.whole()))
+
+
+def _take_log_file_count(conf: Conf, value: Value) -> None:
+    conf.log_file = conf.log_file._replace(max_files=max(0, value.whole()))
 
 
 OPERATING: Final[Mapping[str, Taker]] = {
@@ -167,6 +175,8 @@ OPERATING: Final[Mapping[str, Taker]] = {
     "lame_duck_duration": _take_lame_duck_duration,
     "lame_duck_grace_period": duration_option("lame-duck-grace-period"),
     "logfile": _take_log_file,
+    "logfile_size_limit": _take_log_file_limit,
+    "logfile_max_num": _take_log_file_count,
     "pidfile": option("pid-file", Value.text),
     "ports_file_dir": option("ports-file-dir", Value.text),
 }

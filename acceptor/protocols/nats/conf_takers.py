@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from mq_shards.acceptor.option_kinds import SECOND
+from mq_shards.acceptor.protocol import NO_LOG_FILE, LogFileTerms
 from mq_shards.acceptor.protocols.nats.conf import Block, ConfError, Value
 
 DEFAULT_HOST: Final = "0.0.0.0"
@@ -32,7 +33,7 @@ class Conf:
     # Settings for the acceptors that are not options, by name; only values that JSON can hold.
     content: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    log_file: str = ""
+    log_file: LogFileTerms = NO_LOG_FILE
     # Collected while reading, and moved into `content` when the whole file has been read.
     users: list[dict[str, Any]] = field(default_factory=list)
     user_names: set[str] = field(default_factory=set)
