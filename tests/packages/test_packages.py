@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -32,28 +31,6 @@ port=$(sed -n 's,.*listening on beanstalk://127.0.0.1:,,p' /tmp/said)
 STOP: Final = 'kill "$broker"; wait "$broker"\n'
 PUT: Final = "python3 /given/ask.py $port 'put 0 0 60 5\r\nhello\r\n' INSERTED\n"
 RESERVE: Final = "python3 /given/ask.py $port 'reserve\r\n' hello\n"
-ASK: Final = """
-import socket, sys
-with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60) as client:
-    client.sendall(sys.argv[2].encode())
-    heard = b""
-    while sys.argv[3].encode() not in heard:
-        received = client.recv(4096)
-        assert received, heard
-        heard += received
-"""
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """`make deb`, and what is given to the systems."""
-    done = subprocess.run(["make", "deb"], cwd=system.ROOT, capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr
-    directory = tmp_path_factory.mktemp("packages")
-    (directory / "ask.py").write_text(ASK)
-    wheel = next((system.ROOT / "dist").glob("mq_shards-*.whl"))
-    package = next((system.ROOT / "dist").glob("mq-shards_*.deb"))
-    return {wheel.name: wheel, "package.deb": package, "ask.py": directory / "ask.py"}
 
 
 def wheel_of(made: dict[str, Path]) -> str:

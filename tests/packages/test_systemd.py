@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from tests.packages import systemd
-from tests.packages.test_packages import made as made
 from tests.servers import ROOT
 
 pytestmark = [
