@@ -1,7 +1,7 @@
 """The kinds of options: which values each accepts, within which limits, and how values are shown.
 
 `parse` checks a value as TOML has read it; `typed` makes such a value of the text after --set. A refused value raises
-OptionsError with one line. Durations are written as in nsqd ("1m30s") and kept as nanoseconds.
+OptionsError with one line. Durations are written as in Go ("1m30s") and kept as nanoseconds.
 """
 
 from __future__ import annotations

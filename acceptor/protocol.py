@@ -45,6 +45,16 @@ class Broker(NamedTuple):
         self.say({"did": "share", "protocol": protocol, "what": what, "message": message})
 
 
+class OtherScheme(NamedTuple):
+    """A scheme of --listen that wraps a protocol or a service in something else, such as TLS or a websocket. It is open
+    only if --listen asks for it."""
+
+    name: str
+    port: int  # the default port
+    example: str  # a shell command that tries it, as in Protocol
+    secure: bool = True  # TLS from the first byte, as the section [tls] says
+
+
 class OwnTls(NamedTuple):
     """The names of a protocol's own options for TLS, which it does by itself, without the section tls."""
 
@@ -80,6 +90,10 @@ class Protocol(ABC):
     name: ClassVar[str]  # the codec's name, the scheme of --listen, and the section of the options
     port: ClassVar[int]  # the default port
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    other_schemes: ClassVar[Sequence[OtherScheme]] = ()
+    system: ClassVar[str] = ""  # whose clients it serves, as --help says it; empty: those of another protocol here
+    usages: ClassVar[Sequence[str]] = ()  # options of mq-shards that --help shows as examples
+    setting_lines: ClassVar[Sequence[str]] = ()  # of its section, in the example of a configuration file
     options: ClassVar[Mapping[str, Kind]] = {}
     section: ClassVar[str] = ""  # the section that has its options; empty: the one of its name
     usual: ClassVar[bool] = True  # it is served by default

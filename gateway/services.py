@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import Kind, Number, TextList
+from mq_shards.acceptor.protocol import OtherScheme
 from mq_shards.gateway.pulsar import leftovers
 
 
@@ -17,6 +18,7 @@ class Service(NamedTuple):
     name: str  # the scheme of --listen
     port: int  # the default port
     example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    other_schemes: tuple[OtherScheme, ...] = ()
     guarded_as: str = ""  # the protocol whose options also say who may connect here
     leads_to_topics: bool = True
 
@@ -24,9 +26,26 @@ class Service(NamedTuple):
 SERVICES: Final[Mapping[str, Service]] = {
     service.name: service
     for service in (
-        Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'", guarded_as="pulsar"),
-        Service("http", 4180, "curl 'http://{address}/v1/topics'"),
-        Service("nats-http", 8222, "curl 'http://{address}/varz'", leads_to_topics=False),
+        Service(
+            "pulsar-http",
+            8080,
+            "curl 'http://{address}/admin/v2/brokers/health'",
+            (OtherScheme("pulsar-https", 8443, "curl --cacert CA 'https://{address}/admin/v2/brokers/health'"),),
+            guarded_as="pulsar",
+        ),
+        Service(
+            "http",
+            4180,
+            "curl 'http://{address}/v1/topics'",
+            (OtherScheme("https", 4181, "curl --cacert CA 'https://{address}/v1/topics'"),),
+        ),
+        Service(
+            "nats-http",
+            8222,
+            "curl 'http://{address}/varz'",
+            (OtherScheme("nats-https", 8223, "curl --cacert CA 'https://{address}/varz'"),),
+            leads_to_topics=False,
+        ),
     )
 }
 

@@ -11,7 +11,7 @@ log. It talks to a child only through its control socket (ringbuf/control.py); t
                      stderr, stop
     from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
 
-The gateway (HTTP, and reports to nsqlookupd and statsd) is one more acceptor to a worker and to most of this module:
+The gateway (HTTP, and reports to other servers) is one more acceptor to a worker and to most of this module:
 the last one. It gets the same messages; its "start" also holds the addresses of all listeners and the data directory,
 and it has listeners of its own. It may say "reload", which is answered with "reloaded".
 

@@ -14,6 +14,8 @@ from mq_shards.supervisor.moving.translation import Translation, own_arguments
 SERVERS: Final[Mapping[str, str]] = {
     "beanstalkd": "beanstalkd", "nsqd": "nsqd", "nats-server": "nats_server", "pulsar": "pulsar",
 }  # fmt: skip
+# Those whose messages `mq-shards import` reads.
+IMPORTS: Final = ("beanstalkd", "nsqd")
 
 
 def translate(arguments: Sequence[str]) -> Translation:

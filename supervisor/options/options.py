@@ -40,6 +40,7 @@ from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
+from mq_shards.supervisor.moving.table import IMPORTS, SERVERS
 from mq_shards.supervisor.options.doors import Doors, check_doors, check_names
 from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, spoken
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
@@ -533,7 +534,7 @@ def _known(where: str, section: str, option: str) -> None:
     table = SECTIONS[section]
     if option in table:
         return
-    usual = option.replace("_", "-")  # nsqd writes - on its command line and _ in its file
+    usual = option.replace("_", "-")  # some servers write - on their command line and _ in their file
     if usual in table:
         raise OptionsError(f'{where}: "{option}" is written "{usual}" here')
     if usual in INSTEAD.get(section, {}):
@@ -579,7 +580,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
         usage=USAGE,
-        description="A message broker for clients of beanstalkd, NSQ, NATS and Pulsar: acceptor processes own the\n"
+        description=f"A message broker for clients of {_systems()}: acceptor processes own the\n"
         "connections, worker processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),
         formatter_class=_Formatter,
@@ -644,37 +645,39 @@ def _epilog() -> str:
             lines.append(f"    {name:<{width}} {kind.meaning}")
             lines.append(f"    {'':<{width}} ({kind.limits()})")
     tries = [f"    {listen.example}" for listen in Options().listen]
-    return "\n".join([*lines, EXAMPLES, "  try it:", *tries, ENDS])
+    return "\n".join([*lines, *_examples(), "", "  try it:", *tries, ENDS])
+
+
+def _systems() -> str:
+    *others, last = (protocol.system for protocol in PROTOCOLS.values() if protocol.system)
+    return f"{', '.join(others)} and {last}"
+
+
+def _examples() -> list[str]:
+    usages = [*USAGES, *(usage for protocol in PROTOCOLS.values() for usage in protocol.usages)]
+    usual = [f'"{name}://0.0.0.0:{protocol.port}"' for name, protocol in PROTOCOLS.items() if protocol.usual]
+    file = [*TOP_LINES, f"listen = [{', '.join(usual[:3])}]"]
+    for name, protocol in PROTOCOLS.items():
+        if protocol.setting_lines:
+            file += [f"[{name}]", *protocol.setting_lines]
+    lines = ["", "examples:", *(f"  mq-shards {usage}".rstrip() for usage in usages)]
+    return [*lines, "", "  a configuration file:", *(f"    {line}" for line in [*file, *LOG_LINES])]
 
 
 USAGE: Final = (
     "mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
-    "       mq-shards as beanstalkd | nsqd | nats-server | pulsar ARGUMENT...\n"
-    "       mq-shards import beanstalkd | nsqd DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
+    f"       mq-shards as {' | '.join(SERVERS)} ARGUMENT...\n"
+    f"       mq-shards import {' | '.join(IMPORTS)} DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
     "       mq-shards check-config [OPTION]..., password, token\n"
     "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)"
 )
-EXAMPLES: Final = """
-examples:
-  mq-shards                                   all protocols on 127.0.0.1, messages in ./data
-  mq-shards --workers 7 --data-dir /var/lib/mq-shards --sync always
-  mq-shards --memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'
-  mq-shards --listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160
-  mq-shards --listen nats://0.0.0.0:4222 --listen nats-route://0.0.0.0:6222 --set nats.routes=nats-route://10.0.0.2:6222
-  mq-shards --listen nats://0.0.0.0:4222 --listen nats-leaf://0.0.0.0:7422
-  mq-shards --config mq.toml --set beanstalk.max-job-size=1048576 --set nsq.msg-timeout=1m30s
-
-  a configuration file:
-    workers = 7
-    data-dir = "/var/lib/mq-shards"
-    listen = ["beanstalk://0.0.0.0:11300", "nsq://0.0.0.0:4150", "nsq-http://0.0.0.0:4151"]
-    [nsq]
-    max-msg-size = 4_194_304
-    lookupd-tcp-address = ["lookup-1:4160", "lookup-2:4160"]
-    [log]
-    retention-hours = 48
-
-"""
+# Examples of --help that hold for every protocol.
+USAGES: Final = (
+    "                                  all protocols on 127.0.0.1, messages in ./data",
+    "--workers 7 --data-dir /var/lib/mq-shards --sync always",
+)
+TOP_LINES: Final = ("workers = 7", 'data-dir = "/var/lib/mq-shards"')
+LOG_LINES: Final = ("[log]", "retention-hours = 48")
 ENDS: Final = """
 signals: SIGTERM and SIGINT stop cleanly (a second one at once). SIGUSR1 starts drain mode: no new messages are taken;
 with --log-file it reopens that file instead.

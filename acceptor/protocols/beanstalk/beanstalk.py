@@ -21,7 +21,7 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.access.rights import CONSUME, MANAGE, READ
 from mq_shards.acceptor.engine import Answer, Engine, Totals
 from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
-from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OtherScheme, Protocol, Settings
 from mq_shards.acceptor.protocols.beanstalk.guard import QUESTION, Guard
 from mq_shards.acceptor.protocols.beanstalk.together import Together
 from mq_shards.acceptor.protocols.beanstalk.tubes import TubeList
@@ -78,6 +78,12 @@ class Beanstalk(Protocol):
     name = "beanstalk"
     port = 11300
     example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
+    other_schemes = (OtherScheme("beanstalks", 11301, "openssl s_client -quiet -connect {address}"),)
+    system = "beanstalkd"
+    usages = (
+        "--memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'",
+        "--config mq.toml --set beanstalk.max-job-size=1048576",
+    )
     options: ClassVar[Mapping[str, Kind]] = {
         # As in beanstalkd -z: the default, the maximum, and that a larger size is lowered with a warning.
         "max-job-size": Number(65535, 0, MAX_BODY, "bytes of the largest job body", clamped=True),

@@ -83,9 +83,9 @@ class Nats(Guarding):
     name = "nats"
     port = 4222
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
+    system, usages, other_schemes = "NATS", nats_options.USAGES, nats_options.OTHER_SCHEMES
     options = nats_options.OPTIONS
-    meshed = True
-    has_lame_duck = True
+    meshed = has_lame_duck = True
     reloadable = frozenset(options) - nats_options.FIXED
     secrets = nats_options.SECRETS
     own_tls = nats_options.OWN_TLS

@@ -20,7 +20,7 @@ from mq_shards.acceptor.option_kinds import (
     Text,
     TextList,
 )
-from mq_shards.acceptor.protocol import OwnTls
+from mq_shards.acceptor.protocol import OtherScheme, OwnTls
 from mq_shards.acceptor.protocols.nats import (
     cluster_options as nats_cluster_options,
 )
@@ -72,6 +72,14 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     **nats_cluster_options.OPTIONS,
     **nats_leaf_options.OPTIONS,
 }
+
+# The protocol itself handles what comes first: the HTTP request of a websocket, and TLS by its own options.
+OTHER_SCHEMES: Final = (OtherScheme("nats-ws", 8080, "nats --server ws://{address} sub greetings", secure=False),)
+# Examples of --help.
+USAGES: Final = (
+    "--listen nats://0.0.0.0:4222 --listen nats-route://0.0.0.0:6222 --set nats.routes=nats-route://10.0.0.2:6222",
+    "--listen nats://0.0.0.0:4222 --listen nats-leaf://0.0.0.0:7422",
+)
 
 # A certificate for the whole broker turns on TLS for clients, websockets and leaf nodes. For routes it does not, unless
 # another option of their TLS is set: there both servers need a certificate.

@@ -22,7 +22,7 @@ from mq_shards.acceptor.access.logins import Said
 from mq_shards.acceptor.access.rights import PUBLISH, Login
 from mq_shards.acceptor.engine import FOREVER, Engine, EngineError
 from mq_shards.acceptor.option_kinds import MS
-from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OtherScheme, Protocol, Settings
 from mq_shards.acceptor.protocols.nsq.options import is_http_forbidden
 from mq_shards.ringbuf.calls import Reply
 from mq_shards.ringbuf.handover import MOST_BYTES, Handover
@@ -48,6 +48,9 @@ class NsqHttp(Protocol):
     section = "nsq"
     port = 4151
     example = "curl -d hello 'http://{address}/pub?topic=greetings'"
+    other_schemes = (
+        OtherScheme("nsq-https", 4152, "curl --cacert CA -d hello 'https://{address}/pub?topic=greetings'"),
+    )
     hands_over = True
     has_logins = True
 

@@ -81,6 +81,7 @@ class Pulsar(Protocol):
     name = "pulsar"
     port = 6650
     example = "python3 -c \"import pulsar; pulsar.Client('pulsar://{address}').create_producer('t').send(b'hello')\""
+    system = "Pulsar"
     options: ClassVar[Mapping[str, Kind]] = {
         "max-message-size": Number(5 << 20, 1, MAX_BODY // 2, "bytes of the largest message, as clients are told"),
         "keep-alive": Duration(30 * SECOND, MS, YEAR, "between two PINGs; who is silent for two of these is cut off"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.shards.store import MAX_SHARDS, StoreError
+from mq_shards.supervisor.moving.table import IMPORTS
 from mq_shards.supervisor.moving.translation import DATA_DIR
 from mq_shards.supervisor.terminal.client import ClientError, reason
 from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="mq-shards import",
         description="Makes a data directory of what a stopped beanstalkd or nsqd has left, which stays as it is.",
     )
-    parser.add_argument("system", choices=["beanstalkd", "nsqd"], metavar="beanstalkd|nsqd")
+    parser.add_argument("system", choices=IMPORTS, metavar="|".join(IMPORTS))
     parser.add_argument("source", type=Path, metavar="DIR", help="beanstalkd's -b, nsqd's -data-path")
     where = f"what is made (default: DIR/{DATA_DIR}, where `mq-shards as beanstalkd -b DIR` looks)"
     parser.add_argument("--data-dir", type=Path, metavar="TO", help=where)
