@@ -117,6 +117,26 @@ def test_so_many_jobs_that_cannot_be_read_are_passed_over_in_a_turn(bench: Chann
     assert (answers[0].status, answers[0].id) == ((OK, behind) if waits else (TIMED_OUT, 0))
 
 
+def test_so_many_are_passed_over_in_a_turn_whatever_the_number_of_topics_that_have_them(bench: Channels) -> None:
+    names = [f"t{n}" for n in range(3 * IN_TURN)]
+    ids = [put(bench, 1, name) for name in names]
+    assert [take(bench, 2, 1, name) for name in names] == ids
+    lose(bench)
+    slots = {}
+    for conn, name in enumerate(names, start=10):
+        bench.raw(WATCH, conn, topic=bench.topic(name))
+        slots[name] = bench.raw(RESERVE, conn, delay=60 * SECOND)
+    bench.turn()
+    bench.raw(GONE, 2)
+    turns(bench, len(names))
+    for name in names:
+        bench.raw(PUBLISH, 999, topic=bench.topic(name), id=bench.next_id, pri=1024, body=name.encode())
+        bench.next_id += SHARDS
+    assert {a.slot: a.body for a in bench.turn() if a.status == OK and a.kind == RESERVE} == {
+        slots[name]: name.encode() for name in names
+    }
+
+
 @pytest.mark.parametrize("channel", [True, False])
 def test_to_lose_a_job_takes_no_longer_the_more_there_are(bench: Channels, channel: bool) -> None:
     def each(count: int) -> float:

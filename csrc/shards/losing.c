@@ -36,13 +36,29 @@ bool job_readable(struct worker *w, uint32_t job) {
     return false;
 }
 
+/* Removes jobs that cannot be read from before the first one that a waiting client can have. */
+static void lose_first(struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct heap_entry first;
+    while (t->waiting_first && !lost_enough(w) && ready_first(&t->ready, &w->jobs, &first))
+        if (job_readable(w, heap_item(first))) return;
+}
+
 bool losing_serve_now(struct worker *w) {
     uint32_t topics[WORKER_LOST_IN_TURN], count = w->unserved_count;
-    memcpy(topics, w->unserved, sizeof topics);
-    w->unserved_count = w->lost_in_turn = 0;
+    w->lost_in_turn = 0;
+    if (!count) return false;
+    if (count > WORKER_LOST_IN_TURN) count = WORKER_LOST_IN_TURN;
+    w->unserved_count -= count;
+    memcpy(topics, w->unserved, sizeof *topics * count);
+    memmove(w->unserved, w->unserved + count, sizeof *topics * w->unserved_count);
     /* The number may be another topic's by now: that has no waiting client, or serving it does no harm. */
-    for (uint32_t i = 0; i < count; i++) queue_serve(w, topics[i]);
-    return count > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        topic_at(&w->topics, topics[i])->unserved = false;
+        lose_first(w, topics[i]);
+        queue_serve(w, topics[i]);
+    }
+    return true;
 }
 
 /* --- what a segment that is emptied still holds ------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 #include "shards/lost.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* One topic takes at most half of the places, so that other topics are reported too. */
@@ -56,10 +57,17 @@ uint64_t job_seq(struct worker *w, const struct job *j) {
     return seq;
 }
 
-bool lost_serve_later(struct worker *w, uint32_t topic) {
-    for (uint32_t i = 0; i < w->unserved_count; i++)
-        if (w->unserved[i] == topic) return true;
-    if (w->unserved_count == WORKER_LOST_IN_TURN) return false;
+static void make_room(struct worker *w) {
+    uint32_t capacity = w->unserved_capacity ? 2 * w->unserved_capacity : WORKER_LOST_IN_TURN;
+    w->unserved = realloc(w->unserved, sizeof *w->unserved * capacity);
+    if (!w->unserved) process_die("out of memory");
+    w->unserved_capacity = capacity;
+}
+
+__attribute__((cold)) void lost_serve_later(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->unserved) return;
+    t->unserved = true;
+    if (w->unserved_count == w->unserved_capacity) make_room(w);
     w->unserved[w->unserved_count++] = topic;
-    return true;
 }

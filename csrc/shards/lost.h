@@ -27,12 +27,18 @@ void lost_note(struct worker *w, uint32_t topic, log_position position);
 static inline bool lost_enough(const struct worker *w) {
     return w->lost_in_turn >= WORKER_LOST_IN_TURN;
 }
+/* Has the topic's jobs given to waiting clients in the next turn, when those that cannot be read have been removed. */
+void lost_serve_later(struct worker *w, uint32_t topic);
+
+/* --- losing.c --- */
+
+/* Whether a job's message can be read. If not, the job is removed, unless it is reserved. That is not logged, so if the
+ * medium comes back, the job does too at the next restart. */
+bool job_readable(struct worker *w, uint32_t job);
+/* Each turn: does what lost_serve_later asked for. True if anything was asked for. */
+bool losing_serve_now(struct worker *w);
 /* Handles messages that compaction could not read in the oldest segment, a piece at a time: moves those that can be
  * read now, and gives up the rest. True when all are handled. */
 bool shard_lose_rest(struct worker *w, struct shard *s);
-/* Has the topic's jobs given to waiting clients in the next turn. False: too many topics wait for that. */
-bool lost_serve_later(struct worker *w, uint32_t topic);
-/* Each turn: does that. True if there were any. */
-bool losing_serve_now(struct worker *w);
 
 #endif

@@ -275,13 +275,22 @@ void queue_unreserve(struct worker *w, uint32_t job) {
 
 /* --- serving ------------------------------------------------------------------------------------------------------ */
 
+static bool can_be_read(struct worker *w, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    if (log_readable(shard_of_job(w, j)->log, job_record(w, j))) return true;
+    w->lost_in_turn++;
+    return false;
+}
+
 void queue_serve(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct heap_entry first;
     while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
         uint32_t job = heap_item(first);
-        if (lost_enough(w) && lost_serve_later(w, topic)) return;
-        if (!job_readable(w, job)) continue;
+        if (lost_enough(w) || !can_be_read(w, job)) {
+            lost_serve_later(w, topic);
+            return;
+        }
         uint32_t client = watch_client(watch_at(&w->clients, t->waiting_first));
         uint32_t slot = client_at(&w->clients, client)->wait_slot;
         queue_stop_waiting(w, client);
@@ -303,7 +312,8 @@ bool queue_serve_at_once(struct worker *w, uint32_t job) {
     return true;
 }
 
-static uint32_t best_of(const struct worker *w, uint32_t client) {
+uint32_t queue_best(struct worker *w, uint32_t client) {
+    worker_walk(w, client_at(&w->clients, client)->watch_count);
     bool found = false;
     struct heap_entry best = {0}, first;
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
@@ -313,19 +323,6 @@ static uint32_t best_of(const struct worker *w, uint32_t client) {
         found = true;
     }
     return found ? heap_item(best) : 0;
-}
-
-uint32_t queue_best(struct worker *w, uint32_t client, bool *more) {
-    uint32_t job;
-    do {
-        worker_walk(w, client_at(&w->clients, client)->watch_count);
-        job = best_of(w, client);
-        if (job && lost_enough(w)) {
-            *more = true;
-            return 0;
-        }
-    } while (job && !job_readable(w, job));
-    return job;
 }
 
 bool queue_any_ready(const struct worker *w, uint32_t client) {

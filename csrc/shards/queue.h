@@ -62,11 +62,12 @@ void queue_touch(struct worker *w, uint32_t job);
 /* Gives a new job, in no state yet, to a client that waits at its topic, without making it ready before. False: no
  * client waits, or another job would come first. */
 bool queue_serve_at_once(struct worker *w, uint32_t job);
-/* Gives ready jobs of a topic to the clients that wait for them. */
+/* Gives ready jobs of a topic to the clients that wait for them. It stops at one that cannot be read: losing.c removes
+ * that in the next turn, and serves on. */
 void queue_serve(struct worker *w, uint32_t topic);
 
-/* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
-uint32_t queue_best(struct worker *w, uint32_t client, bool *more);
+/* The most urgent job that a client may take, or 0. Nobody has looked whether it can be read. */
+uint32_t queue_best(struct worker *w, uint32_t client);
 /* Whether a topic that the client watches has a ready job, paused or not. */
 bool queue_any_ready(const struct worker *w, uint32_t client);
 bool queue_deadline_soon(const struct worker *w, uint32_t client);
@@ -88,11 +89,5 @@ void queue_note_listed(struct worker *w, struct topic *t);
 /* Does what is due up to w->now_ns. True if there was anything. */
 bool queue_tick(struct worker *w);
 uint64_t queue_next_ns(const struct worker *w);
-
-/* --- lost.c --- */
-
-/* Whether a job's message can be read. If not, the job is removed, unless it is reserved. That is not logged, so if the
- * medium comes back, the job does too at the next restart. */
-bool job_readable(struct worker *w, uint32_t job);
 
 #endif

@@ -1,6 +1,7 @@
 /* Answers beanstalkd's clients that ask for figures of a tube or job, and pauses tubes. */
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 

@@ -69,6 +69,7 @@ struct topic {
     bool keeps;         /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
     bool ending;        /* it is being deleted: its stream is in a tomb already */
     bool terminated;    /* it takes no more messages */
+    bool unserved;      /* its waiting clients are served in the next turn: see lost.h */
     bool blocked;       /* by an open transaction: nothing is delivered from blocked_seq on */
     bool
         had_ephemeral; /* it had an ephemeral subscription in this process, so the log may lack references its stream has */

@@ -20,10 +20,19 @@ static bool want_watched(struct worker *w, uint32_t client) {
     return more;
 }
 
+/* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
+static uint32_t best_readable(struct worker *w, uint32_t client, bool *more) {
+    uint32_t job;
+    while ((job = queue_best(w, client)) && !lost_enough(w))
+        if (job_readable(w, job)) return job;
+    *more |= job != 0;
+    return 0;
+}
+
 enum outcome tube_reserve(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
     bool more = want_watched(w, client), soon = queue_deadline_soon(w, client);
-    uint32_t job = queue_best(w, client, &more);
+    uint32_t job = best_readable(w, client, &more);
     if (soon && !queue_any_ready(w, client)) {
         request_done(w, client, m, STATUS_DEADLINE_SOON);
     } else if (job) {
@@ -42,7 +51,7 @@ enum outcome tube_reserve(struct worker *w, uint32_t client, const struct messag
 
 enum outcome tube_probe(struct worker *w, uint32_t client, const struct message *m) {
     bool more = want_watched(w, client);
-    uint32_t job = queue_best(w, client, &more);
+    uint32_t job = best_readable(w, client, &more);
     if (!job && more) return MORE;
     uint8_t status = STATUS_OK;
     if (!job) status = queue_deadline_soon(w, client) ? STATUS_DEADLINE_SOON : STATUS_NONE;
@@ -58,7 +67,7 @@ enum outcome tube_probe(struct worker *w, uint32_t client, const struct message 
 enum outcome tube_take(struct worker *w, uint32_t client, const struct message *m) {
     bool more = false;
     note_wish(w, client, m);
-    uint32_t job = queue_best(w, client, &more);
+    uint32_t job = best_readable(w, client, &more);
     if (!job && more) return MORE;
     const struct job *j = job ? job_at(w, job) : NULL;
     if (!j || j->pri > m->pri || (j->pri == m->pri && j->id > m->id)) {

@@ -100,6 +100,7 @@ void worker_free(struct worker *w) {
     heap_free(&w->delays);
     heap_free(&w->pauses);
     heap_free(&w->waits);
+    free(w->unserved);
     transactions_close(&w->transactions);
     subscriptions_close(&w->subscriptions);
     attachments_close(&w->attachments);

@@ -133,8 +133,8 @@ struct worker {
 
     struct lost lost[WORKER_LOST_MOST];
     uint32_t lost_count, lost_listed, lost_told;
-    uint32_t lost_in_turn, unserved_count;
-    uint32_t unserved[WORKER_LOST_IN_TURN]; /* topics with waiting clients, to be served in the next turn */
+    uint32_t lost_in_turn;
+    uint32_t *unserved, unserved_count, unserved_capacity; /* topics whose waiting clients: see lost_serve_later */
 
     struct wheel inflight;                      /* reservations, by when the last second begins, then by deadline */
     struct heap delays;                         /* topics, by the deadline of the first delayed job */
