@@ -241,8 +241,11 @@ static inline uint64_t record_stride(const struct record *r) {
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
 /* The same for a sealed segment while the log is in use. A record that is returned can be read. -1: something cannot be
  * read or is damaged, and *offset is behind it: behind one record, if its head can be read, else at the next whole
- * record. */
-int log_scan_sealed(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
+ * record. 2: LOG_SCAN_PIECE bytes of a larger record have been checked; call again for the next ones. Once the record
+ * has been returned, it is not checked again until another one is, or log_check_again was called. */
+#define LOG_SCAN_PIECE ((uint32_t)1 << 20)
+int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
+void log_check_again(struct log *log);
 /* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended. If
  * the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the
  * log continues in a new segment (see log_uncut). False with errno if that fails too. */

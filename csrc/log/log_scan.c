@@ -210,7 +210,32 @@ static uint64_t end_of_page(const struct segment *s, const uint8_t *failed) {
     return page + bytes;
 }
 
-int log_scan_sealed(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record) {
+enum found { FOUND_UNREADABLE, FOUND_DAMAGED, FOUND_WHOLE, FOUND_MORE };
+
+/* Checks a record whose head can be read; of a large one the next piece. */
+static enum found check(struct checked *c, const struct segment *s, uint64_t at, const struct record *r) {
+    const log_position position = (uint64_t)s->number << 32 | at;
+    const uint32_t start[2] = {r->bytes, s->number};
+    if (c->at != position || c->total != r->bytes || r->bytes <= LOG_SCAN_PIECE)
+        *c = (struct checked){position, crc32c_extend(0, start, sizeof start), r->bytes, sizeof start};
+    const uint32_t left = c->total - c->bytes, piece = left < LOG_SCAN_PIECE ? left : LOG_SCAN_PIECE;
+    const uint8_t *from = s->map + at + c->bytes, *failed;
+    if (piece > 0 && !reads_touch(from, piece, &failed)) {
+        (void)end_of_page(s, failed);
+        c->at = 0;
+        return FOUND_UNREADABLE;
+    }
+    c->crc = crc32c_extend(c->crc, from, piece);
+    c->bytes += piece;
+    if (c->bytes < c->total) return FOUND_MORE;
+    return c->crc == r->crc ? FOUND_WHOLE : FOUND_DAMAGED;
+}
+
+void log_check_again(struct log *log) {
+    log->checked.at = 0;
+}
+
+int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record) {
     const struct segment *s = segment_find(log, segment);
     assert(s != NULL && segment != log_active_segment(log) && *offset % 8 == 0);
     uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset, behind = at + sizeof(uint64_t);
@@ -222,13 +247,14 @@ int log_scan_sealed(const struct log *log, uint32_t segment, uint64_t *offset, c
         behind = end_of_page(s, failed);
     } else if (r->kind && r->bytes >= sizeof *r + r->attribute_bytes && r->bytes <= s->end - at) {
         uint64_t next = at + record_stride(r);
-        bool readable = reads_touch(r, r->bytes, &failed);
-        if (!readable) (void)end_of_page(s, failed);
-        if (!readable || record_crc(s, at, r->bytes, NULL) == r->crc) {
+        enum found found = check(&log->checked, s, at, r);
+        if (found == FOUND_MORE) return 2;
+        if (found != FOUND_DAMAGED) {
             *record = r;
             *offset = next;
-            if (readable && at / SCAN_WINDOW != next / SCAN_WINDOW) read_ahead(s, next / SCAN_WINDOW * SCAN_WINDOW);
-            return readable ? 1 : -1;
+            if (found == FOUND_UNREADABLE) return -1;
+            if (at / SCAN_WINDOW != next / SCAN_WINDOW) read_ahead(s, next / SCAN_WINDOW * SCAN_WINDOW);
+            return 1;
         }
     }
     uint64_t next = find_behind(s, behind);

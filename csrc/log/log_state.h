@@ -46,6 +46,13 @@ struct large {
     uint64_t record_at; /* where the head of the open record goes, which is written after its body */
 };
 
+/* How much of a record log_scan_sealed has checked, and the CRC of that. */
+struct checked {
+    log_position at; /* 0: of none */
+    uint32_t crc;
+    uint32_t total, bytes;
+};
+
 /* Bodies that lie elsewhere and have a gap in the staging buffer, in the order of the gaps. */
 enum { LOG_LENT_MOST = 32, LOG_LENT_PARTS = 2 * LOG_LENT_MOST + 1 };
 struct lent_bodies {
@@ -92,6 +99,7 @@ struct log {
 
     bool leaves_uncut, prepares;
     struct large large;
+    struct checked checked;
     struct prefixes *prefixes; /* of log_scan; a pointer so that scanning can take a const log */
     struct lent_bodies *lent;  /* a pointer, as log_read of a const log fills gaps */
     uint32_t shard;

@@ -21,7 +21,8 @@
  *               PUBLISH_MORE it counts together with the PUBLISHes behind it. Each segment begins with one for each
  *               producer that is remembered.
  *   MOVED       a PUBLISH and its STATE in one, copied from a segment that is to be deleted; attributes: struct
- *               moved_attributes; flags: MOVED_*.
+ *               moved_attributes; flags: MOVED_*. With MOVED_REFERENCED the message has moved only
+ *               if its REFERENCES follows.
  *   STAGED      topic, seq, id, body as in a PUBLISH; attributes: struct staged_attributes: a message that is published
  *               if its transaction is committed, by a PUBLISH with the same seq and id.
  *   TXN_END     topic, id: a transaction's number; flags: TXN_COMMIT: what was staged follows as PUBLISH records.

@@ -74,77 +74,153 @@ static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t
     }
 }
 
+/* What is written behind a MOVED. */
+struct behind {
+    uint32_t records;
+    uint64_t bytes; /* of attributes and bodies */
+    uint32_t in_parts, jobs, pending;
+};
+
+static struct behind find_behind(struct worker *w, uint32_t topic, const struct record *r, uint32_t job, bool held) {
+    struct references *references = &w->references;
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct behind b = {0};
+    references->count = references->in_parts = 0;
+    if (held) find_references(w, t, r, job != 0, references);
+    b.in_parts = references->in_parts;
+    b.jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
+    b.pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
+    b.records = 1 + b.in_parts + b.jobs + b.pending;
+    b.bytes = references->count * sizeof *references->items + b.in_parts * sizeof(struct parts_left);
+    b.bytes += b.jobs * sizeof(struct state_attributes) + b.pending * PENDING_BYTES;
+    return b;
+}
+
+/* By how much what is written behind a large message may grow while that is moved. */
+enum { BEHIND_MEANWHILE = 256 << 10 };
+
+static uint64_t size_behind(const struct behind *b) {
+    return b->records * (uint64_t)LOG_RECORD_OVERHEAD + b->bytes;
+}
+
+/* Moves a piece of a large message. DONE: all of it, so that its MOVED must be appended, and what follows. */
+static enum outcome move_piece(struct worker *w, uint32_t topic, const struct record *r, log_position place,
+                               uint64_t behind_bytes) {
+    const struct large_message large = {.id = r->id,
+                                        .content = record_body(r),
+                                        .content_bytes = (uint32_t)record_body_bytes(r),
+                                        .attribute_bytes = sizeof(struct moved_attributes),
+                                        .from = place,
+                                        .behind_bytes = behind_bytes + BEHIND_MEANWHILE};
+    uint8_t status = STATUS_OK;
+    enum outcome written = large_write(w, topic, &large, &status);
+    return written == DONE && status != STATUS_OK ? LATER : written;
+}
+
+/* Makes room for the record of a message and what is written behind it. */
+static enum outcome make_room(struct worker *w, struct shard *s, uint32_t topic, const struct record *r,
+                              log_position place, const struct behind *b) {
+    if (record_body_bytes(r) >= LARGE_BYTES) {
+        if (s->large_from == place && size_behind(b) > s->large_behind_bytes) return LATER;
+        return move_piece(w, topic, r, place, size_behind(b));
+    }
+    uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r) + b->bytes;
+    /* Like a publish, this leaves the room that deletes will need: on a full disk only they free any. */
+    return shard_reserve_named(w, s, topic, 1 + b->records, bytes) == LOG_OK ? DONE : LATER;
+}
+
 /* Moves a message. `job` 0: the job queue does not have it; !held: the stream has no reference to it, though it may
  * retain it. */
-static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
-    struct references *references = &w->references;
+static enum outcome move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job,
+                         bool held) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position from = job ? job_at(w, job)->position : stream_position(&t->stream, r->seq);
     log_position place = from ? from : stream_place(&t->stream, r->seq);
-    if (held) find_references(w, t, r, job != 0, references);
-    uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
-    uint32_t in_parts = held ? references->in_parts : 0;
-    uint32_t jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
-    bytes += jobs * sizeof(struct state_attributes);
-    if (held) bytes += references->count * sizeof *references->items + in_parts * sizeof(struct parts_left);
-    uint32_t pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
-    bytes += pending * PENDING_BYTES;
-    /* Like a publish, this leaves the room that deletes will need: on a full disk only they free any. */
-    if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs + pending, bytes) != LOG_OK) return false;
+    if (s->large_from == place && log_large_left(s->log) > 0) return move_piece(w, topic, r, place, 0);
+    const struct behind b = find_behind(w, topic, r, job, held);
+    enum outcome room = make_room(w, s, topic, r, place, &b);
+    if (room != DONE) return room;
     r = log_read(s->log, place); /* records appended in this turn may have been written out and moved in memory */
-    uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
+    uint16_t flags =
+        (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (b.jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
+    if (record_body_bytes(r) >= LARGE_BYTES) shard_reserve_behind_large(w, s, b.records, b.bytes);
     if (held) {
         uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
-        shard_log_references(w, s, topic, r, delayed, references->items, references->count);
+        shard_log_references(w, s, topic, r, delayed, w->references.items, w->references.count);
         stream_move(&t->stream, r->seq, to);
-        if (in_parts) log_parts(w, s, t, r);
-        if (pending) transactions_moved(w, s, t, r->seq);
+        if (b.in_parts) log_parts(w, s, t, r);
+        if (b.pending) transactions_moved(w, s, t, r->seq);
     }
     if (job) queue_moved(w, job, to);
-    if (jobs) log_jobs(w, s, job, jobs);
+    if (b.jobs) log_jobs(w, s, job, b.jobs);
     shard_count_in(s, to);
     shard_count_out(s, from ? from : to);
     w->count->records_migrated++;
-    return true;
+    return DONE;
 }
 
-/* Moves the message of a record if it is live at this place. False: there is no room. */
-static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+/* Moves the message of a record if it is live at this place. */
+static enum outcome move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
     /* During a handover its references would be logged wrongly. */
-    if (topic && topic_at(&w->topics, topic)->handover) return false;
+    if (topic && topic_at(&w->topics, topic)->handover) return LATER;
     if (topic && topic_at(&w->topics, topic)->transactions) transactions_settle(w, topic, r->seq);
     uint32_t job = job_of_message(w, r->id);
     if (job && job_at(w, job)->position != position) job = 0;
     bool held = topic && stream_position(&topic_at(&w->topics, topic)->stream, r->seq) == position;
-    return !(topic && (job || held)) || move(w, s, topic, r, job, held);
+    return topic && (job || held) ? move(w, s, topic, r, job, held) : DONE;
 }
 
-bool shard_move_from(struct worker *w, struct shard *s, log_position position) {
+enum outcome shard_move_from(struct worker *w, struct shard *s, log_position position) {
     return move_if_live(w, s, log_read(s->log, position), position);
 }
 
-bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
+enum outcome shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
+    const struct stream *stream = &topic_at(&w->topics, topic)->stream;
     uint32_t job = job_of_message(w, r->id);
-    log_position held = stream_position(&topic_at(&w->topics, topic)->stream, r->seq);
     /* A message that its topic kept may be a job at another place. */
-    return (job && job_at(w, job)->position != held) || move(w, s, topic, r, job, true);
+    if (job && job_at(w, job)->position != stream_position(stream, r->seq)) return DONE;
+    log_position place = stream_place(stream, r->seq);
+    enum outcome moved = move(w, s, topic, r, job, true);
+    if (s->large_from == place) s->large_is_kept = true;
+    return moved;
+}
+
+/* Whether the next piece of the message that is being moved can be read. */
+static bool is_piece_readable(const struct shard *s, const struct record *r) {
+    uint64_t left = log_large_left(s->log), bytes = left < LARGE_PIECE_BYTES ? left : LARGE_PIECE_BYTES;
+    return !bytes || (left <= record_body_bytes(r) && log_readable_part(s->log, r, record_body_bytes(r) - left, bytes));
+}
+
+void shard_move_piece(struct worker *w, struct shard *s) {
+    log_position place = s->large_from;
+    const struct record *r = log_read_head(s->log, place);
+    uint32_t topic = r ? shard_topic(s, r->topic) : 0;
+    enum outcome moved = LATER;
+    if (topic && !is_piece_readable(s, r))
+        log_check_again(s->log);
+    else if (topic && !s->large_is_kept)
+        moved = move_if_live(w, s, r, place);
+    else if (topic && stream_place(&topic_at(&w->topics, topic)->stream, r->seq) == place)
+        moved = topic_at(&w->topics, topic)->handover ? LATER : shard_move_message(w, s, topic, r);
+    if (moved != MORE && s->large_from == place) large_forget(w, s, s->large_id);
 }
 
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
     uint32_t segment = log_first_segment(s->log);
-    if (segment >= s->segment) return false;
+    if (segment >= s->segment || s->large_from) return false;
     uint64_t end = s->scan_offset + budget;
     while (s->scan_offset < end) {
         uint64_t offset = s->scan_offset;
         const struct record *r;
         int found = log_scan_sealed(s->log, segment, &offset, &r);
         if (found == 0) return !s->passed_over || shard_lose_rest(w, s);
+        if (found == 2) return false;
         s->passed_over |= found < 0;
         if (found > 0 && (r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED)) {
             log_position position = (uint64_t)segment << 32 | (offset - record_stride(r));
-            if (!move_if_live(w, s, r, position)) return false;
+            if (move_if_live(w, s, r, position) != DONE) return false;
         }
         s->scan_offset = offset;
     }

@@ -106,7 +106,7 @@ static bool rest_of_jobs(struct worker *w, struct shard *s, uint64_t *looked) {
         if (!j->state || j->part || shard_of_job(w, j) != s || job_is_gone(w, j) || !is_rest(s, j->position)) continue;
         if (!can_be_read(s, j->position)) {
             if (j->state != JOB_RESERVED) lose_whole(w, s->rest_job);
-        } else if (!shard_move_from(w, s, j->position)) {
+        } else if (shard_move_from(w, s, j->position) != DONE) {
             return false;
         }
     }
@@ -167,7 +167,7 @@ static bool rest_of_topic(struct worker *w, struct shard *s, uint32_t topic, uin
             lost_note(w, topic, position);
             all.seqs[all.count++] = s->rest_seq;
         } else if (is_rest(s, position)) {
-            more = !shard_move_from(w, s, position);
+            more = shard_move_from(w, s, position) != DONE;
         }
         if (!more) s->rest_seq++;
     }

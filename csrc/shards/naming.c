@@ -210,11 +210,11 @@ static uint64_t size_before(const struct worker *w, const struct shard *s, const
 }
 
 enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
-                                  uint64_t body_bytes) {
+                                  uint64_t body_bytes, uint64_t behind_bytes) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (!t->number && !shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
     uint64_t before = size_before(w, s, t) + NAMES_MEANWHILE;
-    return log_large_begin(s->log, before, attribute_bytes, body_bytes, kept_bytes(s, true));
+    return log_large_begin(s->log, before, attribute_bytes, body_bytes, kept_bytes(s, true) + behind_bytes);
 }
 
 enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes) {
@@ -234,6 +234,10 @@ enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topi
     if (shard_reserve_named(w, s, topic, records, room) != LOG_OK) process_die("out of memory");
     shard_log_filler(w, s, log_large_room(s->log) - beside_bytes);
     return LOG_OK;
+}
+
+void shard_reserve_behind_large(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes) {
+    if (reserve(w, s, records, bytes, 0) != LOG_OK) process_die("the log cannot be written");
 }
 
 /* --- before a segment goes ---------------------------------------------------------------------------------------- */

@@ -168,8 +168,18 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
 
+void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint32_t job, log_position to) {
+    struct stream *stream = &topic_at(&w->topics, topic)->stream;
+    log_position held = stream_position(stream, seq);
+    shard_count_out(s, job ? job_at(w, job)->position : held);
+    shard_count_in(s, to);
+    if (held) stream_move(stream, seq, to);
+    if (job) queue_moved(w, job, to);
+}
+
 /* Applies a MOVED. The record that it is a copy of may have been read before, with what became of it; if not, this and
- * the REFERENCES that follows are all that is known of the message. */
+ * the REFERENCES that follows are all that is known of the message. A MOVED without its REFERENCES, which a crash has
+ * cut off, does not count: once the copied record's segment is gone, nobody would know who holds the message. */
 static void replay_moved(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
     uint32_t topic = topic_of_message(w, s, r);
@@ -177,12 +187,11 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
     if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been there */
     log_position held = stream_position(&t->stream, r->seq);
-    s->moved = (r->flags & MOVED_REFERENCED) && !held ? position : 0;
-    if (job || held) {
-        shard_count_out(s, job ? job_at(w, job)->position : held);
-        shard_count_in(s, position);
-        if (held) stream_move(&t->stream, r->seq, position);
-        if (job) queue_moved(w, job, position);
+    s->moved = r->flags & MOVED_REFERENCED ? position : 0;
+    if (held && s->moved) {
+        /* moved when its REFERENCES is read */
+    } else if (job || held) {
+        replay_move(w, s, topic, r->seq, job, position);
     } else if (!(r->flags & MOVED_NO_JOB)) {
         shard_count_in(s, position);
         if (!t->durable) t->tube = true;

@@ -243,7 +243,12 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     s->moved = 0;
     if (!topic || !position) return;
     struct topic *t = topic_at(&w->topics, topic);
-    bool job = index_find(&w->ids, &w->jobs, r->id) != 0, kept = is_kept(t, r);
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (stream_position(&t->stream, r->seq)) {
+        replay_move(w, s, topic, r->seq, job, position);
+        return;
+    }
+    bool kept = is_kept(t, r);
     uint32_t holds = (job ? 1u : 0u) + (kept ? 1u : 0u);
     bool delayed = (r->flags & REFERENCES_DELAYED) != 0, given = !delayed && !kept;
     /* It counts as passed by all subscriptions but those whose records say otherwise. */

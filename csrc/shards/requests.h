@@ -37,7 +37,9 @@ struct large_message {
     uint32_t content_bytes;
     uint8_t attribute_bytes; /* of its record */
     bool is_staged;          /* the content is that of a transaction's record in the log, not of a request */
+    log_position from;       /* where it stands in the log, if it is to be moved; 0: it is not there yet */
     uint64_t beside_bytes;   /* of the record of its producer; 0: none */
+    uint64_t behind_bytes;   /* of the records that follow it when it is moved */
 };
 /* Writes a piece of a large message; MORE until all of its content is in the log. Then the records that shard_end_large
  * has made room for must be appended at once. */
@@ -50,6 +52,16 @@ void large_give_back(const uint8_t *from, const uint8_t *until);
 void large_forget(struct worker *w, struct shard *s, uint64_t id);
 /* The client has gone: its large publish is still written to its end. */
 void large_leave(struct worker *w, uint32_t client);
+
+/* --- compact.c --- */
+
+/* Moves the message at a position, if still alive: its record must be readable. LATER: no room, or it must wait. MORE:
+ * it is large, and moves a piece a turn. */
+enum outcome shard_move_from(struct worker *w, struct shard *s, log_position position);
+/* Moves a message of the topic's stream, as if its segment were to be dropped; `r` must be readable. As above. */
+enum outcome shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r);
+/* Each turn, while s->large_from says that a message is being moved: moves a piece of it, or gives it up. */
+void shard_move_piece(struct worker *w, struct shard *s);
 
 /* --- answers.c --- */
 

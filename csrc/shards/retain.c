@@ -26,8 +26,10 @@ uint64_t retained_oldest(const struct shard *s) {
 struct keeping {
     struct keeping *next;
     uint32_t topic;
-    uint64_t seq, end; /* the next to be looked at; what came from here on the log has */
-    bool no_room;      /* there was no room for the next message */
+    uint64_t seq, end;   /* the next to be looked at; what came from here on the log has */
+    bool no_room;        /* there was no room for the next message */
+    log_position moving; /* where the next message, which is large, is being moved from; 0: it is not */
+    uint64_t moving_seq; /* ... and its seq */
 };
 
 /* Whether recovery would have the message in the topic's stream. */
@@ -43,6 +45,13 @@ static bool is_logged(struct worker *w, const struct topic *t, const struct reco
     return false;
 }
 
+/* Whether the next message has been moved meanwhile, as it is large. */
+static bool has_moved(struct keeping *k, log_position place) {
+    bool moved = k->moving && k->moving_seq == k->seq && k->moving != place;
+    if (k->moving_seq != k->seq || moved) k->moving = 0;
+    return moved;
+}
+
 /* Writes some messages again. False: there are more, or no room. */
 static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
     struct topic *t = topic_at(&w->topics, k->topic);
@@ -51,11 +60,16 @@ static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
     while ((k->seq = stream_next_place(&t->stream, k->seq, retained_oldest(s))) < end) {
         if (w->steps >= most || w->walked >= walk || bytes >= KEPT_BYTES) return false;
         worker_step(w);
-        const struct record *r = message_whole(w, t, k->seq);
+        log_position place = stream_place(&t->stream, k->seq);
+        k->no_room = false;
+        if (s->large_from) return false;
+        const struct record *r = has_moved(k, place) ? NULL : message_whole(w, t, k->seq);
         if (r && !is_logged(w, t, r)) {
             bytes += r->bytes;
-            k->no_room = !shard_move_message(w, s, k->topic, r);
-            if (k->no_room) return false;
+            enum outcome moved = shard_move_message(w, s, k->topic, r);
+            k->no_room = moved == LATER;
+            if (s->large_from == place) k->moving = place, k->moving_seq = k->seq;
+            if (moved != DONE) return false;
         }
         k->seq++;
     }

@@ -52,7 +52,9 @@ static log_position append(struct worker *w, struct shard *s, const struct recor
 /* Appends the record of a large message, whose body is in the log. */
 static log_position append_large(struct worker *w, struct shard *s, const struct record *head, const void *attributes) {
     count_append(w, s);
-    s->large_id = s->large_staged_topic = 0;
+    s->large_id = s->large_from = 0;
+    s->large_staged_topic = 0;
+    s->large_is_kept = false;
     log_position position = log_large_append(s->log, head, attributes);
     if (!position) process_die("the log cannot be written");
     return position;
@@ -261,6 +263,7 @@ log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, 
     head.topic = topic_at(&w->topics, topic)->number;
     head.flags = (uint16_t)(flags | (from->flags & MESSAGE_HEADERS));
     head.attribute_bytes = sizeof attributes;
+    if (log_large_switched(s->log)) return append_large(w, s, &head, &attributes);
     return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));
 }
 

@@ -84,6 +84,9 @@ struct shard {
     bool heals;    /* something of the log was lost: write all names anew */
     bool damaged;  /* recovery: something of the log was lost, so no record can be relied on to complete another */
     uint64_t large_id;           /* id of the message that is written in pieces; 0: none */
+    log_position large_from;     /* where it stands in the log, if it is being moved; 0: it is not */
+    uint64_t large_behind_bytes; /* the room for records that will follow it */
+    bool large_is_kept;          /* it is moved for its topic, whoever holds it */
     uint32_t large_staged_topic; /* the topic into which it is committed; 0: it is being published or staged */
     struct message *large_left;  /* that message, if its client has left */
     uint32_t large_left_topic;
@@ -120,12 +123,14 @@ enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t un
 /* After something of the log was lost: writes all names anew, so that each has two intact copies. */
 enum names_moved shard_heal_names(struct worker *w, struct shard *s);
 
-/* For a message that is written in pieces (large.c): the first makes room for it. The second, when all of its body is
- * in the log, makes room for its record and a PRODUCER record of `beside_bytes`, if not 0, which must be appended next.
- * LOG_NO_SPACE: too many names were written meanwhile. */
+/* For a message that is written in pieces (large.c): the first makes room for it, and for records of `behind_bytes` that
+ * will follow it. The second, when all of its body is in the log, makes room for its record and a PRODUCER record of
+ * `beside_bytes`, if not 0, which must be appended next. LOG_NO_SPACE: too many names were written meanwhile. The third
+ * is for the records that follow, for which there is room. */
 enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
-                                  uint64_t body_bytes);
+                                  uint64_t body_bytes, uint64_t behind_bytes);
 enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes);
+void shard_reserve_behind_large(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes);
 /* The same for a group (group.c), whose records take `bytes`. */
 enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes);
 
@@ -231,11 +236,6 @@ void shard_keep_topics(struct worker *w, struct shard *s, const char *names, siz
  * whole segment has been read. */
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
 
-/* Moves the message at a position, if still alive: its record must be readable. False: no room, or it must wait. */
-bool shard_move_from(struct worker *w, struct shard *s, log_position position);
-/* Moves a message of the topic's stream, as if its segment were to be dropped; `r` must be readable. False: no room. */
-bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, const struct record *r);
-
 /* A damaged place in a segment: [offset, until); if the two are equal, nothing whole came after it. */
 struct damage {
     uint32_t shard, segment;
@@ -263,6 +263,8 @@ struct replay {
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
 /* During replay: gives a job that has none a state: delayed, if `due_wall_ns` has not come. */
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
+/* Moves a message, which is a job or held by its topic's stream, to another record. */
+void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint32_t job, log_position to);
 /* If a MOVED was read and `next` is not its REFERENCES, as it must be: assumes that all subscriptions hold it. */
 void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next);
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
