@@ -150,8 +150,10 @@ static void end(struct worker *w, uint32_t attached) {
     queue_settle(w, topic, was_seen);
 }
 
-void producers_gone(struct worker *w, uint32_t client) {
-    while (client_at(&w->clients, client)->producer) end(w, client_at(&w->clients, client)->producer);
+bool producer_leave_client(struct worker *w, uint32_t client) {
+    uint32_t attached = client_at(&w->clients, client)->producer;
+    if (attached) end(w, attached);
+    return attached != 0;
 }
 
 void attach_end(struct worker *w, uint32_t client, const struct message *m) {
@@ -249,6 +251,7 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
     wish.place = place_of(w, topic, wish.name, wish.name_bytes);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t why = status == STATUS_OK ? refusal(w, client, topic, &wish, &in_the_way) : 0;
+    if (why && in_the_way && client_at(&w->clients, at(w, in_the_way)->client)->acceptor == NOBODY) return MORE;
     if (why) {
         refuse(w, client, topic, m, why, in_the_way);
         return DONE;

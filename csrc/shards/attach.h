@@ -40,7 +40,7 @@ struct attachments {
 bool attachments_open(struct attachments *all, uint32_t limit);
 void attachments_close(struct attachments *all);
 
-/* Detaches all producers of a client that is gone. */
-void producers_gone(struct worker *w, uint32_t client);
+/* Detaches the next producer of a client that has left. False: it has none. */
+bool producer_leave_client(struct worker *w, uint32_t client);
 
 #endif

@@ -112,8 +112,10 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
         enum outcome outcome = topic_subscription(w, topic, &channel, &subscription, &status);
         if (outcome != DONE) return outcome;
         if (status == STATUS_OK && !policy_prepare(w, subscription, &wish.policy)) return MORE;
-        if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK)
+        if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK) {
             subscription_idle(w, subscription);
+            if (w->leaving_first) return MORE; /* perhaps only consumers of a client that has left are in the way */
+        }
     }
     struct message a = request_answer_of(w, client, m, status);
     a.id = status == STATUS_FULL && subscription ? somebody_of(w, subscription) : m->id;
@@ -132,8 +134,21 @@ static void leave(struct worker *w, uint32_t consumer) {
     subscription_idle(w, subscription);
 }
 
-void consumers_gone(struct worker *w, uint32_t client) {
-    while (client_at(&w->clients, client)->consumer) leave(w, client_at(&w->clients, client)->consumer);
+bool consumer_leave_client(struct worker *w, uint32_t client) {
+    uint32_t consumer = client_at(&w->clients, client)->consumer;
+    if (consumer) leave(w, consumer);
+    return consumer != 0;
+}
+
+void consumers_stop(struct worker *w, uint32_t client) {
+    const struct client *c = client_at(&w->clients, client);
+    for (uint32_t n = c->consumer; n; n = consumer_at(&w->subscriptions, n)->next_of_client) {
+        struct consumer *consumer = consumer_at(&w->subscriptions, n);
+        consumer->credit = 0;
+        rotation_leave(w, n);
+        w->peers[c->acceptor].window_bytes -= consumer->window_bytes;
+        consumer->window_bytes = 0;
+    }
 }
 
 void consumer_close(struct worker *w, uint32_t client, const struct message *m) {

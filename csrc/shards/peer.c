@@ -15,8 +15,8 @@ static uint32_t clients_go(struct worker *w, uint32_t acceptor, uint32_t most) {
         const struct client *c = client_at(&w->clients, p->leaving);
         left--;
         if (c->acceptor != acceptor || clients_find(&w->clients, acceptor, c->conn) != p->leaving) continue;
-        uint64_t more = (uint64_t)c->watch_count + c->consumers, before = w->steps;
-        client_gone(w, p->leaving);
+        const uint64_t before = w->steps;
+        uint64_t more = (uint64_t)client_gone(w, p->leaving) * WORKER_LETTING_GO;
         more += w->steps - before;
         left -= more < left ? more : left;
     }
@@ -32,7 +32,7 @@ static void attach_channel(struct worker *w, uint32_t acceptor, struct channel *
 static bool goes_on(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t left = clients_go(w, acceptor, w->piece);
-    if (p->leaving < w->clients.arena.end) return true;
+    if (p->leaving < w->clients.arena.end || w->leaving_first) return true;
     for (; left && p->closing < p->topics_capacity; left--) opened_close(w, &p->topics[p->closing++]);
     if (p->closing < p->topics_capacity) return true;
     struct channel *next = p->next;

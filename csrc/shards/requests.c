@@ -149,9 +149,26 @@ static void leave_unfinished(struct worker *w, uint32_t client) {
     c->unfinished = false;
 }
 
-/* Makes some of a client's reserved jobs ready again. False: those were all. */
+/* How much a client that has left lets go of at once, even if others have used up the turn: most have no more. */
+enum { LETS_GO_AT_ONCE = 16 };
+
+/* Lets go of the next watch, consumer or producer of a client that has left. False: it has none. */
+static bool let_go_of_one(struct worker *w, uint32_t client) {
+    uint32_t watch = client_at(&w->clients, client)->watches;
+    if (!watch) return consumer_leave_client(w, client) || producer_leave_client(w, client);
+    opened_ignore(w, client, watch_topic(watch_at(&w->clients, watch)));
+    return true;
+}
+
+static bool has_any(const struct client *c) {
+    return c->watches || c->consumer || c->producer;
+}
+
+/* Lets go of some of what a client that has left had, and makes its reserved jobs ready again. False: that was all. */
 static bool give_back_some(struct worker *w, uint32_t client) {
     const struct client *c = client_at(&w->clients, client);
+    while (worker_spare(w) && let_go_of_one(w, client)) w->steps += WORKER_LETTING_GO;
+    if (has_any(c)) return true;
     while (c->inflight_first && worker_spare(w)) {
         uint32_t job = c->inflight_first;
         if (job_is_gone(w, job_at(w, job))) {
@@ -174,7 +191,7 @@ static void has_left(struct worker *w, uint32_t client) {
         clients_remove(&w->clients, client);
 }
 
-void client_gone(struct worker *w, uint32_t client) {
+uint32_t client_gone(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     bool goes_on = is_letting_go(c);
     if (c->waiting) queue_stop_waiting(w, client);
@@ -183,19 +200,21 @@ void client_gone(struct worker *w, uint32_t client) {
     large_leave(w, client);
     if (!goes_on) finished(w, client);
     if (!goes_on) drop_all_parked(w, client);
-    while (c->watches) opened_ignore(w, client, watch_topic(watch_at(&w->clients, c->watches)));
     if (c->used) (void)opened_use(w, client, 0, false);
-    consumers_gone(w, client);
-    producers_gone(w, client);
     clients_unname(&w->clients, client);
+    uint32_t at_once = 0;
+    while (at_once < LETS_GO_AT_ONCE && let_go_of_one(w, client)) at_once++;
+    bool has_more = give_back_some(w, client);
+    consumers_stop(w, client);
     c->acceptor = NOBODY;
-    if (!give_back_some(w, client)) {
+    if (!has_more) {
         has_left(w, client);
-        return;
+        return at_once;
     }
     c->next_unfinished = 0;
     *(w->leaving_first ? &client_at(&w->clients, w->leaving_last)->next_unfinished : &w->leaving_first) = client;
     w->leaving_last = client;
+    return at_once;
 }
 
 /* Removes clients that have left, in the order in which they did. */
@@ -242,7 +261,8 @@ static bool comes_later(const struct worker *w, const struct message *m) {
 static bool done_at_once(struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->kind == MSG_GONE || m->kind == MSG_CANCEL) {
         uint32_t client = clients_find(&w->clients, acceptor, m->conn);
-        if (client && m->kind == MSG_GONE) client_gone(w, client);
+        if (client && m->kind == MSG_GONE)
+            worker_walk(w, (uint64_t)client_gone(w, client) * WORKER_LETTING_GO * WORKER_TURN_WALK / WORKER_TURN_STEPS);
         if (client && m->kind == MSG_CANCEL) cancel(w, client, m);
         return true;
     }

@@ -282,8 +282,10 @@ void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, cons
 
 enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 void consumer_close(struct worker *w, uint32_t client, const struct message *m);
-/* Removes all consumers of a client. */
-void consumers_gone(struct worker *w, uint32_t client);
+/* Removes the next consumer of a client that has left. False: it has none. */
+bool consumer_leave_client(struct worker *w, uint32_t client);
+/* Delivers nothing more to a client's consumers. What is in flight to them no longer counts for its acceptor. */
+void consumers_stop(struct worker *w, uint32_t client);
 /* Ends a consumer whose channel is gone or was moved. */
 void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why);
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m);

@@ -49,6 +49,7 @@ enum {
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
     WORKER_TURN_WALK = 1 << 18, /* items of lists that requests walk in one turn; further requests wait for the next; */
     WORKER_LONG_WALK = 1 << 12, /* ... a client whose request walked this many goes on in the next */
+    WORKER_LETTING_GO = 4,      /* steps that a watch, consumer or producer of a client that has left takes */
     WORKER_LOST_IN_TURN = 64,   /* unreadable jobs that are handled in one turn */
     WORKER_SYNC_FDS = 4096,     /* synced in one round */
     WORKER_LOST_MOST = 16,      /* unreadable messages remembered until Python asks about them */
@@ -389,6 +390,7 @@ bool larges_go_on(struct worker *w);
 void larges_free(struct worker *w);
 /* Goes on with requests that the previous turn left unfinished. True if there were any. */
 bool requests_resume(struct worker *w);
-void client_gone(struct worker *w, uint32_t client);
+/* Returns how many watches, consumers and producers it had to let go of at once, whatever was left of the turn. */
+uint32_t client_gone(struct worker *w, uint32_t client);
 
 #endif

@@ -299,10 +299,12 @@ class Consumers:
         if consumer is not None:
             self._forget(consumer)
 
-    def client_gone(self, client: Client) -> None:
-        for consumer in client.consumers.values():
-            self._forget(consumer)
-        client.consumers.clear()
+    def forget_some(self, client: Client, most: int) -> int:
+        """Forgets consumers of a client that has left, `most` at most. Returns how many."""
+        count = min(most, len(client.consumers))
+        for _ in range(count):
+            self._forget(client.consumers.popitem()[1])
+        return count
 
     def _drop(self, client: Client, consumer: Consumer) -> None:
         client.consumers.pop(consumer.id, None)

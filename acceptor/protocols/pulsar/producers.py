@@ -3,6 +3,7 @@ topic's worker decides (MSG_ATTACH, csrc/shards/attach.c), so its decisions hold
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Final
@@ -254,9 +255,12 @@ class Producers:
         if not asked:
             detached()
 
-    def client_gone(self, client: Client) -> None:
-        for producer in list(client.producers.values()):
+    def forget_some(self, client: Client, most: int) -> int:
+        """Forgets producers of a client that has left, `most` at most. Returns how many."""
+        some = list(itertools.islice(client.producers.values(), most))
+        for producer in some:
             self._forget(client, producer)
+        return len(some)
 
     def _drop(self, client: Client, producer: Producer) -> None:
         """Removes a producer that was never ready."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -73,6 +74,8 @@ PROTOCOL_VERSION: Final = 21
 # A message's id, its compression, and its decompressed size.
 _COMPRESSED: Final = struct.Struct("=QII")
 _ATTACHED: Final = struct.Struct("=QQ")
+# Producers and consumers of disconnected clients: 2 ms.
+_FORGOTTEN_AT_ONCE: Final = 512
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +130,7 @@ class Pulsar(Protocol):
         self._transactions = Transactions(self._desk, self._catalog)
         self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=self._authorizes)
         self._address = ("localhost", self.port)
+        self._leaving: deque[Client] = deque()  # disconnected, with producers or consumers not forgotten yet
         engine.set("pulsar.max-message-size", settings["max-message-size"])
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
         self._commands: dict[str, Callable[[Request], None]] = {
@@ -232,16 +236,28 @@ class Pulsar(Protocol):
     def closed(self, conn: int) -> None:
         client = self._desk.clients.pop(conn, None)
         if client is not None:
-            self._producers.client_gone(client)
-            self._consumers.client_gone(client)
             self._topics.client_gone(client)
+            self._leaving.append(client)
+            self._forget_some()
         self._authentication.closed(conn)
         self._liveness.closed(conn)
         self._upgrades.closed(conn)
 
+    def _forget_some(self) -> None:
+        """Forgets producers and consumers of clients that have left: they may have had thousands, and others wait."""
+        most = _FORGOTTEN_AT_ONCE
+        while self._leaving and most > 0:
+            client = self._leaving[0]
+            most -= self._producers.forget_some(client, most)
+            most -= self._consumers.forget_some(client, most)
+            if not client.producers and not client.consumers:
+                self._leaving.popleft()
+
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
+        if self._leaving:
+            return 0
         waits = [wait for wait in self._waits() if wait != FOREVER]
         return min(waits, default=FOREVER)
 
@@ -254,6 +270,7 @@ class Pulsar(Protocol):
         self._consumers.expire()
         self._authentication.expire(self._end)
         self._upgrades.expire()
+        self._forget_some()
         for conn in self._liveness.expired():
             # closed() lets whoever waited for this go on; workers hear of the end when the connection is closed.
             self._engine.close_connection(conn)

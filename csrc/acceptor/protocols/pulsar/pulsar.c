@@ -270,18 +270,9 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* The next item of a table, from a place on; NULL at the end. */
-static void *next_of(const struct pulsar_table *table, uint32_t *place) {
-    while (*place < table->capacity)
-        if (table->items[(*place)++] != NULL) return table->items[*place - 1];
-    return NULL;
-}
-
 static void closed(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);
-    void *item;
-    for (uint32_t i = 0; (item = next_of(&p->producers, &i)) != NULL;) pulsar_producer_end(a, c, item);
-    for (uint32_t i = 0; (item = next_of(&p->consumers, &i)) != NULL;) pulsar_consumer_end(a, c, item);
+    pulsar_leave(a, c);
     a->expected -= p->pending_count;
     for (uint32_t i = 0; i < p->pending_capacity && a->bridges; i++)
         if (p->pending[i].copy != NULL) bridge_drop(&a->blocks, p->pending[i].copy);
@@ -293,6 +284,10 @@ static void freed(struct connection *c) {
     pulsar_table_free(&p->producers);
     pulsar_table_free(&p->consumers);
     pulsar_free_pending(p);
+}
+
+static void stopped(void *state) {
+    pulsar_leaving_free(state, freed);
 }
 
 /* A producer whose client has not been answered yet is left to Python, which fails its request. */
@@ -310,9 +305,9 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
         struct pulsar_pending *pending = &p->pending[i];
         if (pending->owner != 0 && pending->worker == worker) pulsar_settle(a, c, pending);
     }
-    for (uint32_t i = 0; (producer = next_of(&p->producers, &i)) != NULL;)
+    for (uint32_t i = 0; (producer = pulsar_table_next(&p->producers, &i)) != NULL;)
         if (producer->worker == worker) lose_producer(a, c, p->producers.items[i - 1]);
-    for (uint32_t i = 0; (consumer = next_of(&p->consumers, &i)) != NULL;)
+    for (uint32_t i = 0; (consumer = pulsar_table_next(&p->consumers, &i)) != NULL;)
         if (consumer->worker == worker) {
             consumer->lost = true;
             if (consumer->open) pulsar_consumer_lose(a, c, consumer);
@@ -398,6 +393,7 @@ const struct codec pulsar_codec = {
     .answer = answer,
     .parse = parse,
     .started = started,
+    .stopped = stopped,
     .set = set,
     .call = call,
     .opened = pulsar_opened,
@@ -405,6 +401,7 @@ const struct codec pulsar_codec = {
     .due = pulsar_due,
     .closed = closed,
     .freed = freed,
+    .go_on = pulsar_leave_on,
     .pushed = pulsar_pushed,
     .heard_alone = heard_alone,
     .subscribing = subscribing,

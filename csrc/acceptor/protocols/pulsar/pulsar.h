@@ -9,6 +9,7 @@
  *   pulsar_rates.c      how fast producers may publish, and consumers be sent messages
  *   pulsar_clock.c      keep-alive
  *   pulsar_table.c      the producers and the consumers of a connection
+ *   pulsar_leaving.c    those of connections that have closed
  *   pulsar_scan.c       reads protobuf
  *
  * A SEND and the barrier of an ACK take no slot of the connection: each has a struct pulsar_pending, and they may be
@@ -40,6 +41,7 @@ enum {
 struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
+    struct connection *leaving; /* closed, with producers or consumers that are still to be removed; a list */
 };
 
 enum pulsar_upcall {
@@ -137,6 +139,9 @@ struct pulsar {
     uint32_t marks;         /* how many consumers are `marked` */
     uint64_t keep_alive_ns; /* when the next PING is due */
     uint64_t rates_due_ns;  /* when its rates are checked again; 0: nothing waits for them */
+    /* Of a closed connection: the next one that is leaving, and the places of its tables that are removed. */
+    struct connection *next_leaving;
+    uint32_t removed_producers, removed_consumers;
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct pulsar) < 640, "an idle connection is small");
@@ -157,6 +162,8 @@ void *pulsar_table_at(const struct pulsar_table *table, uint32_t number);
 /* Adds an item and returns its number; 0 when there can be no more. The id must be new. */
 uint32_t pulsar_table_add(struct pulsar_table *table, uint64_t id, void *item);
 void pulsar_table_remove(struct pulsar_table *table, uint64_t id, uint32_t number);
+/* The next item from a place on, which is moved behind it; NULL at the end. */
+void *pulsar_table_next(const struct pulsar_table *table, uint32_t *place);
 /* The table must be empty. */
 void pulsar_table_free(struct pulsar_table *table);
 
@@ -211,8 +218,9 @@ bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker);
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes entry);
 void pulsar_published(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending,
                       const struct message *reply);
-/* Removes and frees a producer. */
+/* Removes and frees a producer; `free` alone leaves its topic bound, as at the end of the acceptor. */
 void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer);
+void pulsar_producer_free(struct pulsar *p, struct pulsar_producer *producer);
 /* Handles ATTACHED: the producer no longer waits, or another has fenced it off. */
 void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
 /* Closes a producer whose worker has died or that Python wants closed, and tells the client and Python. */
@@ -228,6 +236,7 @@ void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_
 void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
 void pulsar_sent(struct acceptor *a, struct connection *c);
 void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
+void pulsar_consumer_free(struct pulsar *p, struct pulsar_consumer *consumer);
 void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
 void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                          uint64_t permits);
@@ -262,6 +271,15 @@ bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct puls
                            const struct pulsar_rate *rates);
 /* Resumes the connection's producers and consumers that have waited long enough for their rates. */
 void pulsar_rates_due(struct acceptor *a, struct connection *c);
+
+/* --- pulsar_leaving.c ---------------------------------------------------------------------------------------------- */
+
+/* Removes the producers and consumers of a connection that has closed, or begins to. */
+void pulsar_leave(struct acceptor *a, struct connection *c);
+/* Goes on with that in a later turn: the codec's go_on. */
+void pulsar_leave_on(struct acceptor *a, void *state);
+/* Frees the connections that are still leaving when the acceptor ends. */
+void pulsar_leaving_free(struct pulsar_options *options, void (*freed)(struct connection *));
 
 /* --- pulsar_clock.c ------------------------------------------------------------------------------------------------ */
 

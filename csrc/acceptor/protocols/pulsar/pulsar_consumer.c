@@ -291,13 +291,16 @@ void pulsar_sent(struct acceptor *a, struct connection *c) {
 
 /* --- the life of a consumer ------------------------------------------------------------------------------------------ */
 
-void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
-    struct pulsar *p = pulsar_of(c);
+void pulsar_consumer_free(struct pulsar *p, struct pulsar_consumer *consumer) {
     if (consumer->marked) p->marks--;
     pulsar_table_remove(&p->consumers, consumer->id, consumer->number);
-    topic_unbind(a, consumer->topic);
     free(consumer->rates);
     free(consumer);
+}
+
+void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
+    topic_unbind(a, consumer->topic);
+    pulsar_consumer_free(pulsar_of(c), consumer);
 }
 
 void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {

@@ -226,11 +226,15 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
 
 /* --- the life of a producer ------------------------------------------------------------------------------------------ */
 
-void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
-    pulsar_table_remove(&pulsar_of(c)->producers, producer->id, producer->number);
-    topic_unbind(a, producer->topic);
+void pulsar_producer_free(struct pulsar *p, struct pulsar_producer *producer) {
+    pulsar_table_remove(&p->producers, producer->id, producer->number);
     free(producer->rate);
     free(producer);
+}
+
+void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    topic_unbind(a, producer->topic);
+    pulsar_producer_free(pulsar_of(c), producer);
 }
 
 void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker,

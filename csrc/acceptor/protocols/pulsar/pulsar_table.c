@@ -85,6 +85,12 @@ void pulsar_table_remove(struct pulsar_table *table, uint64_t id, uint32_t numbe
     table->count--;
 }
 
+void *pulsar_table_next(const struct pulsar_table *table, uint32_t *place) {
+    while (*place < table->capacity)
+        if (table->items[(*place)++] != NULL) return table->items[*place - 1];
+    return NULL;
+}
+
 void pulsar_table_free(struct pulsar_table *table) {
     assert(table->count == 0);
     map_free(&table->ids);
