@@ -68,9 +68,13 @@ class Chain:
 
     @property
     def pending(self) -> bool:
+        if len(self._filters) == 1:
+            return self._filters[0].pending
         return any(filter.pending for filter in self._filters)
 
     @property
     def ended(self) -> bool:
         """The other side has ended its stream, and decode() has returned everything before the end."""
+        if len(self._filters) == 1:
+            return self._filters[0].ended and not self._filters[0].pending
         return not self.pending and any(filter.ended for filter in self._filters)

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Filter, FilterError
 
-# A read returns the content of one record at most.
-READ_BYTES: Final = 256 << 10
+# The content of the largest record. A read returns one record at most, so a larger buffer would bring nothing, and be
+# mapped and unmapped by the kernel each time.
+READ_BYTES: Final = 16 << 10
 
 COMMON_NAME: Final = "2.5.4.3"
 
@@ -103,9 +104,10 @@ class VerifyingTls:
         try:
             # Avoids reads that would raise SSLWantReadError: raising it costs as much as reading a small record.
             while not self._ended and not self._pending and (self._in.pending or not parts):
-                parts.append(self._object.read(READ_BYTES))
-                self._ended = not parts[-1]
-                made += len(parts[-1])
+                piece = self._object.read(READ_BYTES)
+                self._ended = not piece
+                parts.append(piece)
+                made += len(piece)
                 self._pending = is_piece(len(parts), made)
         except ssl.SSLWantReadError:
             pass
@@ -116,9 +118,10 @@ class VerifyingTls:
         return b"".join(parts)
 
     def encode(self, data: bytes) -> bytes:
-        view = memoryview(data)
-        while view:
-            view = view[self._object.write(view) :]
+        # A record at a time; most output is one.
+        written = self._object.write(data) if data else 0
+        while written < len(data):
+            written += self._object.write(memoryview(data)[written:])
         return self._out.read()
 
     def outgoing(self) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import random
 import ssl
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -365,6 +366,22 @@ class TestTls:
             pieces.append(server.decode(b""))
         assert b"".join(pieces) == b"x" * 1000
         assert max(map(len, pieces)) <= PIECE_PARTS
+
+    def test_a_small_record_takes_little_memory_while_it_is_read(
+        self, settings: dict[str, Any], certificates: Certificates
+    ) -> None:
+        """From 128 KiB on each buffer is mapped by the kernel and unmapped again, which takes longer than the rest."""
+        server = server_for(settings)
+        client = Client(self.context(certificates))
+        assert client.handshake(server)
+        record = client.write(b"x")
+        tracemalloc.start()
+        try:
+            assert server.decode(record) == b"x"
+            server.outgoing()
+            assert tracemalloc.get_traced_memory()[1] < 64 << 10
+        finally:
+            tracemalloc.stop()
 
     def test_a_record_that_was_changed_is_refused(
         self, settings: dict[str, Any], certificates: Certificates, policy: str
