@@ -101,7 +101,8 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
     for listen in options.listen:
         print(f"listens on {listen}")
     if options.users is not None:
-        print(f"knows {len(options.users.by_name)} users")
+        count = len(options.users.by_name)
+        print(f"knows {count} {'user' if count == 1 else 'users'}")
     kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
     print(f"keeps messages in {kept}")
     if options.log_file.path:

@@ -14,6 +14,7 @@ from typing import Final
 from mq_shards.shards import backup as backups
 from mq_shards.shards.restore import restore
 from mq_shards.shards.store import StoreError
+from mq_shards.supervisor.terminal.show import counted
 
 FAILED: Final = 1
 
@@ -45,7 +46,7 @@ def _backup(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        print(f"{options.to} has {found['segments']} segments, {_mib(found['bytes'])}; "
+        print(f"{options.to} has {counted(found['segments'], 'segments')}, {_mib(found['bytes'])}; "
               f"{_mib(found['copied_bytes'])} were copied now")  # fmt: skip
     return 0
 

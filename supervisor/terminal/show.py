@@ -71,6 +71,14 @@ def short(value: float | None) -> str:
     return f"{value:.1f}" if value % 1 and value < 100 else f"{value:.0f}"
 
 
+def counted(count: int, things: str) -> str:
+    """
+    >>> counted(1, "jobs"), counted(2, "jobs")
+    ('1 job', '2 jobs')
+    """
+    return f"{count} {things.removesuffix('s') if count == 1 else things}"
+
+
 def topics(rows: Sequence[dict[str, Any]]) -> None:
     width = max((len(row["name"]) for row in rows), default=5)
     print(f"{'TOPIC':<{width}}" + "".join(f"  {title:>9}" for _, title in COLUMNS))

@@ -105,6 +105,17 @@ def test_bodies_as_text_json_and_hex_and_never_as_html(page: Browser, broker: Br
     assert (found["depth"], found["in_flight_count"]) == (4, 0), "looked at, not taken"
 
 
+def test_one_thing_is_not_called_things(page: Browser, broker: Broker) -> None:
+    broker.publish(("single", b"x"))
+    act(broker, do="make", topic="single", channel="c")
+    go(page, "#/topic/single")
+    page.sees(r"backlog\s+1\s*message\b")
+    page.sees(r"in all\s+1\s*message,")
+    page.button("Delete")
+    page.sees("The topic, its 1 channel and 1 message are gone")
+    page.button("Cancel")
+
+
 def test_what_is_published_is_what_was_typed(page: Browser, broker: Broker) -> None:
     broker.publish(("typed", b"first"))
     go(page, "#/topic/typed")

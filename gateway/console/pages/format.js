@@ -4,6 +4,9 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 export const count = (n) => whole.format(n);
 
+// With `things` after it: 1 topic, 2 topics. `one` is the singular where that is not the plural without its last letter.
+export const counted = (n, things, one = things.slice(0, -1)) => `${whole.format(n)} ${n === 1 ? one : things}`;
+
 export function short(n) {
   if (n < 10_000) return n < 10 && n > 0 && n % 1 ? n.toFixed(1) : whole.format(n);
   for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {

@@ -44,7 +44,7 @@ export function overview() {
       figure("Published", short(all.rates.in), "messages/s", [{ kind: "in", values: history.in }]),
       figure("Finished", short(all.rates.out), `per s, ${short(all.rates.delivered)} delivered`,
         [{ kind: "soft", values: history.delivered }, { kind: "out", values: history.out }]),
-      figure("Backlog", short(all.backlog), "messages", [{ kind: "wait", values: history.backlog }]),
+      figure("Backlog", short(all.backlog), all.backlog === 1 ? "message" : "messages", [{ kind: "wait", values: history.backlog }]),
       figure("Connections", count(all.totals.connections), "", [{ kind: "soft", values: history.connections }]));
     refill(busiest, found.rows.length ? table(found.rows) : h("p", { class: "note" }, "Nothing has been published yet. Press n to publish a first message."));
     refill(workers, h("table", {},

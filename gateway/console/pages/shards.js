@@ -1,7 +1,7 @@
 // Shards and the workers that own them.
 import { ask } from "./api.js";
 import { h, refill } from "./dom.js";
-import { bytes, count, short } from "./format.js";
+import { bytes, count, counted, short } from "./format.js";
 import { track } from "./overview.js";
 
 export function shards() {
@@ -22,8 +22,8 @@ export function shards() {
         h("td", { class: "wide" }, count(one.shards)), h("td", { class: "wide" }, count(one.topics)), h("td", {}, short(one.in)), h("td", {}, short(one.backlog)))))));
     const most = Math.max(1, ...all.shards.map((one) => one.in));
     refill(grid, all.shards.map((one, shard) => h("div", { class: "cell", "--heat": Math.round((60 * one.in) / most),
-      title: `shard ${shard}, worker ${shard % all.workers.length}: ${count(one.topics)} topics, ${short(one.in)} messages/s, backlog ${count(one.backlog)}, ${bytes(one.bytes)}` },
-    h("b", {}, String(shard)), h("span", { class: "soft" }, all.data_dir ? bytes(one.bytes) : `${count(one.topics)} topics`))));
+      title: `shard ${shard}, worker ${shard % all.workers.length}: ${counted(one.topics, "topics")}, ${short(one.in)} messages/s, backlog ${count(one.backlog)}, ${bytes(one.bytes)}` },
+    h("b", {}, String(shard)), h("span", { class: "soft" }, all.data_dir ? bytes(one.bytes) : counted(one.topics, "topics")))));
   }
 
   return { element, refresh };

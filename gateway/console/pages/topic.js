@@ -5,7 +5,7 @@ import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
 import { change, form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
-import { age, bytes, count, duration, short } from "./format.js";
+import { age, bytes, count, counted, duration, short } from "./format.js";
 
 const STATES = ["ready", "reserved", "delayed", "buried", "using", "watching", "waiting"];
 
@@ -26,15 +26,17 @@ export function topic(name) {
     ? change(`Go on with ${called(channel)}?`, "Messages are handed out again.", "Go on", { do: "unpause", ...about(channel) }, "It goes on", false)
     : change(`Pause ${called(channel)}?`, "Nothing of it is handed out until somebody lets it go on. Publishing goes on.", "Pause", { do: "pause", ...about(channel) }, "Paused", false));
   const empty = (channel, waiting) => after(change(`Empty ${called(channel)}?`, channel
-    ? `${count(waiting)} messages that wait for this channel are gone for it, for good.` : `${count(waiting)} messages that wait for a first channel are gone, for good.`,
+    ? `${counted(waiting, "messages that wait for this channel are", "message that waits for this channel is")} gone for it, for good.`
+    : `${counted(waiting, "messages that wait for a first channel are", "message that waits for a first channel is")} gone, for good.`,
   "Empty", { do: "empty", ...about(channel) }, "Emptied"));
   async function remove(channel, text) {
     if (await change(`Delete ${called(channel)}?`, text, "Delete", { do: "delete", ...about(channel) }, "Deleted")) {
       if (channel) await refresh(); else location.hash = "#/topics";
     }
   }
-  const kick = (found) => after(change("Kick the buried jobs?", found.buried ? `${count(found.buried)} buried jobs become ready again.` : `No job is buried, so ${count(found.delayed)} delayed ones become ready at once.`,
-    "Kick", { do: "kick", topic: name }, (answer) => `${count(answer.kicked)} jobs kicked`, false));
+  const kick = (found) => after(change("Kick the buried jobs?", found.buried ? `${counted(found.buried, "buried jobs become", "buried job becomes")} ready again.`
+    : `No job is buried, so ${counted(found.delayed, "delayed ones become", "delayed one becomes")} ready at once.`,
+    "Kick", { do: "kick", topic: name }, (answer) => `${counted(answer.kicked, "jobs")} kicked`, false));
 
   async function add() {
     const said = await form("New channel", [["channel", "Name", h("input", { required: true, maxlength: 64 })]], "Make");
@@ -62,7 +64,7 @@ export function topic(name) {
         may("manage", name) && [h("button", { "data-key": "channel", onclick: add }, "New channel…"),
         h("button", { "data-key": "pause", onclick: () => pause(null, found.paused) }, found.paused ? "Go on" : "Pause"),
         found.waiting ? h("button", { class: "danger", "data-key": "empty", onclick: () => empty(null, found.waiting) }, "Empty") : null,
-        h("button", { class: "danger", "data-key": "delete", onclick: () => remove(null, `The topic, its ${count(found.channels.length)} channels and ${count(found.published)} messages are gone, for good.`) }, "Delete")]));
+        h("button", { class: "danger", "data-key": "delete", onclick: () => remove(null, `The topic, its ${counted(found.channels.length, "channels")} and ${counted(found.published, "messages")} are gone, for good.`) }, "Delete")]));
   }
 
   function figures(found) {
@@ -75,8 +77,8 @@ export function topic(name) {
     refill(cards,
       card("Published", short(found.rates.in), "messages/s", "in", history.in),
       card("Finished", short(found.rates.out), `per s, ${short(found.rates.delivered)} delivered`, "soft", []),
-      card("Backlog", short(backlog), `messages${oldest}`, "wait", history.backlog),
-      card("In all", short(found.published), `messages, ${bytes(found.bytes)}`, "soft", []));
+      card("Backlog", short(backlog), `${backlog === 1 ? "message" : "messages"}${oldest}`, "wait", history.backlog),
+      card("In all", short(found.published), `${found.published === 1 ? "message" : "messages"}, ${bytes(found.bytes)}`, "soft", []));
   }
 
   function channelRows(channel) {
@@ -97,7 +99,7 @@ export function topic(name) {
         h("button", { class: "small", "data-key": `${key} pause`, onclick: () => pause(channel.name, channel.paused) }, channel.paused ? "Go on" : "Pause"),
         h("button", { class: "small", "data-key": `${key} rewind`, onclick: () => rewind(channel.name) }, "Again…"),
         h("button", { class: "small danger", "data-key": `${key} empty`, onclick: () => empty(channel.name, lag) }, "Empty"),
-        h("button", { class: "small danger", "data-key": `${key} delete`, onclick: () => remove(channel.name, `${count(lag)} messages that wait for it are gone for it, and its ${count(channel.consumers)} consumers are sent away.`) }, "Delete"))));
+        h("button", { class: "small danger", "data-key": `${key} delete`, onclick: () => remove(channel.name, `${counted(lag, "messages that wait for it are", "message that waits for it is")} gone for it, and its ${counted(channel.consumers, "consumers are", "consumer is")} sent away.`) }, "Delete"))));
     if (!isOpen.has(channel.name)) return [row];
     return [row, h("tr", {}, h("td", { class: "left", colspan: 13 }, channel.clients.length ? consumers(channel.clients) : h("span", { class: "soft" }, "Nobody consumes it now.")))];
   }

@@ -3,7 +3,7 @@ import { mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
-import { count } from "./format.js";
+import { count, counted } from "./format.js";
 import { table } from "./table.js";
 import { act } from "./api.js";
 
@@ -46,7 +46,7 @@ export function topics(fields) {
 
   async function refresh() {
     const found = await ask("/v1/find", { ...wanted, limit: PAGE });
-    title.textContent = wanted.search ? `${count(found.found)} of ${count(found.topics)} topics` : `${count(found.found)} topics`;
+    title.textContent = wanted.search ? `${count(found.found)} of ${counted(found.topics, "topics")}` : counted(found.found, "topics");
     refill(chosen, SHOWN.map(([show, text]) => h("button", { "aria-pressed": String(show === wanted.show), "data-key": show, onclick: () => go({ show }) }, text)));
     refill(list, found.rows.length ? table(found.rows, { order: wanted.order, rising: wanted.rising === "1" }, sort)
       : h("p", { class: "note" }, wanted.search ? `No topic has “${wanted.search}” in its name.` : "There is none."));

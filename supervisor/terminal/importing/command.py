@@ -16,6 +16,7 @@ from mq_shards.supervisor.moving.translation import DATA_DIR
 from mq_shards.supervisor.terminal.client import ClientError, reason
 from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
 from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_messages, imported_note
+from mq_shards.supervisor.terminal.show import counted
 
 FAILED: Final = 1
 BAD_OPTION: Final = 2
@@ -93,7 +94,7 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
         counts = do(source, log, shards)
         note = {"from": system, "source": str(source.absolute()), "at_ns": time.time_ns(), **counts}
         log.finish(json.dumps(note).encode() + b"\n")
-    print(", ".join(f"{count} {what}" for what, count in counts.items()), f"are in {target}")
+    print(", ".join(counted(count, what) for what, count in counts.items()), f"are in {target}")
     return 0
 
 
