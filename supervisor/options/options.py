@@ -73,7 +73,7 @@ DEFAULT_SYNC: Final = "interval"
 DAMAGE_MODES: Final = ("serve", "refuse")
 DEFAULT_DAMAGE: Final = "serve"
 DEFAULT_LOG_LEVEL: Final = "info"
-MAX_LOG_FILE: Final = (1 << 63) - 1  # bytes, or files: as in a nats-server's file
+MAX_LOG_FILE: Final = (1 << 63) - 1  # bytes, or files: as much as another server's file may say
 
 COUNTS: Final = ("workers", "acceptors", "shards")
 LOG_FILE_NUMBERS: Final = ("log-file-limit", "log-file-count")
