@@ -126,20 +126,25 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class Listing:
     """A broker's id and topics: all if `whole`, else those that changed since the last listing, with the names of
-    topics that are `gone`. `changes`: what to pass as `since` next time."""
+    topics that are `gone`. `changes`: what to pass as `since` next time. `counts_on`: a topic that was forgotten counts
+    on from where it was when it comes back, with few exceptions."""
 
     broker: str
     topics: list[Topic]
     changes: str
     whole: bool
     gone: list[str]
+    counts_on: bool
 
     @staticmethod
     def decode(body: Mapping[str, Any]) -> Listing:
         names = [field.name for field in fields(Topic)]
         topics = [Topic(*(topic[name] for name in names)) for topic in body["topics"]]
         # An older broker knows no `changes` and always lists all topics.
-        return Listing(body["broker"], topics, body.get("changes", ""), body.get("whole", True), body.get("gone", []))
+        return Listing(
+            body["broker"], topics, body.get("changes", ""), body.get("whole", True), body.get("gone", []),
+            body.get("counts_on", False),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

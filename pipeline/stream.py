@@ -6,8 +6,10 @@ A topic that appears later enters the offsets at its first message, and is read 
 offsets of a micro-batch alone say what it reads, and it reads the same when it is run again. A topic of an added broker
 enters in the same way, and one whose log was lost and begun anew, if the query is to go on without what was in it.
 
-A broker forgets a topic whose messages have all gone, and counts on from a higher seq when new ones come. The topic's
-offset then becomes [seq, GONE], and the topic comes back as one that appears later does.
+A broker forgets a topic whose messages have all gone. When new ones come it counts on from where it was, so the offset
+stays. If the broker has forgotten more topics than it remembers since, or is an older one, the topic counts on from a
+higher seq, and only a query that has seen it go knows that nothing was lost. The offset then becomes [seq, GONE], and
+the topic comes back as one that appears later does.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._brokers: Brokers | None = None
         self._target: Seqs | None = None  # where Trigger.AvailableNow ends
         self._streams: dict[Key, Stream] = {}  # all streams seen so far, as they were last
+        self._gone: set[Key] = set()  # topics that were read to the end when their brokers forgot them
         self._first: list[Json] = []  # offsets that Spark may use as the first one
         self._committed: Json | None = None
         # The owner that this checkpoint will have: a query with another owner is another query. Made once, because
@@ -124,21 +127,30 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limit: ReadLimit) -> tuple[Seqs, Seqs]:
         """Returns the next seqs, and the seqs up to which gaps are no loss."""
         seqs, complete = dict(offset.seqs), dict(offset.complete)
+        back: set[Key] = set()
         for key, seq in seqs.items():
             if complete.get(key) == GONE or key in anew:
                 continue
             if key in found:
-                self._check(found[key], seq)
+                if key in self._gone and seq < found[key].topic.earliest:
+                    complete[key] = GONE
+                    back.add(key)  # its first message is for the next micro-batch, which begins there
+                else:
+                    self._check(found[key], seq)
+                self._gone.discard(key)
             elif key.broker not in offset.absent and (gone := self._streams.pop(key, None)) is not None:
                 if seq < gone.topic.latest:
                     self._lost(f"{gone} is gone with messages {seq} to {gone.topic.latest - 1}")
-                complete[key] = GONE
+                if self._connected().counts_on(key.broker):
+                    self._gone.add(key)
+                else:
+                    complete[key] = GONE
         there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE and key not in anew}
         # If the broker has lost its last messages this goes back: their seqs are given to others.
         latest = {key: self._latest(key, found, seq) for key, seq in there.items()}
         end = seqs | self._limited(there, latest, limit)
         for key, stream in found.items():
-            if key not in there and (self._target is None or key in self._target):
+            if key not in there and key not in back and (self._target is None or key in self._target):
                 end[key], complete[key] = stream.topic.earliest, stream.topic.complete
         return end, complete
 

@@ -45,6 +45,7 @@ class _Known:
     broker: str
     changes: str
     topics: Mapping[str, Topic]
+    counts_on: bool
 
 
 class Brokers:
@@ -71,6 +72,10 @@ class Brokers:
         """Returns the client of the broker with this id."""
         return self._clients[self.by_id[broker]]
 
+    def counts_on(self, broker: str) -> bool:
+        """Whether its topics count on from where they were when they were forgotten, as of the last look."""
+        return self._known[self.by_id[broker]].counts_on
+
     def streams(self) -> dict[Key, Stream]:
         """Returns the streams that the query selects, in the order of keys. Raises BrokerError, OptionError."""
         self._known = {address: self._look(address, client) for address, client in self._clients.items()}
@@ -92,7 +97,7 @@ class Brokers:
         if before is not None and not found.whole:
             gone = set(found.gone)
             topics = {name: topic for name, topic in before.topics.items() if name not in gone} | topics
-        return _Known(found.broker, found.changes, topics)
+        return _Known(found.broker, found.changes, topics, found.counts_on)
 
 
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:

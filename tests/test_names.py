@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ TUBES = int(os.environ.get("MQ_TEST_TUBES", "30000"))
 ASLEEP = 320 * SHARDS  # SLEEPING_MOST + FORGOTTEN_AT_ONCE, csrc/shards/names.c
 TOO_MANY = lib.STATUS_TOO_MANY
 AT_ONCE = 500
+REMEMBERED = 1024  # FORGOTTEN_MOST, csrc/shards/forgotten.h
 
 
 @pytest.fixture
@@ -118,6 +120,102 @@ def test_a_seq_is_given_once_whatever_is_forgotten_in_between(bench: Bench) -> N
         if n % 2:
             bench.restart()
     assert given == sorted(set(given))
+
+
+def give(bench: Bench, name: str, id: int) -> int:
+    """Publishes and deletes a message, after which nobody knows the name; returns its seq."""
+    bench.open(name, 1)
+    assert bench.ask(PUBLISH, topic=1, id=id * SHARDS).status == OK
+    seq = published(bench, 0)[-1].seq
+    assert bench.ask(DELETE, id=id * SHARDS).status == OK
+    bench.send(CLOSE, topic=1)
+    bench.turn()
+    return seq
+
+
+def forget_all(bench: Bench) -> None:
+    """By dropping all segments that name a topic."""
+    go_on_in_a_new_segment(bench)
+    while bench.segments[0][0][0] < lib.worker_active_segment(bench.worker, 0):
+        drop_oldest(bench)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_topic_that_comes_back_counts_on_from_where_it_was(bench: Bench, seed: int) -> None:
+    chance = random.Random(seed)
+    given: dict[str, list[int]] = {}
+    for id in range(1, 200):
+        name = chance.choice(["often", "often", "often", "seldom", "rarely"]) + chance.choice("ab")
+        given.setdefault(name, []).append(give(bench, name, id))
+        if chance.random() < 0.2:
+            forget_all(bench)
+        if chance.random() < 0.1:
+            bench.restart()
+    firsts = {name: seqs[0] for name, seqs in given.items()}
+    assert given == {name: [firsts[name] + n for n in range(len(seqs))] for name, seqs in given.items()}
+    forget_all(bench)
+    assert give(bench, "new", 200) == max(seqs[-1] for seqs in given.values()) + 1  # nothing is known of it
+
+
+def test_a_topic_that_is_only_looked_at_meanwhile_counts_on_from_where_it_was(bench: Bench) -> None:
+    assert give(bench, "high", 1) == 0
+    assert [give(bench, "a", id) for id in (2, 3)] == [0, 1]
+    assert [give(bench, "high", id) for id in range(4, 10)] == [1, 2, 3, 4, 5, 6]
+    for _ in range(2):
+        forget_all(bench)
+        bench.open("a", 1)
+        bench.send(CLOSE, topic=1)
+        bench.turn()
+    assert give(bench, "a", 10) == 2
+
+
+def test_of_more_topics_than_are_remembered_the_others_count_from_higher_up(bench: Bench) -> None:
+    assert [give(bench, "first", id) for id in (1, 2, 3)] == [0, 1, 2]
+    forget_all(bench)
+    assert [give(bench, "second", id) for id in (4, 5, 6, 7)] == [3, 4, 5, 6]
+    forget_all(bench)
+    names = [b"other-%d" % n for n in range(REMEMBERED - 1)]
+    for n, name in enumerate(names):
+        bench.send(OPEN, topic=1, id=0, body=name)
+        bench.send(PUBLISH, topic=1, id=(100 + n) * SHARDS, body=b"once")
+        bench.send(DELETE, id=(100 + n) * SHARDS)
+        bench.send(CLOSE, topic=1)
+        if n % AT_ONCE == 0:
+            bench.turn()
+    bench.turn()
+    forget_all(bench)
+    bench.restart()
+    assert give(bench, "second", 10_000) == 7
+    assert give(bench, "first", 10_001) >= 8
+
+
+def test_where_records_were_lost_no_seq_is_given_out_twice(bench: Bench) -> None:
+    """What is known of forgotten topics from before the damage may be too little."""
+    assert [give(bench, "a", id) for id in (1, 2)] == [0, 1]
+    assert [give(bench, "high", id) for id in range(3, 13)] == list(range(10))
+    forget_all(bench)
+    assert [give(bench, "a", id) for id in (20, 21)] == [2, 3]
+    segment, fd = bench.segments[0][0]
+    content = Path(f"/proc/self/fd/{fd}").read_bytes()
+    lost = [r for r in decode_segment(content) if isinstance(r, Record) and (r.kind == 1 or r.topic)]
+    go_on_in_a_new_segment(bench)
+    for record in lost:
+        os.pwrite(fd, bytes(40), record.offset)
+    os.truncate(bench.names[0, segment], 0)
+    bench.restart()
+    assert bench.found.damages
+    assert give(bench, "a", 30) >= 10
+
+
+def test_after_a_segment_was_lost_no_seq_is_given_out_twice(bench: Bench) -> None:
+    assert [give(bench, "a", id) for id in (1, 2)] == [0, 1]
+    assert [give(bench, "high", id) for id in range(3, 13)] == list(range(10))
+    forget_all(bench)
+    for _ in range(2):
+        lib.worker_skip(bench.worker, 0, 1)
+        assert give(bench, "a", 30) > 1_000_000
+        forget_all(bench)
+        bench.restart()
 
 
 def test_at_the_limit_of_topics_the_next_is_refused_until_another_has_gone(bench: Bench) -> None:

@@ -10,7 +10,10 @@
  *               log name. A TOPIC that only a segment about to be deleted has is written anew before. Each is written
  *               twice (log/copies.h): without it nobody would know which topic the messages with its number belong to.
  *   FLOOR       seq: where topics made from now on begin to count; id: the highest message id given out so far; body:
- *               uint32_t[]: numbers of empty topics, which mean nothing from here on.
+ *               uint32_t[]: numbers of empty topics, which mean nothing from here on. Attributes: struct
+ *               forgotten_topic[]: how far these, or others that were forgotten before, had counted. A segment begins with
+ *               all that the shard remembers, the first of them with FLOOR_ALL_FORGOTTEN. Earlier versions have no
+ *               attributes, and ignore them.
  *   PUBLISH     topic, seq, id, body, with a struct headers and its bytes before the body if MESSAGE_HEADERS;
  *               attributes: uint32_t pri, ttr in ms and, if delayed, delay in ms; or struct publish_attributes, if one
  *               does not fit.
@@ -99,6 +102,7 @@ enum record_flag {
     TOPIC_TUBE = 2,
     TOPIC_STOPPED = 4,
     TOPIC_EPHEMERAL = 8, /* its messages do not outlive the process */
+    FLOOR_ALL_FORGOTTEN = 1,
     PUBLISH_MORE = 1,
     PRODUCER_NAMED = 2,
     TOPIC_RETAINS = 16,

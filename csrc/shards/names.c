@@ -3,7 +3,7 @@
  * A topic that is neither seen nor open at an acceptor is asleep. The last SLEEPING_MOST topics of a shard to fall
  * asleep keep their seqs and numbers. The others are forgotten, a batch at a time: the shard's floor rises to their
  * next seqs, and a FLOOR record has the floor and the numbers they had. So the log knows no more names than are in
- * memory.
+ * memory. One that comes back counts on from its own next seq, if that is still remembered (forgotten.h).
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,7 +11,14 @@
 
 #include "shards/worker.h"
 
-enum { SLEEPING_MOST = 256, FORGOTTEN_AT_ONCE = 64 };
+enum { SLEEPING_MOST = 256 };
+
+/* --- making one --------------------------------------------------------------------------------------------------- */
+
+uint32_t shard_make_topic(struct worker *w, struct shard *s, const char *name, size_t name_bytes) {
+    uint64_t next_seq = forgotten_next_seq(&s->forgotten, forgotten_key(name, name_bytes));
+    return topics_add(&w->topics, name, name_bytes, s->number, next_seq ? next_seq : s->floor);
+}
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
@@ -49,6 +56,7 @@ bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_
      * */
     if (t->number) leave_known(w, s, t);
     t->number = number;
+    forgotten_remove(&s->forgotten, forgotten_key(t->name, t->name_bytes));
     link_last(w, s, topic);
     if (number > s->topics_known) s->topics_known = number;
     return true;
@@ -67,7 +75,15 @@ void shard_unknow_topic(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (t->next_seq > s->floor) s->floor = t->next_seq;
+    forgotten_note(&s->forgotten, forgotten_key(t->name, t->name_bytes), t->next_seq);
     if (t->number) leave_known(w, s, t);
+}
+
+void shard_forget_topic(struct worker *w, uint32_t topic, struct floor *floor) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    floor->numbers[floor->count] = t->number;
+    floor->topics[floor->count++] = (struct forgotten_topic){forgotten_key(t->name, t->name_bytes), t->next_seq};
+    shard_unknow_topic(w, topic);
 }
 
 /* --- sleep -------------------------------------------------------------------------------------------------------- */
@@ -79,7 +95,7 @@ static uint32_t sleeping_most(const struct worker *w) {
 
 static bool are_many(const struct worker *w, const struct shard *s) {
     uint32_t most = sleeping_most(w);
-    return s->asleep >= most + (most ? FORGOTTEN_AT_ONCE : 1);
+    return s->asleep >= most + (most ? SHARD_FORGOTTEN_AT_ONCE : 1);
 }
 
 static void fall_asleep(struct worker *w, struct shard *s, uint32_t topic) {
@@ -117,17 +133,13 @@ void shard_settle_topic(struct worker *w, uint32_t topic) {
         topics_remove(&w->topics, topic);
 }
 
-static void forget(struct worker *w, struct shard *s, uint32_t topic) {
-    wake(w, s, topic_at(&w->topics, topic));
-    shard_unknow_topic(w, topic);
-    topics_remove(&w->topics, topic);
-}
-
 /* Forgets a batch of the topics that have slept longest. False: none could be forgotten now. */
 static bool forget_some(struct worker *w, struct shard *s) {
-    uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
-    if (shard_reserve(w, s, 1, sizeof numbers, false) != LOG_OK) return false;
-    for (uint32_t looked_at = 0; looked_at < 2 * FORGOTTEN_AT_ONCE && count < FORGOTTEN_AT_ONCE; looked_at++) {
+    struct floor floor;
+    floor.count = 0;
+    if (shard_reserve(w, s, SHARD_FLOOR_RECORDS, SHARD_FLOOR_BYTES, false) != LOG_OK) return false;
+    for (uint32_t looked_at = 0; looked_at < 2 * SHARD_FORGOTTEN_AT_ONCE; looked_at++) {
+        if (floor.count == SHARD_FORGOTTEN_AT_ONCE) break;
         uint32_t topic = s->asleep_first;
         if (!topic || s->asleep <= sleeping_most(w)) break;
         struct topic *t = topic_at(&w->topics, topic);
@@ -136,11 +148,12 @@ static bool forget_some(struct worker *w, struct shard *s) {
             fall_asleep(w, s, topic);
             continue;
         }
-        numbers[count++] = t->number;
-        forget(w, s, topic);
+        wake(w, s, t);
+        shard_forget_topic(w, topic, &floor);
+        topics_remove(&w->topics, topic);
     }
-    if (count) shard_log_floor(w, s, numbers, count);
-    return count > 0;
+    shard_log_floor(w, s, &floor);
+    return floor.count > 0;
 }
 
 bool shards_forget(struct worker *w) {

@@ -25,7 +25,6 @@ enum {
     NAMED_PART = 8,
     /* By how much names may grow while a large message is written. */
     NAMES_MEANWHILE = 256 << 10,
-    FORGOTTEN_AT_ONCE = 64,
 };
 
 /* --- how much that takes ------------------------------------------------------------------------------------------ */
@@ -113,9 +112,15 @@ static uint32_t kept_slots(const struct shard *s) {
     return s->keep.slots ? s->keep.mask + 1 : 0;
 }
 
+static struct size size_of_forgotten(const struct shard *s) {
+    return (struct size){1 + s->forgotten.places.count / SHARD_FORGOTTEN_RECORD,
+                         s->forgotten.places.count * sizeof(struct forgotten_topic)};
+}
+
 static struct size size_of_head(const struct worker *w, const struct shard *s) {
-    struct size head = {1 + s->writers.count + s->named.count, 0};
-    head.bytes = (head.records - 1) * sizeof(struct producer_attributes);
+    struct size head = size_of_forgotten(s);
+    head.records += s->writers.count + s->named.count;
+    head.bytes += (s->writers.count + s->named.count) * sizeof(struct producer_attributes);
     for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
         uint32_t topic = kept_topic(w, s, slot);
         if (!topic) continue;
@@ -127,7 +132,7 @@ static struct size size_of_head(const struct worker *w, const struct shard *s) {
 
 /* Readers of the log see from these seqs which messages of its topics a segment has. */
 static void write_head(struct worker *w, struct shard *s) {
-    shard_log_floor(w, s, NULL, 0);
+    shard_log_forgotten(w, s);
     for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
         uint32_t topic = kept_topic(w, s, slot);
         if (topic) shard_log_topic(w, s, topic);
@@ -159,7 +164,8 @@ static enum log_result reserve(struct worker *w, struct shard *s, uint32_t recor
 }
 
 static uint64_t kept_bytes(const struct shard *s, bool publish) {
-    uint64_t keep = KEEP_FOR_HEAD + (s->names_bytes < KEEP_FOR_NAMES ? s->names_bytes : KEEP_FOR_NAMES);
+    uint64_t keep = KEEP_FOR_HEAD + size_in_log(size_of_forgotten(s)) +
+                    (s->names_bytes < KEEP_FOR_NAMES ? s->names_bytes : KEEP_FOR_NAMES);
     if (!publish) return keep;
     uint64_t ends = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
     return keep + (ends < KEEP_MOST ? ends : KEEP_MOST);
@@ -248,18 +254,18 @@ static bool is_something(const struct shard *s, const struct topic *t) {
 
 /* Forgets topics at the front of the list of which nothing is left. False: the log has no room to say so. */
 static bool forget_some(struct worker *w, struct shard *s, uint32_t until) {
-    uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
-    if (reserve(w, s, 1, sizeof numbers, 0) != LOG_OK) return false;
-    while (count < FORGOTTEN_AT_ONCE && s->known_first) {
+    struct floor floor;
+    floor.count = 0;
+    if (reserve(w, s, SHARD_FLOOR_RECORDS, SHARD_FLOOR_BYTES, 0) != LOG_OK) return false;
+    while (floor.count < SHARD_FORGOTTEN_AT_ONCE && s->known_first) {
         uint32_t topic = s->known_first;
         const struct topic *t = topic_at(&w->topics, topic);
         if (t->named_in > until || is_something(s, t)) break;
         worker_step(w);
-        numbers[count++] = t->number;
-        shard_unknow_topic(w, topic);
+        shard_forget_topic(w, topic, &floor);
         shard_settle_topic(w, topic);
     }
-    shard_log_floor(w, s, numbers, count);
+    shard_log_floor(w, s, &floor);
     return true;
 }
 

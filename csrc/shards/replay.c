@@ -26,7 +26,7 @@ static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
     for (uint32_t n = 0; !bytes || crc32c_extend(0, name, (size_t)bytes) % w->shards != s->number; n++)
         bytes = snprintf(name, sizeof name, "lost+found/shard-%u/topic-%u/%u", s->number, number, n);
     uint32_t topic = topics_find(&w->topics, name, (size_t)bytes);
-    if (!topic) topic = topics_add(&w->topics, name, (size_t)bytes, s->number, s->floor);
+    if (!topic) topic = shard_make_topic(w, s, name, (size_t)bytes);
     if (!topic || !shard_know_topic(w, s, topic, number)) process_die("too many topics in the log, or out of memory");
     topic_at(&w->topics, topic)->nameless = true;
     return topic;
@@ -251,10 +251,22 @@ static void replay_producer(struct shard *s, const struct record *r) {
         process_die("out of memory");
 }
 
+static void replay_forgotten(struct shard *s, const struct record *r) {
+    if (r->flags & FLOOR_ALL_FORGOTTEN) forgotten_clear(&s->forgotten, false);
+    const uint8_t *all = record_attributes(r);
+    for (size_t at = 0; at + sizeof(struct forgotten_topic) <= r->attribute_bytes;
+         at += sizeof(struct forgotten_topic)) {
+        struct forgotten_topic topic;
+        memcpy(&topic, all + at, sizeof topic);
+        forgotten_note(&s->forgotten, topic.key, topic.next_seq);
+    }
+}
+
 /* Applies a FLOOR. The topics in it were empty when it was written. If one has jobs or messages all the same, since the
  * record that ended them was damaged or could not be written, it keeps its number. */
 static void replay_floor(struct worker *w, struct shard *s, const struct record *r) {
     if (r->seq > s->floor) s->floor = r->seq;
+    replay_forgotten(s, r);
     if (r->id > s->top_id) s->top_id = r->id;
     const uint8_t *numbers = record_body(r);
     for (size_t at = 0; at + sizeof(uint32_t) <= record_body_bytes(r); at += sizeof(uint32_t)) {
@@ -368,6 +380,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
             note_damage(out, s->number, segment, bad, offset);
             s->damaged = true;
             replay_copies(w, s, segment, bad, offset);
+            forgotten_clear(&s->forgotten, true);
             continue;
         }
         if (r->kind >= RECORD_KINDS) {
@@ -390,6 +403,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     /* The log was longer if there are copies of records behind this. */
     uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
     if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
+    if (end > offset) forgotten_clear(&s->forgotten, true);
     /* The log continues behind them, so that they keep their places. What lies between is cut off: it does not count,
      * and must not count later because of records behind it. */
     if (end > offset && segment == log_active_segment(s->log)) {
@@ -406,7 +420,10 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     w->now_ns = w->wall_ns = 0;
     bool cut = true;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
+        uint64_t records = out->records;
         uint64_t end = replay_segment(w, s, n, out, &cut);
+        /* It was lost, and an empty one stands in its place. */
+        if (out->records == records && n < last) forgotten_clear(&s->forgotten, true);
         if (out->unknown.kind) {
             errno = EPROTO;
             return false;
@@ -416,6 +433,7 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
         if (why) out->uncut = n, out->uncut_errno = why;
     }
     replay_unreferenced(w, s, NULL);
+    s->forgotten.doubtful = false;
     s->heals = s->damaged;
     if (s->damaged) mend_counts(w, s);
     shard_names_recovered(w, s);

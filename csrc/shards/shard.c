@@ -26,6 +26,7 @@ void shard_free(struct shard *shard) {
     log_free(shard->log);
     map_free(&shard->numbers);
     map_free(&shard->keep);
+    forgotten_free(&shard->forgotten);
     producers_free(&shard->writers);
     producers_free(&shard->named);
     free(shard->subscriptions);
@@ -132,9 +133,28 @@ bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t nu
     return true;
 }
 
-void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count) {
+void shard_log_floor(struct worker *w, struct shard *s, const struct floor *floor) {
+    struct record head = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
+    for (size_t at = 0, some; at < floor->count; at += some) {
+        some = floor->count - at < SHARD_FORGOTTEN_RECORD ? floor->count - at : SHARD_FORGOTTEN_RECORD;
+        head.attribute_bytes = (uint8_t)(some * sizeof *floor->topics);
+        append_twice(w, s, &head, floor->topics + at, floor->numbers + at, some * sizeof *floor->numbers);
+    }
+}
+
+void shard_log_forgotten(struct worker *w, struct shard *s) {
     struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
-    append_twice(w, s, &floor, NULL, numbers, count * sizeof *numbers);
+    struct forgotten_topic some[SHARD_FORGOTTEN_RECORD];
+    uint32_t at = 0;
+    size_t count = forgotten_some(&s->forgotten, &at, some, SHARD_FORGOTTEN_RECORD);
+    floor.flags = FLOOR_ALL_FORGOTTEN;
+    floor.attribute_bytes = (uint8_t)(count * sizeof *some);
+    append_twice(w, s, &floor, some, NULL, 0);
+    floor.flags = 0;
+    while ((count = forgotten_some(&s->forgotten, &at, some, SHARD_FORGOTTEN_RECORD)) > 0) {
+        floor.attribute_bytes = (uint8_t)(count * sizeof *some);
+        append(w, s, &floor, some, NULL, 0);
+    }
 }
 
 void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes) {
@@ -435,6 +455,7 @@ uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned) {
 void shard_skip(struct worker *w, struct shard *s, uint32_t segments) {
     uint64_t seqs = segments * (SEGMENT_BYTES / LOG_RECORD_OVERHEAD + 1);
     s->floor += seqs;
+    forgotten_clear(&s->forgotten, false);
     for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
         topic_at(&w->topics, topic)->next_seq += seqs;
     /* Ids are counted over all shards. */

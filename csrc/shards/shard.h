@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "log/log.h"
 #include "log/records.h"
+#include "shards/forgotten.h"
 #include "shards/producers.h"
 #include "shards/topic.h"
 
@@ -65,6 +66,7 @@ struct shard {
     uint64_t forgetting_page; /* where it continues */
     uint32_t pinned;          /* the first subscription that was set back */
     uint64_t floor;
+    struct forgotten forgotten;
     uint64_t top_id;
     struct producers writers, named; /* producers of batches in parts; those with a name in a topic */
     struct log *log;
@@ -138,8 +140,22 @@ enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t to
 /* Appends records that say nothing new, of `bytes` bytes in all. */
 enum { SHARD_FILLER_BYTES = 64 << 10 };
 void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes);
-/* Says where topics made from now on begin to count, and the numbers of topics that are not known any more. */
-void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count);
+/* Says where topics made from now on begin to count, and which are not known any more: their numbers, and how far they
+ * had counted. */
+enum {
+    SHARD_FORGOTTEN_AT_ONCE = 64,
+    SHARD_FORGOTTEN_RECORD = UINT8_MAX / sizeof(struct forgotten_topic), /* so many fit into a record's attributes */
+    SHARD_FLOOR_RECORDS = SHARD_FORGOTTEN_AT_ONCE / SHARD_FORGOTTEN_RECORD + 1,
+    SHARD_FLOOR_BYTES = SHARD_FORGOTTEN_AT_ONCE * (sizeof(uint32_t) + sizeof(struct forgotten_topic)),
+};
+struct floor {
+    uint32_t numbers[SHARD_FORGOTTEN_AT_ONCE];
+    struct forgotten_topic topics[SHARD_FORGOTTEN_AT_ONCE];
+    size_t count;
+};
+void shard_log_floor(struct worker *w, struct shard *s, const struct floor *floor);
+/* What a segment begins with: the floor, and all forgotten topics that are remembered. */
+void shard_log_forgotten(struct worker *w, struct shard *s);
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes,
@@ -213,8 +229,13 @@ uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
 /* retain.c: after segments were dropped, forget the messages retained in them, a piece a turn. True: there is more. */
 void shard_forget_retained(struct worker *w, struct shard *s);
 bool shards_forget_retained(struct worker *w);
-/* names.c: makes the log forget a topic; topics made later count on from where it stopped. */
+/* names.c: makes a topic, 0 if it cannot. It counts on from where it had come if the shard remembers that, otherwise from
+ * the shard's floor. */
+uint32_t shard_make_topic(struct worker *w, struct shard *s, const char *name, size_t name_bytes);
+/* Makes the log forget a topic; topics made later count on from where it stopped. The second notes it for the record of
+ * that. */
 void shard_unknow_topic(struct worker *w, uint32_t topic);
+void shard_forget_topic(struct worker *w, uint32_t topic, struct floor *floor);
 /* To be called after anything that may send a topic to sleep or wake it. May remove one that the log does not know. */
 void shard_settle_topic(struct worker *w, uint32_t topic);
 /* Forgets some of the topics that have slept longest. True if there are more. */

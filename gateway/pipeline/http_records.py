@@ -73,6 +73,7 @@ class HttpRecords:
                     "whole": listing.whole,
                     "topics": [_topic_json(topic) for topic in listing.topics if asked(topic.name)],
                     "gone": [shown(name) for name in listing.gone if asked(name)],
+                    "counts_on": True,
                 }
             )
 

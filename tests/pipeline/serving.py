@@ -126,6 +126,7 @@ class Gateway:
         self.calls: list[str] = []
         self.listed_bytes = 0
         self.tells_changes = True
+        self.counts_on = False
         self.reads_many = True
         self._told: dict[str, dict[str, dict[str, Any]]] = {}  # what was told with each token
         self.reply_bytes = 64 << 20
@@ -217,6 +218,8 @@ class Gateway:
         new = [topic for topic in topics if told is None or told.get(topic["topic"]) != topic]
         gone = sorted(set(told or ()) - set(self.topics))
         found = {"broker": self.broker, "changes": token, "whole": told is None, "topics": new, "gone": gone}
+        if self.counts_on:
+            found["counts_on"] = True
         return json.dumps(found).encode()
 
     def _topic(self, name: str, kept: Kept) -> dict[str, Any]:

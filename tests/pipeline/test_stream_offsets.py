@@ -77,6 +77,37 @@ def test_a_topic_that_was_forgotten_when_all_of_it_had_been_read_comes_back(gate
         run(checkpoint, brokers=gateway.address)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_where_forgotten_topics_count_on_only_a_query_that_saw_it_go_takes_a_higher_seq_for_no_gap(
+    gateway: Gateway, dies: bool
+) -> None:
+    """Such a broker remembers many topics, but not all."""
+    gateway.counts_on = True
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 5)
+    driver = Driver(checkpoint, {"brokers": gateway.address})
+    assert driver.begin() and driver.do_begun() == seqs("a", *range(5))
+    kept = gateway.topics.pop("a")
+    kept.drop(0, 5)
+    assert not driver.begin()  # the offset stays
+    gateway.topics["a"] = kept
+    fill(gateway, "a", 2)
+    assert driver.begin() and driver.do_begun() == seqs("a", 5, 6)
+    gateway.topics.pop("a")
+    kept.drop(5, 7)
+    assert not driver.begin()
+    kept.next_seq = 90
+    gateway.topics["a"] = kept
+    fill(gateway, "a", 2)
+    if dies:
+        with pytest.raises(DataLossError, match="messages 7 to 89 are gone"):
+            run(checkpoint, brokers=gateway.address)
+        return
+    assert driver.begin() and driver.do_begun() == []
+    assert checkpoint.last["brokers"][gateway.broker]["topics"] == {"a": [7, GONE]}
+    assert run(checkpoint, brokers=gateway.address) == seqs("a", 90, 91)
+
+
 def test_a_topic_that_came_back_while_the_query_was_stopped_is_an_error_that_says_how_to_go_on(
     gateway: Gateway,
 ) -> None:
