@@ -13,6 +13,7 @@ from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
+from mq_shards.gateway.turns import in_pieces, sorted_by_name
 from mq_shards.gateway.workers import Workers, WorkersError
 
 # The priority that beanstalkd's clients see for a message that was published through NSQ.
@@ -189,7 +190,8 @@ class Broker:
 
     async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
         """The topics that NSQ's clients may see, or only `topic`, sorted by name. Raises WorkersError."""
-        return [found for found in await self.topics(topic, consumers) if found.visible]
+        topics = await self.topics(topic, consumers)
+        return [found async for piece in in_pieces(topics) for found in piece if found.visible]
 
     async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
         """All topics, those of tubes and other protocols too, or only `topic`, sorted by name. Raises WorkersError."""
@@ -201,7 +203,7 @@ class Broker:
         if any(answer.status == engine_module.FAILED for answer in answers):
             raise WorkersError("a worker died while it was asked")
         topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
-        return sorted(topics, key=lambda found: found.name)
+        return await sorted_by_name(topics, lambda found: found.name)
 
     async def oldest_ns(self, topic: str, channel: str | None = None) -> int | None:
         """When the oldest message that the channel has not finished was published. Without a channel: the oldest one

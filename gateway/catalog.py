@@ -108,61 +108,71 @@ async def each(body: bytes) -> AsyncIterator[Topic]:
             await asyncio.sleep(0)
 
 
+class _Kind:
+    """A struct of a catalog."""
+
+    def __init__(self, name: str) -> None:
+        self.pointer: Final = ffi.typeof(f"struct {name} *")
+        self.size: Final = ffi.sizeof(f"struct {name}")
+
+
+_TOPIC: Final = _Kind("topic_figures")
+_CHANNEL: Final = _Kind("channel_figures")
+_CONSUMER: Final = _Kind("consumer_figures")
+
+
 class _Sheet:
     """A catalog, and how far it has been read. The structs have the C compiler's layout."""
 
     def __init__(self, body: bytes) -> None:
         self.offset = 0
         self._body = body
-        self._topic: Any = ffi.new("struct topic_figures *")
-        self._channel: Any = ffi.new("struct channel_figures *")
-        self._consumer: Any = ffi.new("struct consumer_figures *")
+        self._begin: Any = ffi.from_buffer(body)
 
     def topic(self) -> Topic:
-        f = self._topic
-        self._read(f)
-        channels = int(f.channels)
+        f = self._figures(_TOPIC)
         topic = Topic(
-            self._text(f.name_bytes), int(f.flags), int(f.depth), int(f.messages), int(f.message_bytes), int(f.jobs),
-            read_back=int(f.read_back), read_back_bytes=int(f.read_back_bytes), reserves=int(f.reserves),
-            deletes=int(f.deletes), reserved=int(f.reserved), delayed=int(f.delayed), buried=int(f.buried),
-            releases=int(f.releases), timeouts=int(f.timeouts),
+            self._text(f.name_bytes), f.flags, f.depth, f.messages, f.message_bytes, f.jobs,
+            [], f.read_back, f.read_back_bytes, f.reserves, f.deletes, f.reserved, f.delayed, f.buried,
+            f.releases, f.timeouts,
         )  # fmt: skip
-        for _ in range(channels):
+        for _ in range(f.channels):
             topic.channels.append(self._one_channel())
-        topic.channels.sort(key=lambda channel: channel.name)
+        if f.channels > 1:
+            topic.channels.sort(key=lambda channel: channel.name)
         return topic
 
     def _one_channel(self) -> Channel:
-        f = self._channel
-        self._read(f)
-        listed = int(f.consumers_listed)
+        f = self._figures(_CHANNEL)
         channel = Channel(
-            self._text(f.name_bytes), int(f.flags), int(f.consumers), int(f.depth), int(f.in_flight), int(f.deferred),
-            int(f.messages), int(f.requeues), int(f.timeouts), int(f.read_back), int(f.delivered), int(f.finished),
+            self._text(f.name_bytes), f.flags, f.consumers, f.depth, f.in_flight, f.deferred,
+            f.messages, f.requeues, f.timeouts, f.read_back, f.delivered, f.finished,
         )  # fmt: skip
-        for _ in range(listed):
+        for _ in range(f.consumers_listed):
             channel.consumers.append(self._one_consumer())
         return channel
 
     def _one_consumer(self) -> Consumer:
-        f = self._consumer
-        self._read(f)
+        f = self._figures(_CONSUMER)
         return Consumer(
-            int(f.acceptor), int(f.conn), int(f.credit), int(f.in_flight), int(f.messages), int(f.finishes),
-            int(f.requeues), int(f.sample_percent), bool(f.is_leaving), int(f.number), self._bytes(f.description_bytes),
+            f.acceptor, f.conn, f.credit, f.in_flight, f.messages, f.finishes,
+            f.requeues, f.sample_percent, bool(f.is_leaving), f.number, self._bytes(f.description_bytes),
         )  # fmt: skip
 
-    def _read(self, figures: Any) -> None:  # noqa: ANN401
-        size = ffi.sizeof(figures[0])
-        ffi.memmove(figures, self._bytes(size), size)
+    def _figures(self, kind: _Kind) -> Any:  # noqa: ANN401
+        """The next struct, where it lies in the body."""
+        return ffi.cast(kind.pointer, self._begin + self._pass(kind.size))
 
     def _bytes(self, count: int) -> bytes:
+        begin = self._pass(count)
+        return self._body[begin : self.offset]
+
+    def _pass(self, count: int) -> int:
         begin = self.offset
         if begin + count > len(self._body):
             raise ValueError(f"a catalog ends in the middle, at {begin} of {len(self._body)} bytes")
         self.offset = begin + count
-        return self._body[begin : self.offset]
+        return begin
 
     def _text(self, count: int) -> str:
         return self._bytes(count).decode("latin-1")  # a beanstalk tube's name need not be UTF-8

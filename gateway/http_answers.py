@@ -35,8 +35,8 @@ class Answer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def encode(self, connection: str, with_body: bool) -> bytes:
-        head = encode_head(self.status, self.headers, len(self.body), connection)
+    def encode(self, connection: str, *, with_body: bool = True, is_old: bool = False) -> bytes:
+        head = encode_head(self.status, self.headers, len(self.body), connection, is_old=is_old)
         return head + self.body if with_body else head
 
 
@@ -44,9 +44,12 @@ def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str
     return Answer(status, orjson.dumps(data), {"Content-Type": "application/json", **(headers or {})})
 
 
-def encode_head(status: int, headers: Mapping[str, str], body_bytes: int, connection: str) -> bytes:
-    """The head of an answer. `connection`: the value of that header, or "". Headers must not contain line ends."""
-    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
+def encode_head(
+    status: int, headers: Mapping[str, str], body_bytes: int, connection: str, *, is_old: bool = False
+) -> bytes:
+    """The head of an answer. `connection`: the value of that header, or "". `is_old`: to a request of HTTP/1.0. Headers
+    must not contain line ends."""
+    lines = [f"HTTP/1.{0 if is_old else 1} {status} {_REASONS.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines += [f"Content-Length: {body_bytes}", f"Date: {_date(int(time.time()))}", "Server: mq-shards"]
     if connection:

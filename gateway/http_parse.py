@@ -35,7 +35,7 @@ class Head:
     target: str
     headers: Mapping[str, str]  # by name in lower case; several of one name are joined with ", "
     keeps_alive: bool
-    says_keep_alive: bool  # the answer must say so, to a client of HTTP/1.0
+    is_old: bool  # HTTP/1.0: answered in that version, and the answer says so if the connection is kept
     body_bytes: int | None  # None: the body is sent in chunks
 
     @property
@@ -69,7 +69,7 @@ def parse_head(data: bytes) -> Head:
     if headers.get("expect", "100-continue").lower() != "100-continue":
         raise BadRequestError(417)
     method, target = parts[0].decode("ascii"), parts[1].decode("utf-8", "replace")
-    return Head(method, target, headers, keeps_alive, is_old and keeps_alive, _body_bytes(headers, is_old))
+    return Head(method, target, headers, keeps_alive, is_old, _body_bytes(headers, is_old))
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:

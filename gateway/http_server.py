@@ -1,4 +1,4 @@
-"""The gateway's HTTP server, one for each API, which differ only in their limits. It speaks only HTTP/1.1.
+"""The gateway's HTTP server, one for each API, which differ only in their limits. It speaks HTTP/1.1 and 1.0.
 
 Owns: connections, from acceptance to end, and the limits of what a client may send and how long that may take. A client
 that shuts down its sending side after a request (nc -N) still gets its answer. Must never: trust a size that a client
@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext, SSLObject
@@ -33,6 +33,7 @@ from mq_shards.gateway.http_parse import (
     parse_head,
 )
 from mq_shards.gateway.http_places import Places
+from mq_shards.gateway.turns import Turns
 
 # The limits. A connection has one request at a time, so the limit of connections also bounds the requests in flight.
 READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reach twice that
@@ -171,13 +172,29 @@ class Request:
         """Sends the head of an answer whose body the handler sends with write(), or over `transport` with sent()."""
         self.begun = True
         self._answer_left = body_bytes
-        self._connection.write(encode_head(status, headers, body_bytes, self.connection_header()))
+        is_old = self._head.is_old
+        self._connection.write(encode_head(status, headers, body_bytes, self.connection_header(), is_old=is_old))
 
     async def write(self, data: bytes | bytearray) -> None:
         """Sends a part of the body. It may wait for the client, so the caller must limit the time. ConnectionError."""
         self._connection.write(data)
         self.sent(len(data))
         await self._connection.drain()
+
+    async def send(self, status: int, headers: Mapping[str, str], parts: Sequence[bytes]) -> None:
+        """Sends an answer whose body is large, in parts. If the client does not take one in time, or goes, the
+        connection ends."""
+        turns = Turns()
+        try:
+            self.begin(status, headers, sum(map(len, parts)))
+            for part in parts:
+                async with asyncio.timeout(SEND_S):
+                    await self.write(part)
+                await turns.pause()
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            self.cut()
 
     def sent(self, size: int) -> None:
         self._answer_left -= size
@@ -196,12 +213,13 @@ class Request:
             self.keeps_alive = False
         if not self.keeps_alive:
             return "close"
-        return "keep-alive" if self._head.says_keep_alive else ""
+        return "keep-alive" if self._head.is_old else ""
 
     async def finish(self, answer: Answer | None) -> bool:
         """Sends the answer, and reads the rest of the body. Returns whether the connection may have another request."""
         if answer is not None:
-            self._connection.write(answer.encode(self.connection_header(), self.method != "HEAD"))
+            with_body, is_old = self.method != "HEAD", self._head.is_old
+            self._connection.write(answer.encode(self.connection_header(), with_body=with_body, is_old=is_old))
             await self._taken()
         elif self._answer_left > 0:
             self.cut()
@@ -456,7 +474,7 @@ class _Connection(asyncio.BufferedProtocol):
         """Sends an error. Then reads input for a moment, as a reset because of unread input could lose the answer."""
         text = f"{status} {HTTPStatus(status).phrase}".encode()
         try:
-            self.write(Answer(status, text, {"Content-Type": TEXT}).encode("close", with_body=True))
+            self.write(Answer(status, text, {"Content-Type": TEXT}).encode("close"))
             self.end_output()
             async with asyncio.timeout(LINGER_S):
                 while True:

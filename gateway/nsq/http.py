@@ -11,7 +11,7 @@ import html
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +29,7 @@ from mq_shards.gateway.broker import (
     TooManyTopicsError,
     TopicNotFoundError,
 )
+from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies, BodyError
 from mq_shards.gateway.http_server import HttpServer, Request
@@ -39,11 +40,13 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.workers import WorkersError
 from mq_shards.shards.readers import ReadersError
 
 MAX_CONNECTIONS: Final = 2048
 MAX_QUERY_FIELDS: Final = 1000
+SENT_AT_ONCE_BYTES: Final = 64 << 10  # of an answer to /stats
 MAX_CAUSES: Final = 64  # the most reasons that are logged why named readers are not shown
 
 MILLISECOND_NS: Final = 1_000_000
@@ -89,7 +92,7 @@ class Call:
 
 
 Data = str | bytes | dict[str, Any] | list[Any] | int | float | bool | None
-Handler = Callable[[Call], Awaitable[Answer]]
+Handler = Callable[[Call], Awaitable[Answer | None]]  # None: it has sent the answer
 Action = Callable[[Call], Awaitable[Data]]
 
 
@@ -130,7 +133,7 @@ class NsqHttp:
 
     # --- a request --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, request: Request) -> Answer:
+    async def _serve(self, request: Request) -> Answer | None:
         try:
             return await self._respond(request)
         except HttpError as error:
@@ -139,7 +142,7 @@ class NsqHttp:
             log.exception("cannot serve %s %.200r", request.method, request.target)
             return _versioned(500, {"message": "INTERNAL_ERROR"})
 
-    async def _respond(self, request: Request) -> Answer:
+    async def _respond(self, request: Request) -> Answer | None:
         if self._options.http_forbidden and not request.is_encrypted:
             body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self._options.https_port
             return _response(403, body, _JSON, _VERSIONED)
@@ -195,7 +198,7 @@ class NsqHttp:
             "/info": {"GET": _action(self._info)},
             "/pub": {"POST": _action(self._pub)},
             "/mpub": {"POST": _action(self._mpub)},
-            "/stats": {"GET": _action(self._stats)},
+            "/stats": {"GET": self._stats},
             "/topic/create": {"POST": _action(self._create_topic)},
             "/topic/delete": {"POST": _action(change(broker_module.DELETE, self._topic))},
             "/topic/empty": {"POST": _action(change(broker_module.EMPTY, self._valid_topic))},
@@ -269,7 +272,7 @@ class NsqHttp:
                 await self._change(broker_module.MAKE, topic, None)
         return "OK"
 
-    async def _stats(self, call: Call) -> Data:
+    async def _stats(self, call: Call) -> Answer | None:
         fields = call.fields()
         clients = _BOOLEANS.get(fields.get("include_clients", ""), True)
         memory = None
@@ -282,30 +285,37 @@ class NsqHttp:
                 topics = await self._broker.catalog(wanted, consumers=clients)
             except WorkersError as error:
                 raise HttpError(503, "BUSY") from error
-        shown = nsq_stats.select(topics, wanted, fields.get("channel", ""))
-        on_disk = self._options.data_dir
-        listed = None if shown is None else nsq_stats.topics_json(shown, on_disk=on_disk, clients=clients)
-        if listed and not fields.get("channel"):
-            nsq_stats.add_readers(listed, await self._readers())
-        producers = None
-        if clients and listed is not None:
-            producers = nsq_stats.producers_json(await self._producers(), wanted)
-        health, started_ns = self._broker.health, self._options.started_wall_ns
+        exists = bool(topics) or not wanted
+        producers = nsq_stats.producers_json(await self._producers(), wanted) if clients and exists else None
+        health, started_ns, now_ns = self._broker.health, self._options.started_wall_ns, time.time_ns()
+        listed = self._listed(topics, fields.get("channel", ""), clients=clients)
         if fields.get("format") != "json":
-            return nsq_stats.text(
-                listed or [], producers or [], memory, health,
-                built_with=f"mq-shards {self._version}", started_wall_ns=started_ns, now_wall_ns=time.time_ns(),
-            )  # fmt: skip
-        stats: dict[str, Any] = {
-            "version": NSQD_VERSION,
-            "health": health,
-            "start_time": started_ns // nsq_stats.SECOND_NS,
-            "topics": listed,
-        }
-        if memory is not None:
-            stats["memory"] = memory
-        stats["producers"] = producers
-        return stats
+            begin = nsq_stats.broker_text(
+                memory, health, built_with=f"mq-shards {self._version}", started_wall_ns=started_ns, now_wall_ns=now_ns
+            )
+            of_topics = ["".join(nsq_stats.topics_text(piece, now_ns)).encode() async for piece in listed]
+            of_topics.insert(0, b"\nTopics:" if any(of_topics) else b"\nTopics: None\n")
+            end = nsq_stats.producers_text(producers or [], now_ns)
+            return await _large(call.request, ["".join(begin).encode(), *of_topics, "".join(end).encode()], TEXT)
+        before = {"version": NSQD_VERSION, "health": health, "start_time": started_ns // nsq_stats.SECOND_NS}
+        behind = ({} if memory is None else {"memory": memory}) | {"producers": producers}
+        # nsqd shows null, unlike [], if there is no such topic.
+        of_topics = [b",".join(map(orjson.dumps, piece)) async for piece in listed] if exists else []
+        shown = [b"[", *_separated([piece for piece in of_topics if piece]), b"]"] if exists else [b"null"]
+        begin_json, end_json = orjson.dumps(before)[:-1], orjson.dumps(behind)[1:]
+        return await _large(call.request, [begin_json, b',"topics":', *shown, b",", end_json], _JSON)
+
+    async def _listed(
+        self, topics: Sequence[Topic], channel: str, *, clients: bool
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """The topics that a request shows, in pieces with pauses for the event loop."""
+        readers = await self._readers() if topics and not channel else {}
+        async for piece in in_pieces(topics, 128):
+            shown = nsq_stats.select(piece, channel)
+            listed = nsq_stats.topics_json(shown, on_disk=self._options.data_dir, clients=clients)
+            if readers:
+                nsq_stats.add_readers(listed, readers)
+            yield listed
 
     async def _readers(self) -> Mapping[str, Sequence[Unread]]:
         try:
@@ -433,6 +443,19 @@ def _response(status: int, body: bytes, content_type: str | None, headers: dict[
     if content_type is not None:
         all_headers["Content-Type"] = content_type
     return Answer(status, body, all_headers)
+
+
+async def _large(request: Request, parts: Sequence[bytes], content_type: str) -> Answer | None:
+    """An answer that may be large: then it is sent here, in parts."""
+    if sum(map(len, parts)) <= SENT_AT_ONCE_BYTES:
+        return _response(200, b"".join(parts), content_type, _VERSIONED)
+    await request.send(200, {**_VERSIONED, "Content-Type": content_type}, parts)
+    return None
+
+
+def _separated(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    for n, piece in enumerate(pieces):
+        yield b"," + piece if n else piece
 
 
 def _publish_topic(fields: dict[str, str]) -> str:

@@ -28,15 +28,13 @@ _CLIENT: Final[dict[str, Any]] = {
 _ONLY_IF_AUTHED: Final = {"authed": False, "auth_identity": "", "auth_identity_url": ""}
 
 
-def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | None:
-    """The topics and channels that a request shows. None, which nsqd shows unlike [], if there is no such topic."""
-    if topic and not topics:
-        return None
+def select(topics: Sequence[Topic], channel: str) -> list[Topic]:
+    """The topics and channels that a request shows."""
     found = []
     for one in topics:
         channels = [c for c in one.channels if channel in ("", c.name) and c.name not in HIDDEN]
         if channels or not channel:
-            found.append(replace(one, channels=channels))
+            found.append(one if len(channels) == len(one.channels) else replace(one, channels=channels))
     return found
 
 
@@ -127,29 +125,10 @@ def _described(description: bytes) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in usual and type(value) is type(usual[name])}
 
 
-def text(
-    topics: Sequence[dict[str, Any]],
-    producers: Sequence[dict[str, Any]],
-    memory: dict[str, int] | None,
-    health: str,
-    *,
-    built_with: str,
-    started_wall_ns: int,
-    now_wall_ns: int,
-) -> str:
-    """The text form. `topics`: the result of topics_json(); `producers`: that of producers_json()."""
-    of_broker = _text(topics, memory, health, built_with, started_wall_ns, now_wall_ns)
-    return "".join(of_broker) + "".join(_producers_text(producers, now_wall_ns))
-
-
-def _text(
-    topics: Sequence[dict[str, Any]],
-    memory: dict[str, int] | None,
-    health: str,
-    built_with: str,
-    started_wall_ns: int,
-    now_wall_ns: int,
+def broker_text(
+    memory: dict[str, int] | None, health: str, *, built_with: str, started_wall_ns: int, now_wall_ns: int
 ) -> Iterator[str]:
+    """The text form: its beginning, which topics_text() and producers_text() follow."""
     yield f"nsqd v{NSQD_VERSION} (built w/{built_with})\n"
     yield f"start_time {_rfc3339(started_wall_ns)}\n"
     yield f"uptime {go_duration(now_wall_ns - started_wall_ns)}\n"
@@ -158,7 +137,10 @@ def _text(
         yield "\nMemory:\n"
         for name, value in memory.items():
             yield f"   {name:<25}\t{value}\n"
-    yield "\nTopics:" if topics else "\nTopics: None\n"
+
+
+def topics_text(topics: Sequence[dict[str, Any]], now_wall_ns: int) -> Iterator[str]:
+    """`topics`: the result of topics_json()."""
     for topic in topics:
         yield (
             f"\n{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
@@ -183,7 +165,8 @@ def _text(
             )
 
 
-def _producers_text(producers: Sequence[dict[str, Any]], now_wall_ns: int) -> Iterator[str]:
+def producers_text(producers: Sequence[dict[str, Any]], now_wall_ns: int) -> Iterator[str]:
+    """`producers`: the result of producers_json()."""
     yield "\nProducers:\n" if producers else "\nProducers: None\n"
     for client in producers:
         yield f"   {_client_text(client, now_wall_ns)}\n"

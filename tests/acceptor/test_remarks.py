@@ -68,9 +68,7 @@ def test_strangers_of_many_names_are_few_lines_too(
     assert len(caplog.messages) == OTHERS + SAME
     clock.now_ns += MINUTE_NS
     remarks.expire()
-    assert caplog.messages[OTHERS + SAME :] == [
-        f"99999 is there ({100_000 - OTHERS - SAME} lines like it in a minute)"
-    ]
+    assert caplog.messages[OTHERS + SAME :] == [f"99999 is there ({100_000 - OTHERS - SAME} lines like it in a minute)"]
 
 
 @pytest.mark.parametrize("name", ["a\nINFO: b", "\x1b[2J", "x" * 100_000])

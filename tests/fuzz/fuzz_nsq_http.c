@@ -195,7 +195,7 @@ static size_t answer_bytes(const uint8_t *got, size_t bytes, bool *is_final) {
         return 0;
     }
     size_t head = (size_t)(end + 4 - (const char *)got);
-    assert(memcmp(got, "HTTP/1.1 ", 9) == 0);
+    assert(memcmp(got, "HTTP/1.1 ", 9) == 0 || memcmp(got, "HTTP/1.0 ", 9) == 0);
     *is_final = got[9] != '1';
     if (!*is_final) return head;
     length = memmem(got, head, "\r\nContent-Length: ", 18);

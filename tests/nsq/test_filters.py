@@ -139,7 +139,6 @@ class TestSnappy:
             assert filter.decode((IDENTIFIER_CHUNK + chunk)[:-1]) == b""
             assert filter.decode(chunk[-1:]) == chunk[8:]
 
-
     def test_many_small_chunks_are_taken_a_few_at_a_time(self) -> None:
         filter = Snappy()
         chunks = streams.snappy_chunk(b"x") * 1000 + b"\xfe\x00\x00\x00" * 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import re
@@ -117,6 +118,26 @@ class Serving:
         self._thread.join()
         self._loop.close()
 
+    def measure_turns(self) -> Callable[[], list[float]]:
+        """Begins to measure what each turn of the loop takes of the processor; returns what ends that."""
+        taken: list[float] = []
+        ends = threading.Event()
+
+        async def measure() -> None:
+            while not ends.is_set():
+                began = time.thread_time()
+                await asyncio.sleep(0)
+                taken.append(time.thread_time() - began)
+
+        task = asyncio.run_coroutine_threadsafe(measure(), self._loop)
+
+        def end() -> list[float]:
+            ends.set()
+            task.result(60)
+            return taken
+
+        return end
+
     def connect(self, data: bytes = b"") -> socket.socket:
         sock = socket.create_connection((HOST, self.port), timeout=60)
         sock.sendall(data)
@@ -202,6 +223,23 @@ class TestSlowClients:
 
             wait_until(is_reset, "the connection is given up")
 
+    @pytest.mark.parametrize("form", ["json", "text"])
+    def test_stats_of_many_topics(self, serve: Callable[..., Serving], form: str) -> None:
+        """Others have their turn while they are made."""
+        server = serve()
+        server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(20_000)]
+        path = f"/stats?format={form}&include_mem=false"
+        call(server.port, "GET", path)
+        gc.disable()  # that of the tests' process takes long
+        end = server.measure_turns()
+        body = call(server.port, "GET", path).body
+        taken = end()
+        gc.enable()
+        assert body.count(b"0" * 50) == 20_000
+        if form == "json":
+            names = [topic["topic_name"] for topic in json.loads(body)["topics"]]
+            assert names == [topic.name for topic in server.broker.topics]
+        assert max(taken) < sum(turn for turn in taken if turn > 0.0001) / 4
 
     def test_a_reply_that_is_taken_late_and_whole(
         self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -198,10 +198,18 @@ class TestForm:
         assert b"\r\nAllow: GET, OPTIONS\r\n" in said
         assert said.endswith(error("METHOD_NOT_ALLOWED"))
 
-    def test_http_1_0_ends_the_connection_unless_it_says_otherwise(self, server: NsqServer) -> None:
-        assert b"200 OK" in said_to(server, b"GET /ping HTTP/1.0\r\n\r\n")
-        kept = said_to(server, b"GET /ping HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /ping HTTP/1.0\r\n\r\n")
-        assert kept.count(b" 200 OK\r\n") == 2
+    @pytest.mark.parametrize("published", [False, True])
+    def test_http_1_0_ends_the_connection_unless_it_says_otherwise(
+        self, server: NsqServer, topic: str, published: bool
+    ) -> None:
+        """It is answered in that version."""
+        line = f"POST /pub?topic={topic} HTTP/1.0".encode() if published else b"GET /ping HTTP/1.0"
+        length, body = (b"Content-Length: 1\r\n", b"x") if published else (b"", b"")
+        once = line + b"\r\n" + length + b"\r\n" + body
+        assert said_to(server, once).startswith(b"HTTP/1.0 200 OK\r\n")
+        kept = said_to(server, line + b"\r\nConnection: keep-alive\r\n" + length + b"\r\n" + body + once)
+        assert kept.count(b"HTTP/1.0 200 OK\r\n") == 2
+        assert kept.count(b"Connection: keep-alive\r\n") == 1
 
     @pytest.mark.parametrize(
         ("request_", "status"),

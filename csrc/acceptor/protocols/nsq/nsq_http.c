@@ -68,8 +68,8 @@ static const struct {
     [ANSWER_FORBIDDEN] = {"403 Forbidden", "FORBIDDEN"},
 };
 
-/* What an answer says about the connection: the value in a request's slot. */
-enum { SAYS_CLOSE = 1, SAYS_KEEP_ALIVE = 2 };
+/* What an answer says about the connection, and in which version: the value in a request's slot. */
+enum { SAYS_CLOSE = 1, SAYS_KEEP_ALIVE = 2, SAYS_OLD = 4 };
 
 static const char *date_of(struct acceptor *a, struct nsq_https *options) {
     uint64_t second = a->wall_ns / SECOND_NS;
@@ -109,10 +109,12 @@ static uint8_t *put_answer(struct acceptor *a, const struct connection *c, uint8
     size_t bytes = strlen(said) + (is_ok ? 0 : sizeof before - 1 + sizeof after - 1);
     char length[24];
     snprintf(length, sizeof length, "%zu", bytes);
-    out = put_text(put_text(put_text(out, "HTTP/1.1 "), ANSWERS[which].status), headers_of(which));
+    out = put_text(out, says & SAYS_OLD ? "HTTP/1.0 " : "HTTP/1.1 ");
+    out = put_text(put_text(out, ANSWERS[which].status), headers_of(which));
     out = put_text(put_text(out, length), "\r\nDate: ");
     out = put_text(put_text(out, date_of(a, nsq_http_options(a, c))), "\r\nServer: mq-shards\r\n");
-    if (says != 0) out = put_text(out, says == SAYS_CLOSE ? "Connection: close\r\n" : "Connection: keep-alive\r\n");
+    if (says & SAYS_CLOSE) out = put_text(out, "Connection: close\r\n");
+    if (says & SAYS_KEEP_ALIVE) out = put_text(out, "Connection: keep-alive\r\n");
     out = put_text(put_text(put_text(out, "\r\n"), is_ok ? "" : before), said);
     return put_text(out, is_ok ? "" : after);
 }
@@ -169,7 +171,8 @@ static void linger(struct acceptor *a, struct connection *c) {
 }
 
 static uint64_t says_of(const struct nsq_http_request *r, bool ends) {
-    return ends ? SAYS_CLOSE : r->head.says_keep_alive ? SAYS_KEEP_ALIVE : 0;
+    if (!r->head.is_old) return ends ? SAYS_CLOSE : 0;
+    return SAYS_OLD | (ends ? SAYS_CLOSE : SAYS_KEEP_ALIVE);
 }
 
 /* Hands the connection to the gateway, once all earlier output has been sent. */

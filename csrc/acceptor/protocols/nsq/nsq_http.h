@@ -29,8 +29,8 @@ struct nsq_http_head {
     uint64_t body_bytes;       /* if the body does not come in chunks */
     bool many : 1;             /* the request is an /mpub */
     bool in_chunks : 1;
-    bool keeps_alive : 1;     /* the connection */
-    bool says_keep_alive : 1; /* for a client of HTTP/1.0, the answer has to say keep-alive */
+    bool is_old : 1;      /* HTTP/1.0: answered in that version, and the answer has to say keep-alive */
+    bool keeps_alive : 1; /* the connection */
     bool expects_continue : 1;
 };
 

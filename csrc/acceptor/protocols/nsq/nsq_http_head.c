@@ -46,7 +46,7 @@ static bool may_begin(struct text data, const char *word, size_t word_bytes) {
     return memcmp(data.at, word, data.bytes < word_bytes ? data.bytes : word_bytes) == 0;
 }
 
-static bool read_request_line(struct text line, struct nsq_http_head *head, bool *is_old) {
+static bool read_request_line(struct text line, struct nsq_http_head *head) {
     size_t begin = head->many ? sizeof MPUB - 1 : sizeof PUB - 1;
     static const char version[] = " HTTP/1.";
     const size_t end_bytes = sizeof version; /* counting the last digit */
@@ -54,7 +54,7 @@ static bool read_request_line(struct text line, struct nsq_http_head *head, bool
     const uint8_t *end = line.at + line.bytes - end_bytes;
     uint8_t minor = line.at[line.bytes - 1];
     if (memcmp(end, version, sizeof version - 1) != 0 || (minor != '0' && minor != '1')) return false;
-    *is_old = minor == '0';
+    head->is_old = minor == '0';
     const uint8_t *at = line.at + begin;
     if (at < end && *at != '?') return false;
     if (at < end) at++;
@@ -90,23 +90,21 @@ static bool read_length(struct text value, struct nsq_http_head *head) {
     return true;
 }
 
-static bool read_connection(struct text value, bool is_old, struct nsq_http_head *head) {
+static bool read_connection(struct text value, struct nsq_http_head *head) {
     bool keeps = is_word(value, "keep-alive");
     if (!keeps && !is_word(value, "close")) return false;
     head->keeps_alive = keeps;
-    head->says_keep_alive = keeps && is_old;
     return true;
 }
 
 /* False if the header's value is left to the gateway. */
-static bool read_header(struct text name, struct text value, bool is_old, struct headers_said *said,
-                        struct nsq_http_head *head) {
+static bool read_header(struct text name, struct text value, struct headers_said *said, struct nsq_http_head *head) {
     if (is_word(name, "content-length")) return once(&said->length) && !said->coding && read_length(value, head);
     if (is_word(name, "transfer-encoding")) {
         head->in_chunks = true;
-        return once(&said->coding) && !said->length && !is_old && is_word(value, "chunked");
+        return once(&said->coding) && !said->length && !head->is_old && is_word(value, "chunked");
     }
-    if (is_word(name, "connection")) return once(&said->connection) && read_connection(value, is_old, head);
+    if (is_word(name, "connection")) return once(&said->connection) && read_connection(value, head);
     if (is_word(name, "expect")) {
         head->expects_continue = true;
         return once(&said->expect) && is_word(value, "100-continue");
@@ -119,7 +117,7 @@ static bool read_header(struct text name, struct text value, bool is_old, struct
     return !is_word(name, "origin");
 }
 
-static bool read_header_line(struct text line, bool is_old, struct headers_said *said, struct nsq_http_head *head) {
+static bool read_header_line(struct text line, struct headers_said *said, struct nsq_http_head *head) {
     size_t name_bytes = 0;
     while (name_bytes < line.bytes && is_token(line.at[name_bytes])) name_bytes++;
     if (name_bytes == 0 || name_bytes == line.bytes || line.at[name_bytes] != ':') return false;
@@ -131,25 +129,24 @@ static bool read_header_line(struct text line, bool is_old, struct headers_said 
     while (value.bytes > 0 && (value.at[value.bytes - 1] == ' ' || value.at[value.bytes - 1] == '\t')) value.bytes--;
     for (size_t i = 0; i < value.bytes; i++)
         if (is_control(value.at[i]) && value.at[i] != '\t') return false;
-    return read_header((struct text){line.at, name_bytes}, value, is_old, said, head);
+    return read_header((struct text){line.at, name_bytes}, value, said, head);
 }
 
 enum nsq_http_found nsq_http_read_head(const uint8_t *data, size_t bytes, struct nsq_http_head *head) {
     struct text rest = {data, bytes < NSQ_HTTP_HEAD_BYTES ? bytes : NSQ_HTTP_HEAD_BYTES}, line;
     enum nsq_http_found unfinished = bytes < NSQ_HTTP_HEAD_BYTES ? NSQ_HTTP_MORE : NSQ_HTTP_ELSEWHERE;
     struct headers_said said = {0};
-    bool is_old = false;
     *head = (struct nsq_http_head){.authorization = {data, 0}, .many = !may_begin(rest, PUB, sizeof PUB - 1)};
     if (head->many && !may_begin(rest, MPUB, sizeof MPUB - 1)) return NSQ_HTTP_ELSEWHERE;
     if (!next_line(&rest, &line)) return unfinished;
-    if (!read_request_line(line, head, &is_old)) return NSQ_HTTP_ELSEWHERE;
-    head->keeps_alive = !is_old;
+    if (!read_request_line(line, head)) return NSQ_HTTP_ELSEWHERE;
+    head->keeps_alive = !head->is_old;
     while (next_line(&rest, &line)) {
         if (line.bytes == 0) {
             head->bytes = (size_t)(rest.at - data);
             return NSQ_HTTP_PUBLISH;
         }
-        if (!read_header_line(line, is_old, &said, head)) return NSQ_HTTP_ELSEWHERE;
+        if (!read_header_line(line, &said, head)) return NSQ_HTTP_ELSEWHERE;
     }
     return unfinished;
 }
