@@ -1,4 +1,4 @@
-"""Where segments live: a data directory, or memory.
+"""Where segments live: a data directory (or memory, see shards/memory.py).
 
     DIR/meta.json                       {"version": 1, "shards": 64, "id": "..."}; written once
     DIR/lock                            locked by the broker that uses the directory
@@ -20,7 +20,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -273,15 +273,6 @@ class SegmentStore(Protocol):
         """Removes a segment, which may be gone already."""
 
     def close(self) -> None: ...
-
-
-def _without_gap(shard: int, segments: list[int]) -> list[int]:
-    if segments:
-        missing = sorted(set(range(segments[0], segments[-1])) - set(segments))
-        if missing:
-            names = ", ".join(segment_name(n) for n in missing[:4]) + (", ..." if len(missing) > 4 else "")
-            raise StoreError(f"shard {shard}: {names} missing between {segments[0]} and {segments[-1]}")
-    return segments
 
 
 def _spare_of(stock: Stock, found: Mapping[int, Found], manifest: Manifest | None) -> int:
@@ -570,75 +561,6 @@ class ShardStore:
             if listed.pop(segment, None) is not None:
                 self._list_as(listed, [segment])
             self._unlink([segment])
-
-
-class MemoryStore:
-    """The segments of a shard in memory: memfds that outlive the worker because someone else holds duplicates.
-
-    `handed` are descriptors left by the previous worker, owned here until `open` gives them away. `keep(shard, segment,
-    fd)` must duplicate the descriptor before it returns; `drop(shard, segment)` tells that the duplicate is no longer
-    needed.
-    """
-
-    def __init__(
-        self,
-        shard: int,
-        handed: Mapping[int, int],
-        keep: Callable[[int, int, int], None],
-        drop: Callable[[int, int], None],
-    ) -> None:
-        self.shard = shard
-        self._handed = dict(handed)
-        self._segments = set(handed)
-        self._keep = keep
-        self._drop = drop
-
-    def close(self) -> None:
-        while self._handed:
-            os.close(self._handed.popitem()[1])
-
-    def recover(self, refuse: bool = False) -> Recovered:
-        """As SegmentStore says. A missing segment here is a fault of this program."""
-        segments = _without_gap(self.shard, sorted(self._segments))
-        while segments and segments[-1] in self._handed and waits(self._handed[segments[-1]], is_last=True):
-            self.remove(segments.pop())
-        return Recovered(segments)
-
-    def path_of(self, segment: int) -> None:
-        return None
-
-    def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
-        """Does nothing: no file can get lost."""
-
-    def open(self, segment: int) -> int:
-        """Returns the descriptor that was handed over, once."""
-        if segment not in self._handed:
-            raise StoreError(f"shard {self.shard} has no segment {segment} in memory that is not open")
-        return self._handed.pop(segment)
-
-    def create(self, segment: int) -> int:
-        if segment in self._segments:
-            raise StoreError(f"shard {self.shard} has a segment {segment} already")
-        with explained(f"segment {segment} of shard {self.shard} cannot be made in memory"):
-            fd = os.memfd_create(f"mq-{self.shard}-{segment}", os.MFD_CLOEXEC)
-        try:
-            self._keep(self.shard, segment, fd)
-        except BaseException:
-            os.close(fd)
-            raise
-        self._segments.add(segment)
-        return fd
-
-    def open_copies(self, segment: int) -> int | None:
-        """None: memory does not get damaged."""
-        return None
-
-    def remove(self, segment: int) -> None:
-        if segment in self._handed:
-            os.close(self._handed.pop(segment))
-        if segment in self._segments:
-            self._segments.remove(segment)
-            self._drop(self.shard, segment)
 
 
 # --- a segment's header ---------------------------------------------------------------------------------------------

@@ -29,11 +29,11 @@ from mq_shards.shards.errands import Errands
 from mq_shards.shards.hold import hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import Made, allocated, make, with_copies
+from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (
     WHAT_TO_DO,
-    MemoryStore,
     SegmentStore,
     ShardStore,
     StoreError,
@@ -156,6 +156,7 @@ class Worker:
             self._memory.get(shard, {}),
             keep=lambda s, n, fd: self._control.send({"did": "keep", "shard": s, "segment": n}, [fd]),
             drop=lambda s, n: self._control.send({"did": "drop", "shard": s, "segment": n}),
+            spare=lambda: int(lib.worker_spare_segment(self._worker)),
         )
 
     def recover(self) -> None:
@@ -300,6 +301,7 @@ class Worker:
     def _begin_errands(self) -> int:
         """Starts the errands' thread; returns a descriptor that is readable on news from it or from the supervisor."""
         if self._in_memory:
+            lib.worker_reuse_segments(self._worker)
             return self._control.fileno()
         self._errands = Errands()
         for files in self._files.values():
@@ -440,7 +442,7 @@ class Worker:
 
     def _tidy(self) -> bool:
         """Drops segments that may go, and compacts some that should. True if there is more to do."""
-        busy = False
+        busy = bool(lib.worker_trim_spares(self._worker))
         self._look_at_readers()
         if self._erased is not None:
             self._erased.refresh()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.retention import Decision, Retention, Segment, decide
-from mq_shards.shards.store import MemoryStore
 from mq_shards.shards.worker import ShardFiles
 
 MIB = 1 << 20

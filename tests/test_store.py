@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.dump import Damage, Record, decode_segment, main
+from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.store import (
     DataDirectory,
-    MemoryStore,
     Recovered,
     SegmentStore,
     ShardStore,

@@ -40,6 +40,7 @@ static enum log_result begin(struct log *log, struct large l, uint64_t before, u
     if (l.end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
     struct segment *next = log_waiting_for(log, l.end);
     if (next == NULL) return LOG_NO_SPACE;
+    if (!spares_cut(next)) return LOG_FAILING;
     /* Memory (tmpfs) is cleared as it is allocated, which takes long: it is allocated as the body is written. */
     enum log_result result = log_allocate(log, next, next->copied ? l.at : l.end);
     if (result == LOG_OK) log->large = l;
@@ -161,12 +162,13 @@ log_position log_large_append(struct log *log, const struct record *head, const 
 bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,
                    const uint8_t **at) {
     for (uint32_t i = 0; i < log->count; i++) {
-        const struct segment *s = &log->segments[i];
+        struct segment *s = &log->segments[i];
         uintptr_t offset = (uintptr_t)bytes - (uintptr_t)s->map;
         if (offset >= s->end || count > s->end - offset) continue;
         size_t before = offset % READS_PAGE;
         void *place = mmap(NULL, before + count, PROT_READ, MAP_SHARED, s->fd, (off_t)(offset - before));
         if (place == MAP_FAILED) return false;
+        s->is_lent = true;
         *map = place;
         *map_bytes = before + count;
         *at = *map + before;

@@ -25,6 +25,7 @@ _Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESER
 
 #define ALLOCATE_MIN ((uint64_t)256 << 10)
 #define ALLOCATE_MAX ((uint64_t)4 << 20)
+#define CLEARED_MAX  ((uint64_t)512 << 10) /* so that what is cleared is in the processor's cache when it is written */
 
 static struct segment *waiting(const struct log *log) {
     return log->active + 1 < log->count && log->large.at == 0 ? &log->segments[log->active + 1] : NULL;
@@ -213,12 +214,16 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     struct stat status;
     if (fstat(fd, &status) != 0) return false;
     uint64_t size = (uint64_t)status.st_size;
-    if (is_new && size != 0) return false;
     uint64_t capacity = bytes > size ? bytes : (size + 7) & ~(uint64_t)7;
     if (capacity < LOG_HEADER_BYTES || capacity > SEGMENT_MAX_BYTES || !table_has_room(log)) return false;
 
     struct segment s = {.fd = fd, .number = segment, .end_known = is_new};
-    if (!map_segment(&s, capacity)) return false;
+    const bool is_spare = is_new && spares_use(log->spares, fd, &s);
+    if (is_new && size != 0 && !is_spare) return false;
+    if (s.map_bytes < capacity) {
+        if (is_spare) (void)munmap(s.map, s.map_bytes);
+        if (!map_segment(&s, capacity)) return false;
+    }
     if (!is_new && !open_recovered(log, &s, size, end_offset)) {
         int why = errno;
         (void)munmap(s.map, s.map_bytes);
@@ -275,7 +280,10 @@ void log_drop_first(struct log *log) {
     if (log->prefixes->segment == log->first) prefixes_forget(log->prefixes);
     /* All that was not synced up to the end of this segment was in it, so nothing of that is left to sync. */
     if (log->segments[0].mark > log->synced) log->synced = log->segments[0].mark;
-    close_segment(&log->segments[0]);
+    if (spares_keep(log->spares, &log->segments[0]))
+        copies_close(&log->segments[0].copies);
+    else
+        close_segment(&log->segments[0]);
     log->count--;
     memmove(log->segments, log->segments + 1, log->count * sizeof *log->segments);
     log->first++;
@@ -295,6 +303,10 @@ bool log_allocate_ahead(int fd, uint64_t bytes) {
 }
 
 static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t target) {
+    if (s->allocated < s->stale) {
+        spares_clear(s, target);
+        if (s->allocated == target) return LOG_OK;
+    }
     int rc;
     do rc = fallocate(s->fd, 0, (off_t)s->allocated, (off_t)(target - s->allocated));
     while (rc < 0 && errno == EINTR);
@@ -314,7 +326,8 @@ enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto) 
     assert(upto <= s->capacity);
     if (upto <= s->allocated) return LOG_OK;
     uint64_t chunk = s->allocated < ALLOCATE_MIN ? ALLOCATE_MIN : s->allocated;
-    if (chunk > ALLOCATE_MAX) chunk = ALLOCATE_MAX;
+    const uint64_t most = s->allocated < s->stale ? CLEARED_MAX : ALLOCATE_MAX;
+    if (chunk > most) chunk = most;
     uint64_t ahead = s->allocated + chunk;
     if (ahead < upto) ahead = upto;
     if (ahead > s->capacity) ahead = s->capacity;
@@ -353,6 +366,10 @@ void log_prepare_pages(struct log *log) {
 
 void log_leave_uncut(struct log *log) {
     log->leaves_uncut = true;
+}
+
+void log_use_spares(struct log *log, struct spares *spares) {
+    log->spares = spares;
 }
 
 enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns) {

@@ -78,6 +78,7 @@ enum log_result {
 
 struct log;
 struct copies_read;
+struct spares;
 
 /* NULL: no memory. */
 struct log *log_new(uint32_t shard, uint32_t shards);
@@ -87,7 +88,7 @@ void log_free(struct log *log);
 /* Hands over the descriptor of a segment; the log closes it. `segment` must be one more than the last. `bytes` is its
  * capacity (SEGMENT_BYTES, or what log_wants_segment said).
  *
- * `is_new`: the file is empty. The first segment becomes active at once, any other when the one before it is full; one
+ * `is_new`: the file is empty, or is a spare's (spares.h). The first segment becomes active at once, any other when the one before it is full; one
  * segment may wait at a time. The header is written with the first records. Not `is_new`, at recovery: the file must
  * have a header of this log (a damaged one is written anew), and the segment becomes active at once. Its records end at
  * `end_offset`, as log_scan has returned it; UINT64_MAX: that is not known, so log_scan and log_truncate must be called
@@ -117,6 +118,10 @@ uint64_t log_wants_segment(const struct log *log);
 bool log_allocate_ahead(int fd, uint64_t bytes);
 /* From now on the caller cuts full segments to their length, as that may wait for the disk; log_roll still cuts. */
 void log_leave_uncut(struct log *log);
+
+/* From now on segments in memory that are dropped become spares, and new ones may be made of these (spares.h). Several
+ * logs may share them. */
+void log_use_spares(struct log *log, struct spares *spares);
 
 /* From now on pages are prepared ahead of writes (pages.h). For logs that are synced now and then; where each write is
  * synced the prepared pages would be written to the disk too. */
@@ -259,7 +264,7 @@ uint32_t log_active_segment(const struct log *log);
 /* Where the records of a segment end, those in the staging buffer included. 0 if the log does not have the segment, or
  * it is not active yet. */
 uint64_t log_segment_end(const struct log *log, uint32_t segment);
-/* Unmaps and closes the oldest segment, which must not be the active one. The caller removes its file. If its live
+/* Unmaps and closes the oldest segment, or makes it a spare. It must not be the active one. The caller removes its file. If its live
  * records were appended to the log again, these must have been synced before, or a power failure would destroy both. */
 void log_drop_first(struct log *log);
 

@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log.h"
+#include "log/spares.h"
 
 #define LOG_HEADER_BYTES ((uint64_t)sizeof(struct segment_header))
 
@@ -16,12 +17,14 @@ struct segment {
     bool header_damaged; /* it was damaged when the segment was added */
     bool copied;         /* written through the mapping */
     bool is_old;         /* nothing is appended to it: an older version, or damaged */
+    bool is_lent;        /* it was mapped apart */
     int uncut;           /* why it could not be cut at recovery, an errno; 0: it could */
     bool end_known;      /* `end` is where its records end, with nothing stale beyond */
     uint64_t capacity;
     uint64_t end;       /* written up to here */
     uint64_t allocated; /* the disk has room up to here */
     uint64_t prepared;  /* there are pages up to here; see pages.h */
+    uint64_t stale;     /* up to here the file has what it had before, from `allocated` on; see spares.h */
     uint64_t mark;      /* the log's `flushed` after the last write to it; 0: none was written yet */
     uint64_t readable;  /* at recovery: pages up to here have been checked, and replaced with zeros if unreadable */
     uint64_t unreadable_until; /* the end of the last unreadable page; 0: all can be read */
@@ -98,6 +101,7 @@ struct log {
     int error;
 
     bool leaves_uncut, prepares;
+    struct spares *spares; /* NULL: segments are not made of earlier ones */
     struct large large;
     struct checked checked;
     struct prefixes *prefixes; /* of log_scan; a pointer so that scanning can take a const log */

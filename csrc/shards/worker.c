@@ -96,6 +96,7 @@ void worker_free(struct worker *w) {
     peers_free(w);
     for (uint32_t s = 0; s < WORKER_MAX_SHARDS; s++)
         if (w->own[s]) shard_free(w->own[s]);
+    spares_free(&w->spares);
     wheel_free(&w->inflight);
     heap_free(&w->delays);
     heap_free(&w->pauses);
@@ -299,6 +300,19 @@ void worker_roll(struct worker *w, uint32_t shard) {
 void worker_leave_uncut(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++)
         if (w->own[n]) log_leave_uncut(w->own[n]->log);
+}
+
+void worker_reuse_segments(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) log_use_spares(w->own[n]->log, &w->spares);
+}
+
+int worker_spare_segment(struct worker *w) {
+    return spares_next(&w->spares);
+}
+
+bool worker_trim_spares(struct worker *w) {
+    return spares_trim(&w->spares, w->now_ns);
 }
 
 int worker_disk_errno(const struct worker *w) {

@@ -20,6 +20,7 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "base/process.h"
+#include "log/spares.h"
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/limits.h"
@@ -171,6 +172,7 @@ struct worker {
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
     struct shard *wanting;        /* a shard whose log wants a segment */
+    struct spares spares;         /* segments in memory that are to be used again */
     const struct channel *taking; /* where the handled request comes from; NULL: it was parked */
     bool failing;                 /* a log cannot be written: nothing is received or published */
     bool no_space;
@@ -274,6 +276,12 @@ uint32_t worker_topics(const struct worker *w);
 void worker_roll(struct worker *w, uint32_t shard);
 /* From now on the caller cuts full segments to worker_segment_bytes. */
 void worker_leave_uncut(struct worker *w);
+/* From now on segments are made of such as were dropped, if they are in memory (log/spares.h). */
+void worker_reuse_segments(struct worker *w);
+/* The descriptor of one that the next segment can be made of, which the worker owns; -1: there is none. */
+int worker_spare_segment(struct worker *w);
+/* Gives some of those that are not needed back to the system; true: there is more. */
+bool worker_trim_spares(struct worker *w);
 /* The errno of the last failure to write or sync; 0: none. */
 int worker_disk_errno(const struct worker *w);
 /* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */

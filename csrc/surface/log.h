@@ -11,6 +11,16 @@ bool syncer_busy(const struct syncer *syncer);
 uint64_t syncer_done(const struct syncer *syncer);
 int syncer_error(const struct syncer *syncer);
 
+/* == log/spares == */
+
+struct spares {
+    uint32_t count;
+    ...;
+};
+void spares_free(struct spares *spares);
+int spares_next(struct spares *spares);
+bool spares_trim(struct spares *spares, uint64_t now_ns);
+
 /* == log/log == */
 
 #define SEGMENT_MAGIC     ...
@@ -49,6 +59,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
                      uint64_t now_wall_ns);
 uint64_t log_wants_segment(const struct log *log);
 bool log_allocate_ahead(int fd, uint64_t bytes);
+void log_use_spares(struct log *log, struct spares *spares);
 void log_prepare_pages(struct log *log);
 enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
@@ -59,6 +70,10 @@ enum log_result log_flush(struct log *log);
 const struct record *log_read(const struct log *log, log_position position);
 const struct record *log_find(const struct log *log, log_position position);
 const void *log_body(const struct log *log, const struct record *r);
+bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,
+                   const uint8_t **at);
+enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
+                                uint64_t keep_bytes);
 const void *record_attributes(const struct record *r);
 const void *record_body(const struct record *r);
 size_t record_body_bytes(const struct record *r);

@@ -25,12 +25,13 @@ static void give_segments(struct worker *w) {
             worker_refuse_segment(w, (uint32_t)shard);
             continue;
         }
-        int fd = memfd_create("segment", MFD_CLOEXEC);
+        int fd = worker_spare_segment(w);
+        if (fd < 0) fd = memfd_create("segment", MFD_CLOEXEC);
         /* Smaller than it asks for, unless for a large job: so logs roll over, are compacted and dropped. */
         uint64_t size = bytes > SEGMENT_BYTES ? bytes : world.segment_bytes;
         int copies = memfd_create("copies", MFD_CLOEXEC);
-        world.segments[world.segment_count++] = (struct segment){(uint32_t)shard, number, fd, copies, size, false};
-        bool added = worker_add_segment(w, (uint32_t)shard, dup(fd), number, size, true, world.wall) &&
+        world.segments[world.segment_count++] = (struct segment){(uint32_t)shard, number, dup(fd), copies, size, false};
+        bool added = worker_add_segment(w, (uint32_t)shard, fd, number, size, true, world.wall) &&
                      worker_keep_copies(w, (uint32_t)shard, dup(copies), number);
         assert(added);
     }
@@ -63,6 +64,13 @@ void disk_set_full(bool full) {
     world.disk_full = full;
     for (uint32_t i = 0; !full && i < WORKERS; i++)
         if (world.workers[i]) worker_retry_segments(world.workers[i]);
+}
+
+/* As shards/memory.py does. */
+static void cut_stale(int fd) {
+    off_t end = lseek(fd, 0, SEEK_CUR), size = lseek(fd, 0, SEEK_END);
+    bool cut = end == 0 || end >= size || ftruncate(fd, end) == 0;
+    assert(cut && lseek(fd, 0, SEEK_SET) == 0);
 }
 
 /* As shards/store.py decides. */
@@ -116,6 +124,7 @@ void worker_start(uint32_t index) {
         uint32_t kept = 0;
         for (uint32_t i = 0; i < world.segment_count; i++) {
             struct segment s = world.segments[i];
+            if (s.shard == shard) cut_stale(s.fd);
             if (s.shard == shard && !s.begun && never_written(s.fd)) {
                 close(s.fd);
                 close(s.copies);
@@ -138,6 +147,7 @@ void worker_start(uint32_t index) {
                 (unsigned long long)found.damage[i].until);
     assert(found.damages == 0 || world.spoilt);
     worker_recovered(w);
+    if (index == 0) worker_reuse_segments(w); /* else as on a disk */
     if (world.piece) worker_limit_turn(w, world.piece);
     world.workers[index] = w;
     give_segments(w);

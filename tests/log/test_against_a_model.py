@@ -7,7 +7,8 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.memory import cut_stale
 
 from tests.log.log import HEADER, Entry, Log, content_of, memfd
 
@@ -29,7 +30,9 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.spares = ffi.new("struct spares *")
         self.log = Log()
+        lib.log_use_spares(self.log.c, self.spares)
         self.files: dict[int, int] = {}  # segment: a descriptor that outlives the log, as the disk does
         self.held: list[tuple[int, Entry]] = []
         self.flushed = 0  # how many of them, at least
@@ -38,12 +41,16 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.log.close()
+        lib.spares_free(self.spares)
         for fd in self.files.values():
             os.close(fd)
 
     def add_segment(self, capacity: int) -> None:
-        self.files[self.next_segment] = memfd()
-        assert self.log.add(os.dup(self.files[self.next_segment]), self.next_segment, capacity)
+        fd = lib.spares_next(self.spares)
+        if fd < 0:
+            fd = memfd()
+        self.files[self.next_segment] = os.dup(fd)
+        assert self.log.add(fd, self.next_segment, capacity)
         self.next_segment += 1
 
     @rule(capacity=st.integers(512, 20_000))
@@ -111,6 +118,9 @@ class Model(RuleBasedStateMachine):
         """What was not flushed is gone, or some of it is there: always a beginning of it."""
         self.log.close()
         self.log = Log()
+        lib.log_use_spares(self.log.c, self.spares)
+        for fd in self.files.values():
+            cut_stale(fd)
         # The one that waited has no header, and the one before it neither if it had just become active.
         while self.files and content_of(self.files[self.next_segment - 1])[:HEADER].strip(b"\0") == b"":
             self.next_segment -= 1
