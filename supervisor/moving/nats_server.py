@@ -49,7 +49,7 @@ JOURNAL: Final = "lines go to stderr, which the service manager keeps, or to the
 NO_EFFECT: Final[Mapping[str, str]] = {
     "js": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
     "sd": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
-    "s": JOURNAL, "r": JOURNAL, "T": "every line has its time", "logtime_utc": "every line has its time",
+    "s": JOURNAL, "r": JOURNAL, "T=false": "every line has its time", "logtime_utc": "times are of the local zone",
     "max_traced_msg_len": "messages are not logged", "V": "messages are not logged", "VV": "messages are not logged",
     "profile": "use py-spy",
 }  # fmt: skip
@@ -60,6 +60,8 @@ SIGNALS: Final = {
     "reload": signal.SIGHUP, "ldm": signal.SIGUSR2, "stop": signal.SIGTERM, "quit": signal.SIGTERM,
     "term": signal.SIGTERM, "reopen": signal.SIGUSR1,
 }  # fmt: skip
+# Switches that mean something when they are set to false: -T is on by default, --tls=false drops flags of TLS.
+HEARD_WHEN_FALSE: Final = ("T", "tls")
 TLS_FLAGS: Final = ("tlscert", "tlskey", "tlscacert", "tlsverify")
 
 
@@ -98,6 +100,8 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
             t.option("log-level", "debug")
             if name != "D":
                 t.notes.append(f"-{name}: messages are not logged, only the rest of debugging output is")
+        elif name == "T":
+            ignored(t, f"T={value}", NO_EFFECT)
         else:
             ignored(t, name, NO_EFFECT)
     for route in filter(None, (part.strip() for part in given.get("routes", "").split(","))):
@@ -191,7 +195,7 @@ def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         name = BY_NAME[name]
         if name in ARE_SWITCHES:
             is_on = not equals or value.lower() in ("true", "1", "t")
-            if is_on or name == "tls":
+            if is_on or name in HEARD_WHEN_FALSE:
                 yield name, "true" if is_on else "false"
         elif equals or rest:
             yield name, value if equals else rest.pop(0)

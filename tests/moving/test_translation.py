@@ -76,6 +76,8 @@ def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> No
     notes = translate(["beanstalkd", "-b", str(tmp_path), "-s", "4096"]).notes
     assert len(notes) == 2 and any("-s has no effect" in note for note in notes)
     assert any("messages of beanstalkd" in note for note in notes)
+    assert translate(["nats-server", "-T", "--logtime=true"]).notes == [], "every line has its time"
+    assert translate(["nats-server", "-T=false"]).notes == ["-T=false has no effect: every line has its time"]
 
 
 @pytest.mark.parametrize(
