@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -161,6 +162,21 @@ def test_a_binlog_that_a_crash_cut_short_is_read_up_to_there(tmp_path: Path) -> 
 
 
 @needs_beanstalkd
+def test_what_a_binlog_lacks_is_said(tmp_path: Path) -> None:
+    with running(BEANSTALKD, data_dir=tmp_path, options=("-s", "4096", "-f", "0")) as real:
+        with client(real, "t") as c:
+            for _ in range(100):
+                c.put(b"x" * 200)
+        real.terminate()
+    (tmp_path / "binlog.2").unlink()
+    os.truncate(tmp_path / "binlog.4", 0)
+    result = run("import", "beanstalkd", str(tmp_path))
+    assert result.returncode == 0
+    assert b"has nothing between binlog.1 and binlog.3: jobs put there are missing" in result.stderr
+    assert b"binlog.4 is empty: jobs put there are missing" in result.stderr
+
+
+@needs_beanstalkd
 def test_an_import_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) -> None:
     source = tmp_path / "binlog"
     source.mkdir()
@@ -264,9 +280,15 @@ def test_files_that_nsqd_has_read_and_removed_are_not_waited_for(tmp_path: Path)
     files = sorted(source.glob("t:c.diskqueue.0*.dat"))
     gone = files[0].stat().st_size // (4 + 26 + 3)
     assert len(files) > 2 and gone > 10
+    lacking = shutil.copytree(source, tmp_path / "lacking")
     files[0].unlink()
     result = run("import", "nsqd", str(source))
-    assert result.returncode == 0 and b"000000.dat is not there" in result.stderr
+    assert result.returncode == 0 and b"000000.dat is not there: it is read from" in result.stderr
+    (lacking / files[1].name).unlink()
+    os.truncate(lacking / files[-1].name, files[-1].stat().st_size - (4 + 26 + 3))
+    result = run("import", "nsqd", str(lacking))
+    assert result.returncode == 0 and b"000001.dat is not there: messages are missing" in result.stderr
+    assert files[-1].name.encode() + b" ends at byte" in result.stderr
     with nsq_running(SHARDS, data_dir=source / "mq-shards") as ours:
         assert waiting(ours, "c") == 100 - gone
 

@@ -39,7 +39,15 @@ class Job(NamedTuple):
 
 def files(directory: Path) -> list[Path]:
     found = [path for path in directory.glob("binlog.*") if path.suffix[1:].isdecimal()]
-    return sorted(found, key=lambda path: int(path.suffix[1:]))
+    return sorted(found, key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.suffix[1:])
+
+
+def _say_lost(what: str) -> None:
+    print(f"mq-shards: {what}: jobs put there are missing, and jobs deleted there are back", file=sys.stderr)
 
 
 def refuse_if_running(directory: Path) -> None:
@@ -59,9 +67,15 @@ def refuse_if_running(directory: Path) -> None:
 def read(directory: Path, progress: Progress) -> dict[int, Job]:
     """The jobs that exist, by their ids. Raises ClientError, OSError."""
     jobs: dict[int, Job] = {}
-    for number, path in enumerate(files(directory)):
+    paths = files(directory)
+    for number, path in enumerate(paths):
+        # beanstalkd removes the oldest ones only.
+        if number > 0 and _number(path) != _number(paths[number - 1]) + 1:
+            _say_lost(f"{directory} has nothing between {paths[number - 1].name} and {path.name}")
         data = path.read_bytes()  # of the size that -s says, usually 10 MB
         if len(data) < HEAD.size:
+            if path != paths[-1]:  # that one may have just been made
+                _say_lost(f"{path} is empty")
             continue
         version = HEAD.unpack_from(data)[0]
         if version != VERSION:
@@ -70,7 +84,7 @@ def read(directory: Path, progress: Progress) -> dict[int, Job]:
         while (following := _record(data, at, number, jobs)) > at:
             at = following
         if any(data[at:]):
-            print(f"mq-shards: {path}: what follows byte {at} is no whole record", file=sys.stderr)
+            _say_lost(f"{path}: what follows byte {at} is no whole record")
         progress(len(data))
     return jobs
 

@@ -69,16 +69,16 @@ class Queue:
     def _path(self, file: int) -> Path:
         return self._directory / f"{self._name}.diskqueue.{file:06d}.dat"
 
-    def _begin(self) -> tuple[int, int] | None:
-        """File and position to read from; None: there is no queue. Raises ClientError."""
+    def _ends(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """File and position to read from, and to write to; None: there is no queue. Raises ClientError."""
         path = self._directory / f"{self._name}.diskqueue.meta.dat"
         try:
-            _, reading, _ = path.read_text().split("\n")[:3]
-            file, position = reading.split(",")
-            return int(file), int(position)
+            _, *ends = path.read_text().split("\n")[:3]
+            reading, writing = (tuple(map(int, end.split(","))) for end in ends)
+            return (reading[0], reading[1]), (writing[0], writing[1])
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, IndexError):
             raise ClientError(f"{path} is damaged") from None
 
     def _numbers(self, first: int) -> list[int]:
@@ -89,16 +89,21 @@ class Queue:
 
     def places(self, files: list[Path], progress: Progress) -> Places:
         """Where the messages lie. Appends the files of the queue to `files`. Raises ClientError, OSError."""
-        begin = self._begin()
-        if begin is None:
+        ends = self._ends()
+        if ends is None:
             return np.empty(0, PLACE)
-        first, begins_at = begin
+        (first, begins_at), (last, ends_at) = ends
         found: list[Places] = []
         there = self._numbers(first)
         if there and there[0] != first:
             # nsqd removes files that it has read, but seldom saves its position: that may be in a removed file.
             path = self._path(first)
             print(f"mq-shards: {path} is not there: it is read from {self._path(there[0]).name} on", file=sys.stderr)
+        # After a crash there may be more than nsqd has noted, but not less.
+        is_last_empty = ends_at == (begins_at if last == first else 0)
+        for number, count in _missing(there, first, last - is_last_empty):
+            what = "is not there" if count == 1 else f"and {count - 1} more are not there"
+            print(f"mq-shards: {self._path(number)} {what}: messages are missing", file=sys.stderr)
         for number in there:
             position = begins_at if number == first else 0
             files.append(self._path(number))
@@ -108,8 +113,19 @@ class Queue:
             end = rows[-1][3] + rows[-1][4] if rows else position
             if end < len(data):
                 print(f"mq-shards: {files[-1]}: what follows byte {end} is no whole message", file=sys.stderr)
+            elif number == last and end < ends_at:
+                print(f"mq-shards: {files[-1]} ends at byte {end}, and nsqd wrote up to {ends_at}", file=sys.stderr)
             progress(len(data))
         return np.concatenate(found) if found else np.empty(0, PLACE)
+
+
+def _missing(there: list[int], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Where numbers up to `last` are missing, and how many; before the first that is there none is."""
+    expected = there[0] if there else first
+    for number in (*there, last + 1):
+        if expected < number:
+            yield expected, number - expected
+        expected = number + 1
 
 
 def _messages(data: bytes, at: int, file: int) -> Iterator[tuple[int, int, int, int, int]]:
