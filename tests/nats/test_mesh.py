@@ -107,6 +107,22 @@ def test_who_has_heard_pong_misses_nothing_that_is_said_afterwards(broker: NatsS
         listener.close()
 
 
+def test_who_has_heard_ok_to_a_sub_misses_nothing_either_and_hears_it_at_once(broker: NatsServer) -> None:
+    """A verbose client may wait for it before it says anything else."""
+    publishers = clients(broker, 4)
+    for n in range(20):
+        listener = Wire(broker.port)
+        listener.socket.settimeout(1)  # the first PING comes later
+        for said, answers in ((b"CONNECT {}\r\n", 1), (b"SUB t.%d 1\r\n" % n, 2)):
+            listener.send(said)
+            while listener.heard.data.count(b"+OK\r\n") < answers:
+                listener.receive()
+        publishers[n % 4].send(b"PUB t.%d 1\r\nx\r\n" % n)
+        heard_of([listener], 1)
+        assert listener.heard.data == b"+OK\r\n" * 2 + b"MSG t.%d 1 1\r\nx\r\n" % n
+        listener.close()
+
+
 def test_a_request_finds_the_way_back(broker: NatsServer) -> None:
     (service,) = clients(broker, 1, b"SUB service 1\r\n")
     for n in range(50):

@@ -129,6 +129,13 @@ static bool take_sub(struct acceptor *a, struct connection *c, const struct nats
     return true;
 }
 
+/* The SUB that was obeyed before is known to all acceptors now. */
+static bool say_owed_ok(struct acceptor *a, struct connection *c) {
+    nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
+    nats_say_ok(a, c);
+    return true;
+}
+
 static bool take_unsub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
     if (k->count != 1 && k->count != 2) return false;
     struct nats_subscription *s = nats_find(a, c, k->items[0]);
@@ -205,7 +212,11 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     switch (verb) {
     case VERB_PUB:
     case VERB_HPUB: return nats_take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
-    case VERB_SUB: good = take_sub(a, c, &k); break;
+    case VERB_SUB:
+        good = nats_is(c, NATS_OWED_OK) ? say_owed_ok(a, c) : take_sub(a, c, &k);
+        /* The line stays input: without any the connection would not be looked at again. */
+        if (nats_is(c, NATS_OWED_OK)) return 0;
+        break;
     case VERB_UNSUB: good = take_unsub(a, c, &k); break;
     case VERB_PING:
         if (!nats_is_known(a, c) || (!nats_is(c, NATS_GREETED) && !may_do_alone(c))) return 0;
@@ -232,6 +243,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
             nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
             return bytes;
         }
+        nats_of(c)->flags |= NATS_CONNECTED; /* as for a nats-server, though CONNECT may still come */
         reply_by_python(a, c, (const uint8_t *)"NOBODY", 6);
         return 0;
     }
@@ -267,11 +279,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
         return 0;
     }
     if (nats_is(c, NATS_PROXIED)) return nats_take_proxied(a, c, data, bytes);
-    if (nats_is(c, NATS_OWED_OK)) {
-        if (!nats_is_known(a, c)) return 0;
-        nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
-        nats_say_ok(a, c);
-    }
+    if (nats_is(c, NATS_OWED_OK) && !nats_is_known(a, c)) return 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
         size_t used = nats_take_run(a, c, data + at, bytes - at);
         if (used == 0 && c->stall == STALL_NONE) used = take_command(a, c, data + at, bytes - at);

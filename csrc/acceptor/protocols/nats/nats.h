@@ -292,7 +292,7 @@ enum nats_flag {
     NATS_HEADERS = 8,
     NATS_NO_RESPONDERS = 16,
     NATS_MUST_CONNECT = 32,    /* only CONNECT is accepted */
-    NATS_CONNECTED = 64,       /* has sent CONNECT */
+    NATS_CONNECTED = 64,       /* has sent CONNECT, or begun without it as the user of those who do */
     NATS_GREETED = 128,        /* has had its first PONG */
     NATS_OWED_OK = 256,        /* +OK is due for a SUB that others have to confirm */
     NATS_DENIED_SOME = 2048,   /* not allowed all messages that its subscriptions match */
