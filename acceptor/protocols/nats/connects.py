@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.go_json import fields, flag, int64, loads, text
+from mq_shards.acceptor.protocols.go_json import fields, flag, int64, items, loads, text
 from mq_shards.acceptor.protocols.nats.client import DEFAULTS
+
+
+def _subjects(value: object) -> dict[str, list[str]]:
+    """What servers of a cluster say of permissions: of a client it has no meaning, but must be well-formed."""
+    return fields(value, {"allow": items(text, ""), "deny": items(text, "")})
+
 
 FIELDS: Final = {
     "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
     "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
     "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
+    "import": _subjects, "export": _subjects, "remote_account": text, "proxy_sig": text,
 }  # fmt: skip
 KEPT: Final = 1024
 KEPT_BYTES: Final = 512  # longer ones are not stored: they hold signatures, which no other client sends
