@@ -48,3 +48,20 @@ def test_a_connection_that_ended_is_small() -> None:
                 wire.send(b'CONNECT {"verbose":false,"name":"passer-by","lang":"raw","version":"1.2.3"}\r\nPING\r\n')
                 until(wire, b"PONG")
         assert (broker.memory().held - before) / ended < MOST_OF_ONE_THAT_ENDED
+
+
+def test_a_large_message_that_is_not_to_be_traced_any_more_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")  # what is freed is given back at once
+    body = bytes(1_000_000)
+    traced = b"NATS/1.0\r\nNats-Trace-Dest: t\r\nNats-Trace-Origin-Account: A\r\n\r\n"
+    plain = traced.replace(b"Trace", b"Other")
+
+    def publish(wire: Wire, head: bytes) -> int:
+        wire.send(b"HPUB a %d %d\r\n%b%b\r\nPING\r\n" % (len(head), len(head) + len(body), head, body))
+        until(wire, b"PONG")
+        return broker.memory().held
+
+    with Broker(this_mq_shards(1, "nats"), MEMORY) as broker, contextlib.closing(Wire(broker.port)) as wire:
+        wire.send(b'CONNECT {"verbose":false,"headers":true}\r\n')
+        before = [publish(wire, plain) for _ in range(12)][-1]  # its buffers come from pools, which fill
+        assert publish(wire, traced) - before < len(body) // 2

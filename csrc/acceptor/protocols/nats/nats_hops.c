@@ -2,6 +2,7 @@
  * acceptors of this one, whose part of the event comes back. */
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
 
@@ -44,6 +45,7 @@ void nats_trace_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     else
         nats_route_send(a, server, other, account, &sent, chosen);
     server->trace = t;
+    nats_room_done(&server->trace_room);
 }
 
 void nats_trace_route(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,

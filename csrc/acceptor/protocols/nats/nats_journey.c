@@ -6,10 +6,10 @@
  * import that a message has passed is not taken again. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 
-enum { KEPT_ROOM_BYTES = 64 << 10 };
 #define TRACE_LIFETIME_NS ((uint64_t)120 * 1000000000u)
 
 struct leg {
@@ -41,16 +41,9 @@ void nats_journey_close(struct nats_server *server) {
     free(server->journey);
 }
 
-/* Large buffers are not kept for the next message. */
-static void drop_room(struct nats_room *room) {
-    if (room->bytes <= KEPT_ROOM_BYTES) return;
-    free(room->at);
-    *room = (struct nats_room){NULL, 0};
-}
-
 static void end_leg(struct leg *leg) {
-    drop_room(&leg->room);
-    drop_room(&leg->trace_room);
+    nats_room_done(&leg->room);
+    nats_room_done(&leg->trace_room);
 }
 
 static bool has_come_by(const struct nats_journey *journey, uint32_t depth, const struct nats_share *share) {

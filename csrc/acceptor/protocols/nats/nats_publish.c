@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -125,14 +126,17 @@ static struct nats_ingress ingress_of(struct connection *c, struct text said) {
 /* Publishes a message, whose subject was `said` before mapping. */
 static void publish(struct acceptor *a, struct connection *c, struct nats_message *m, struct text said) {
     struct nats_server *server = nats_server_of(a, c);
-    if (nats_may_be_traced(nats_account_of(a, c), m)) {
+    const bool may_be_traced = nats_may_be_traced(nats_account_of(a, c), m);
+    if (may_be_traced) {
         const struct nats_ingress from = ingress_of(c, said);
         if (nats_trace_begin(a, server, &from, m) == NATS_NOT_TAKEN) return;
         if (m->subject.at != said.at) nats_trace_mapped(a, server, m->subject);
     }
     count_in(a, c, m);
     publish_here(a, c, m);
+    if (!may_be_traced) return;
     if (server->trace != NULL) nats_trace_end(a, server);
+    nats_room_done(&server->trace_room);
 }
 
 /* A message is too large: if its headers have come and ask for a trace, that is told. */

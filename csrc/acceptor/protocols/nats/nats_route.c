@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -218,6 +219,7 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     if (server->trace != NULL) nats_trace_end(a, server);
     server->full_route = 0;
     if (!c->closed && is_kept && !only) nats_keep_routed(a, c, server, m);
+    nats_room_done(&server->trace_room);
 }
 
 /* Applies the account's mappings to a leaf node's message, as for clients: before deciding whether it is logged. */

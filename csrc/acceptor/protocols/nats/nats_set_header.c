@@ -4,6 +4,8 @@
 
 #include "base/decimal.h"
 
+enum { KEPT_ROOM_BYTES = 64 << 10 };
+
 static const char FIRST_LINE[] = "NATS/1.0\r\n";
 
 uint8_t *nats_room_for(struct nats_room *room, size_t bytes) {
@@ -13,6 +15,12 @@ uint8_t *nats_room_for(struct nats_room *room, size_t bytes) {
     free(room->at);
     *room = (struct nats_room){larger, bytes};
     return larger;
+}
+
+void nats_room_done(struct nats_room *room) {
+    if (room->bytes <= KEPT_ROOM_BYTES) return;
+    free(room->at);
+    *room = (struct nats_room){NULL, 0};
 }
 
 static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {

@@ -8,6 +8,8 @@ enum { NATS_FIRST_LINE_BYTES = 10 }; /* "NATS/1.0\r\n" */
 
 /* Returns room for that many bytes; NULL when memory is short. The old contents may be lost. */
 uint8_t *nats_room_for(struct nats_room *room, size_t bytes);
+/* The message is done with: a large room is freed, since few messages need one. */
+void nats_room_done(struct nats_room *room);
 
 /* Writes the message's header lines, with the first line, but without lines of that name ("Name:"). Returns their end,
  * behind which further lines and an empty one have to be put. */
