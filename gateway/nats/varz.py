@@ -91,7 +91,7 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "max_control_line": settings["max-control-line"],
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
-        "cluster": server.get("cluster_options") or ({"name": server["cluster"]} if server["cluster"] else {}),
+        "cluster": server.get("cluster_options") or _cluster(server),
         **{name: {} for name in ("gateway", "mqtt")},
         "leaf": server.get("leaf_options", {}),
         "websocket": _websocket(server, settings),
@@ -143,6 +143,11 @@ def _counted(server: Mapping[str, Any], counters: Mapping[str, int]) -> Row:
         "stalled_clients": 0,
         "subscriptions": counters["subscriptions"],
     }
+
+
+def _cluster(server: Mapping[str, Any]) -> Row:
+    """Of a server without routes: a leaf node without a cluster tells clients its own name, which is not shown."""
+    return {"name": server["cluster"]} if server["cluster"] not in ("", server["server_name"]) else {}
 
 
 def _by_kind(name: str, clients: int) -> Row:

@@ -21,6 +21,7 @@ from tests.nats.test_cluster_topics import Keeper
 from tests.nats.test_leaf_logins import ended
 from tests.nats.test_leaves import HUB, LEAF, ask, client, joined, leaf_of
 from tests.nats.test_mesh import all_children
+from tests.nats.wire import Wire
 from tests.servers import comm_of, free_port, wait_until
 
 
@@ -93,7 +94,9 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
             assert "x" in row["subscriptions_list"] and "y" in other["subscriptions_list"]
             assert row["in_msgs"] == other["out_msgs"] > 0 and row["out_msgs"] == other["in_msgs"] > 0
             varz = ask(ports[1], "/varz")
-            assert varz["leafnodes"] == 1
+            assert varz["leafnodes"] == 1 and "name" not in varz["cluster"]
+            # A leaf node without a cluster tells its clients its own name as that of one.
+            assert cluster_of(far) == "leafy" and cluster_of(near) is None
             assert varz["leaf"]["remotes"] == [{"local_account": "$G", "urls": [f"127.0.0.1:{hub.route_port}"]}]
             (account,) = [one for one in ask(ports[1], "/accstatz")["account_statz"] if one["acc"] == "$G"]
             assert account["leafnodes"] == 1
@@ -108,6 +111,10 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
                 assert (sub["sid"], sub["cid"]) == (subject, row["cid"])
             for wire in (near, far):
                 wire.close()
+
+
+def cluster_of(wire: Wire) -> object:
+    return json.loads(wire.info[len(b"INFO ") :]).get("cluster")
 
 
 def connections(port: int, is_hub: bool) -> dict[str, Any]:

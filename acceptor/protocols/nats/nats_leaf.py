@@ -106,6 +106,11 @@ class NatsLeaf(Protocol):
     def serving(self) -> None:
         self._is_serving = True
         self._look_for_hubs()
+        nats = self._nats
+        if self._hubs is not None and nats is not None and not nats.shown_cluster():
+            # As with nats-server, a leaf node without a cluster is one by itself, named as the server.
+            name = nats.identity.server_name
+            nats.cluster_changed((), (), name, met=False, others=False, jetstream=False, leaf_urls=())
 
     def _look_for_hubs(self) -> None:
         """Creates `_hubs` when hubs are configured for the first time."""
