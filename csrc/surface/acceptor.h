@@ -188,6 +188,8 @@ struct consumer_wish {
     int32_t partition;
     uint64_t epoch;
     uint32_t has_epoch, most_unacked;
+    uint32_t ranges;
+    uint32_t padding;
 };
 
 /* == acceptor/protocols/pulsar/pulsar_scan == */

@@ -326,15 +326,38 @@ def test_a_key_is_one_consumers(wire: Wire, topic: str) -> None:
     assert all(len(who) == 1 for who in owners.values()) and len(set.union(*owners.values())) == 3
 
 
-def test_ranges_of_keys_are_taken_as_they_are_asked_for(wire: Wire, topic: str) -> None:
-    def sticky(*ranges: tuple[int, int]) -> dict[str, object]:
-        return {"keySharedMode": 1, "hashRanges": [{"start": a, "end": b} for a, b in ranges]}
+def sticky(*ranges: tuple[int, int]) -> dict[str, object]:
+    return {"keySharedMode": 1, "hashRanges": [{"start": a, "end": b} for a, b in ranges]}
 
+
+def test_ranges_of_keys_are_taken_as_they_are_asked_for(wire: Wire, topic: str) -> None:
     wire.subscribe(topic, kind=KEY_SHARED, consumer=1, keySharedMeta=sticky((0, 32767)))
     wire.subscribe(topic, kind=KEY_SHARED, consumer=2, keySharedMeta=sticky((32768, 65535)))
     wanted = {"topic": topic, "subscription": "s", "subType": KEY_SHARED, "consumer_id": 3}
     assert wire.ask("subscribe", "error", keySharedMeta=sticky((5, 6)), **wanted).error == 19
     assert wire.ask("subscribe", "error", keySharedMeta=sticky(), **wanted).error == 19
+
+
+def test_readers_of_some_keys_get_no_others_and_what_they_are_not_given_costs_no_permits(
+    wire: Wire, topic: str
+) -> None:
+    wire.producer(topic, 100)
+    for sequence in range(60):
+        wire.send(str(sequence).encode(), 100, sequence, partition_key=f"k{sequence % 20}")
+        wire.expect("send_receipt")
+    got: dict[int, list[int]] = {}
+    for consumer, ranges in ((1, (0, 32767)), (2, (32768, 65535))):
+        wire.subscribe(topic, f"r{consumer}", kind=EXCLUSIVE, consumer=consumer, durable=False,
+                       keySharedMeta=sticky(ranges), start_message_id={"ledgerId": MAX, "entryId": MAX})  # fmt: skip
+        wire.flow(12, consumer=consumer)
+        got[consumer] = [int(payload_of(frame)) for frame in wire.messages(12, consumer)]
+        wire.flow(100, consumer=consumer)
+    for _ in range(60 - 24):
+        frame = wire.until(lambda frame: frame.name == "message")
+        got[frame.body.consumer_id].append(int(payload_of(frame)))
+    assert all(values == sorted(values) for values in got.values())
+    assert sorted(got[1] + got[2]) == list(range(60))
+    assert not {value % 20 for value in got[1]} & {value % 20 for value in got[2]}
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------

@@ -176,15 +176,17 @@ class Consumers:
             return
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
+        # The worker deals the keys of a Key_Shared subscription; for an Exclusive one the acceptor leaves some out.
+        wanted = _ranges(body) if body.subType == EXCLUSIVE else b""
         epoch, limits = body.HasField("consumer_epoch"), self._limits(topic, body.subscription)
         wish = packed(
             "consumer_wish", shared=shared, partition=topic.partition, epoch=body.consumer_epoch, has_epoch=epoch,
-            most_unacked=min(limits.most_unacked, MAX_UNACKED),
+            most_unacked=min(limits.most_unacked, MAX_UNACKED), ranges=len(wanted) // ffi.sizeof("struct key_range"),
         )  # fmt: skip
         sought = client.sought.pop((topic.core, body.subscription), None)
         if isinstance(sought, Start) and not body.durable:
             start = sought
-        number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + name)
+        number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + wanted + name)
         if number == 0:
             request.fail(NOT_ALLOWED, "Too many consumers or topics")
             return
@@ -437,9 +439,9 @@ def _check(body: Message) -> None:
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
-    if body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
+    if body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY:
         ranges = body.keySharedMeta.hashRanges
-        if not ranges:
+        if not ranges and body.subType == KEY_SHARED:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
         _check_ranges([(each.start, each.end) for each in ranges])
         if len(ranges) > lib.KEY_MAX_RANGES:
@@ -484,6 +486,13 @@ def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
     return SERVICE_NOT_READY, "The subscription could not be made"
 
 
+def _ranges(body: Message) -> bytes:
+    """The hash slots that a consumer has named."""
+    if body.keySharedMeta.keySharedMode != STICKY:
+        return b""
+    return b"".join(packed("key_range", first=one.start, last=one.end) for one in body.keySharedMeta.hashRanges)
+
+
 def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) -> bytes:
     """The body of a SUBSCRIBE."""
     name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
@@ -499,7 +508,7 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
         terms["order"] = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
     elif body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
         terms["ranges"] = len(body.keySharedMeta.hashRanges)
-        ranges = b"".join(packed("key_range", first=one.start, last=one.end) for one in body.keySharedMeta.hashRanges)
+        ranges = _ranges(body)
     policy = packed(
         "subscribe_policy", policy=POLICIES[body.subType], name_bytes=len(consumer_name),
         priority=max(body.priority_level, 0), most_in_flight=min(most_in_flight, MAX_UNACKED), **terms,

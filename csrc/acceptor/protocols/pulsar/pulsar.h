@@ -105,6 +105,9 @@ struct pulsar_consumer {
     /* Bytes delivered and not yet reported SENT. If `marked`, the first mark_bytes of them end in the output at
      * mark_at. */
     uint64_t delivered_bytes, mark_bytes, mark_at;
+    /* Of an Exclusive consumer that wants certain keys only: the slots of those; 0: it gets everything. */
+    uint32_t range_count;
+    struct key_range ranges[];
 };
 
 /* A SEND or acknowledgement that waits for its worker's answer. */

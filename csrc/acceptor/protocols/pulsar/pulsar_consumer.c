@@ -205,12 +205,28 @@ static void mark(struct connection *c, struct pulsar_consumer *consumer) {
     pulsar_of(c)->marks++;
 }
 
+/* Whether the message's key is one of those that the consumer wants. One without a key may have any slot. */
+static bool is_wanted(const struct pulsar_consumer *consumer, const struct delivery *d) {
+    const uint32_t hash = d->key_hash != 0 ? d->key_hash : (uint32_t)d->message->seq * 0x9e3779b1u >> 16;
+    const uint32_t slot = hash % KEY_SLOTS;
+    for (uint32_t i = 0; i < consumer->range_count; i++)
+        if (slot >= consumer->ranges[i].first && slot <= consumer->ranges[i].last) return true;
+    return consumer->range_count == 0;
+}
+
 static void deliver(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                     const struct message *message) {
     struct delivery d;
     split(message, &d);
     size_t bytes = pulsar_length(d.entry);
     consumer->delivered_bytes += sizeof *message + message->body_bytes;
+    if (!is_wanted(consumer, &d)) {
+        /* It stays in flight until it is acknowledged with others behind it, or the consumer ends. */
+        tell(a, c, consumer,
+             (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = (uint32_t)parts_left(&d)}, NULL);
+        mark(c, consumer);
+        return;
+    }
     if (d.is_pulsar && d.key_hash == 0) {
         /* Its metadata is unreadable: finish it instead, and give back the permit that it took. */
         tell(a, c, consumer, (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
@@ -314,9 +330,11 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
     struct consumer_wish wish;
     if (call->bytes_count <= sizeof wish || pulsar_table_find(&p->consumers, call->value) != NULL) return CALL_REFUSED;
     memcpy(&wish, call->bytes, sizeof wish);
-    uint32_t topic = topic_bind(a, call->bytes + sizeof wish, call->bytes_count - sizeof wish);
+    const size_t ranges_bytes = wish.ranges * sizeof(struct key_range), before = sizeof wish + ranges_bytes;
+    if (wish.ranges > KEY_MAX_RANGES || call->bytes_count <= before) return CALL_REFUSED;
+    uint32_t topic = topic_bind(a, call->bytes + before, call->bytes_count - before);
     if (topic == 0) return CALL_CLOSED;
-    struct pulsar_consumer *consumer = calloc(1, sizeof *consumer);
+    struct pulsar_consumer *consumer = calloc(1, sizeof *consumer + ranges_bytes);
     uint32_t number = consumer != NULL ? pulsar_table_add(&p->consumers, call->value, consumer) : 0;
     if (number == 0) {
         free(consumer);
@@ -331,7 +349,9 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
                                          .epoch = wish.epoch,
                                          .has_epoch = wish.has_epoch != 0,
                                          .most_unacked = wish.most_unacked,
+                                         .range_count = wish.ranges,
                                          .worker = binding_at(&a->bindings, topic)->worker};
+    memcpy(consumer->ranges, call->bytes + sizeof wish, ranges_bytes);
     pulsar_count_from(consumer->counts, a->now_ns);
     return number;
 }
@@ -345,7 +365,7 @@ static void limit_unacked(struct acceptor *a, struct connection *c, const struct
 }
 
 /* Python's calls about a consumer. The value is its id. They return CALL_CLOSED (0) when it is gone.
- * "add-consumer": bytes: a struct consumer_wish and the topic; returns the consumer's number, 0: there can be no more.
+ * "add-consumer": bytes: a struct consumer_wish, its ranges and the topic; returns the consumer's number, 0: there can be no more.
  * "open-consumer": its worker has subscribed it; bytes: its ledger, 64 bits.
  * "tell-consumer": its client knows of it now, and is told whether it is the active one.
  * "drop-consumer": removes it. "lose-consumer": has its worker dismiss it; when its client is told, its messages are

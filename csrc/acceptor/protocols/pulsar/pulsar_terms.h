@@ -18,13 +18,15 @@ struct producer_terms {
     struct pulsar_rate rate;
 };
 
-/* The arguments of "add-consumer"; the topic follows. */
+/* The arguments of "add-consumer"; that many struct key_range follow, and then the topic. */
 struct consumer_wish {
     uint32_t shared;
     int32_t partition;
     uint64_t epoch;
     uint32_t has_epoch;
     uint32_t most_unacked;
+    uint32_t ranges; /* at most KEY_MAX_RANGES */
+    uint32_t padding;
 };
 
 #endif
