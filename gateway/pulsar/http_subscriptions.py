@@ -1,26 +1,22 @@
-"""REST: subscriptions and their cursors, and single messages."""
+"""REST: subscriptions and their cursors."""
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, RETENTION, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
-from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar import policies as policies_module
-from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.scalars import flag, whole
 from mq_shards.gateway.pulsar.stats import Stats
 
-MAX_SHOWN_BYTES: Final = 16 << 20
 LATEST_ID: Final = (1 << 63) - 1
 MILLISECOND_NS: Final = 1_000_000
 SUB: Final = f"{TOPIC}/subscription/{{subscription}}"
@@ -45,9 +41,8 @@ class HttpSubscriptions:
             f"{SUB}/skip/{{count}}": {"POST": self._skip},
             f"{SUB}/resetcursor": {"POST": self._reset_to_id},
             f"{SUB}/resetcursor/{{time}}": {"POST": self._reset_to_time},
-            f"{SUB}/position/{{place}}": {"GET": self._peek},
+            f"{SUB}/expireMessages": {"POST": self._expire_to_id},
             f"{SUB}/expireMessages/{{seconds}}": {"POST": self._expire},
-            f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}": {"GET": self._entry},
         }
 
     def _name(self, call: Call) -> str:
@@ -76,7 +71,7 @@ class HttpSubscriptions:
     async def _make(self, call: Call) -> Answer:
         """Makes a subscription that begins where the body says, or at the topic's end."""
         name, wanted = call.topic(self._control), self._name(call)
-        start, at = _where(await call.json(), default=core_module.LATEST)
+        start, at = where_is(await call.json(), default=core_module.LATEST)
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
             await self._control.open(name, create=True)
         if wanted in await self._control.subscriptions(name):
@@ -148,10 +143,10 @@ class HttpSubscriptions:
         name, parts = await self._there(call)
         if parts != [name]:
             raise RefusedError(405, "NotAllowedError", "Reset-cursor at position is not allowed for partitioned-topic")
-        start, at = _where(given, default=core_module.EARLIEST)
+        start, at = where_is(given, default=core_module.EARLIEST)
         if start == core_module.AT_SEQ and isinstance(given, dict):
             incarnation = (await self._stats.position(name)).incarnation
-            ledger, _ = _id(given)
+            ledger, _ = id_of(given)
             if ledger != incarnation:
                 start, at = (core_module.LATEST if ledger > incarnation else core_module.EARLIEST), 0
             elif flag(given.get("isExcluded"), "isExcluded"):
@@ -175,41 +170,41 @@ class HttpSubscriptions:
             raise not_expired(name, call.names["subscription"])
         return NO_CONTENT
 
-    # --- single messages --------------------------------------------------------------------------------------------
 
-    async def _peek(self, call: Call) -> Answer:
+
+    async def _expire_to_id(self, call: Call) -> Answer:
+        """Finishes the message with this id, and all before it."""
+        given = await call.json()
         name, parts = await self._there(call)
         if parts != [name]:
-            raise RefusedError(405, "NotAllowedError", "Peek messages on a partitioned topic is not allowed")
-        try:
-            where = await self._control.core.position(name.core, call.names["subscription"])
-        except (NoTopicError, NoSubscriptionError):
-            raise not_found("Message not found") from None
-        seq = where.unfinished + max(call.number("place"), 1) - 1
-        entry = await self._control.core.entry(name.core, seq) if seq < where.next_seq else None
-        if entry is None:
-            raise not_found("Message not found")
-        return _shown(entry, where.incarnation, name)
-
-    async def _entry(self, call: Call) -> Answer:
-        name = call.topic(self._control)
-        position = await self._stats.position(name)
-        ledger, seq = call.number("ledger"), call.number("entry")
-        entry = None
-        if ledger == position.incarnation and position.began_seq <= seq < position.next_seq:
-            entry = await self._control.core.entry(name.core, seq)
-        if entry is None:
-            raise not_found("Message id not found")
-        return _shown(entry, position.incarnation, name)
+            why = "Expire message at position is not supported for partitioned-topic"
+            raise RefusedError(405, "NotAllowedError", why)
+        given = given if isinstance(given, dict) else {}
+        partition = whole(given.get("partitionIndex", -1), "partitionIndex")
+        if partition != name.partition:
+            raise precondition(
+                "Invalid parameter for expire message by position, partition index of passed in message position "
+                "doesn't match partition index for the topic"
+            )
+        where = await self._where_is(call, name)
+        ledger, entry = (whole(given.get(key, 0), key) for key in ("ledgerId", "entryId"))
+        if ledger > where.incarnation or (ledger == where.incarnation and entry >= where.next_seq):
+            raise conflict(
+                f"Expire message by position not issued on topic {name} for subscription {call.names['subscription']} "
+                "due to ongoing message expiration not finished or invalid message position provided."
+            )
+        if ledger == where.incarnation and entry >= where.unfinished:
+            await self._control.core.evict(name.core, call.names["subscription"], entry + 1)
+        return NO_CONTENT
 
 
-def _where(given: object, default: int) -> tuple[int, int]:
+def where_is(given: object, default: int) -> tuple[int, int]:
     """Where a message id in a body points to: earliest, latest, or a seq of this topic."""
     if given is None:
         return default, 0
     if isinstance(given, str) and given in ("earliest", "latest"):
         return (core_module.EARLIEST if given == "earliest" else core_module.LATEST), 0
-    ledger, entry = _id(given)
+    ledger, entry = id_of(given)
     if ledger < 0 or entry < 0:
         return core_module.EARLIEST, 0
     if ledger == LATEST_ID:
@@ -217,43 +212,7 @@ def _where(given: object, default: int) -> tuple[int, int]:
     return core_module.AT_SEQ, entry
 
 
-def _id(given: object) -> tuple[int, int]:
+def id_of(given: object) -> tuple[int, int]:
     if not isinstance(given, dict) or not all(given.get(name) is not None for name in ("ledgerId", "entryId")):
         raise RefusedError(400, "MetadataError", "the body is no message id")
     return whole(given["ledgerId"], "ledgerId"), whole(given["entryId"], "entryId")
-
-
-def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
-    """Shows a message as a real broker does: the payload as the body, all else in headers."""
-    found = metadata_module.read(entry.headers) if entry.tag == metadata_module.PULSAR_TAG else None
-    body = entry.body
-    headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry.seq}", "X-Pulsar-PROPERTY": "{}"}
-    if found is None:
-        headers["X-Pulsar-publish-time"] = iso(entry.time_ns // MILLISECOND_NS)
-        headers["X-Pulsar-producer-name"] = "mq-shards"
-        headers["X-Pulsar-sequence-id"] = str(entry.seq)
-    else:
-        body = metadata_module.uncompressed(found, body, MAX_SHOWN_BYTES)
-        headers["X-Pulsar-PROPERTY"] = json.dumps(found.properties, separators=(",", ":"))
-        headers["X-Pulsar-publish-time"] = iso(found.publish_time_ms)
-        headers["X-Pulsar-producer-name"] = found.producer_name
-        headers["X-Pulsar-sequence-id"] = str(found.sequence_id)
-        headers["X-Pulsar-Is-Encrypted"] = str(found.is_encrypted).lower()
-        if found.event_time_ms:
-            headers["X-Pulsar-event-time"] = iso(found.event_time_ms)
-        if found.deliver_at_ms:
-            headers["X-Pulsar-deliver-at-time"] = iso(found.deliver_at_ms)
-        if found.batch_messages is not None:
-            headers["X-Pulsar-num-batch-message"] = str(found.batch_messages)
-            headers["X-Pulsar-batch-size"] = str(len(entry.headers) + len(entry.body))
-        if found.partition_key is not None:
-            headers["X-Pulsar-partition-key"] = found.partition_key
-        if found.compression:
-            headers["X-Pulsar-uncompressed-size"] = str(found.uncompressed_bytes or 0)
-    shown = {header: _one_line(value) for header, value in headers.items()}
-    return Answer(200, body, {**shown, "Content-Type": "application/json"})
-
-
-def _one_line(value: str) -> str:
-    """Replaces what a header cannot hold: control characters, and characters beyond Latin-1."""
-    return "".join(c if " " <= c != "\x7f" else "?" for c in value).encode("latin-1", "replace").decode("latin-1")

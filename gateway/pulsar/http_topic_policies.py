@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar import scalars
 from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import (
@@ -19,7 +20,7 @@ from mq_shards.gateway.pulsar.http_namespaces import (
     rate_of,
     whole,
 )
-from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, too_many
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
 
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -159,7 +160,10 @@ class HttpTopicPolicies:
         """Sets the TTL, a number in the query or in the body."""
         text = call.fields.get("messageTTL", "")
         given = int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() else await call.json()
-        return await self._set(call, _TTL.key, None if given is None else _TTL.checked(given))
+        found = None if given is None else scalars.whole(given, "message TTL")
+        if found is not None and found < 0:
+            raise precondition("Invalid value for message TTL")
+        return await self._set(call, _TTL.key, found)
 
     async def _rate_of_one(self, call: Call) -> Answer:
         """The rate of one subscription, which overrides the rate for all subscriptions of the topic."""

@@ -42,6 +42,7 @@ class HttpTopics:
             f"{TOPIC}/unload": {"PUT": self._unload},
             f"{TOPIC}/terminate": {"POST": self._terminate},
             f"{TOPIC}/trim": {"POST": self._trim},
+            f"{TOPIC}/createMissedPartitions": {"POST": self._make_missing},
             f"{TOPIC}/lastMessageId": {"GET": self._last},
             f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._compact},
             f"{TOPIC}/offload": {"GET": self._not_here, "PUT": self._not_here},
@@ -123,6 +124,14 @@ class HttpTopics:
     async def _grow(self, call: Call) -> Answer:
         name = call.topic(self._control)
         await self._control.grow(name, await call.integer())
+        return NO_CONTENT
+
+    async def _make_missing(self, call: Call) -> Answer:
+        """No partition can be missing: each is made when it is used, by the number that the catalog has."""
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is None or not topic.partitions:
+            raise not_found(f"Topic {name} does not exist")
         return NO_CONTENT
 
     async def _delete_partitioned(self, call: Call) -> Answer:

@@ -74,11 +74,19 @@ class Call:
 
     def number(self, name: str) -> int:
         """A whole number in the path."""
-        text = self.names[name]
-        digits = text.removeprefix("-")
-        if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-            raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
-        return int(text)
+        return _whole(self.names[name])
+
+    def asked_number(self, name: str, default: int) -> int:
+        """A whole number in the query."""
+        text = self.fields.get(name)
+        return default if text is None else _whole(text)
+
+
+def _whole(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
+    return int(text)
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]

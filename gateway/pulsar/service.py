@@ -21,6 +21,7 @@ from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
 from mq_shards.gateway.pulsar.http_access import Access
 from mq_shards.gateway.pulsar.http_all import HttpAll
+from mq_shards.gateway.pulsar.http_messages import HttpMessages
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
@@ -79,6 +80,7 @@ class PulsarService:
             **HttpTopics(control, self._compaction, self._upkeep, stats).routes,
             **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,
+            **HttpMessages(control, stats).routes,
             **HttpAll(control, stats).routes,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)

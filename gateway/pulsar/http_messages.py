@@ -1,0 +1,169 @@
+"""REST: single messages, and where in a topic they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar import core as core_module
+from mq_shards.gateway.pulsar import metadata as metadata_module
+from mq_shards.gateway.pulsar.client_stats import iso
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, where_is
+from mq_shards.gateway.pulsar.http_topics import TOPIC
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
+from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.stats import Stats
+
+MAX_SHOWN_BYTES: Final = 16 << 20
+# What is not there any more is passed over, this much of it at most.
+MOST_PASSED: Final = 1000
+
+
+class HttpMessages:
+    def __init__(self, control: Control, stats: Stats) -> None:
+        self._control = control
+        self._stats = stats
+        self.routes: Routes = {
+            f"{SUB}/position/{{place}}": {"GET": self._peek},
+            f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}": {"GET": self._entry},
+            f"{TOPIC}/examinemessage": {"GET": self._examine},
+            f"{TOPIC}/messageid/{{time}}": {"GET": self._id_at},
+            f"{TOPIC}/backlogSize": {"PUT": self._backlog_size},
+        }
+
+    async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
+        """The topic, which must exist, and its partitions."""
+        name = call.topic(self._control)
+        if str(name) not in self._control.namespace(name.namespace).topics:
+            await self._control.check_exists(name)
+        return name, self._control.parts(name)
+
+    async def _alone(self, call: Call, refusal: str) -> tuple[TopicName, Position]:
+        """A topic that is not partitioned, and its positions; of one that is, this refusal."""
+        name, parts = await self._there(call)
+        if parts != [name]:
+            raise RefusedError(405, "NotAllowedError", refusal)
+        return name, await self._stats.position(name)
+
+    async def _peek(self, call: Call) -> Answer:
+        name, parts = await self._there(call)
+        if parts != [name]:
+            raise RefusedError(405, "NotAllowedError", "Peek messages on a partitioned topic is not allowed")
+        try:
+            where = await self._control.core.position(name.core, call.names["subscription"])
+        except (NoTopicError, NoSubscriptionError):
+            raise not_found("Message not found") from None
+        seq = where.unfinished + max(call.number("place"), 1) - 1
+        entry = await self._control.core.entry(name.core, seq) if seq < where.next_seq else None
+        if entry is None:
+            raise not_found("Message not found")
+        return _shown(entry, where.incarnation, name)
+
+    async def _entry(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        position = await self._stats.position(name)
+        ledger, seq = call.number("ledger"), call.number("entry")
+        entry = None
+        if ledger == position.incarnation and position.began_seq <= seq < position.next_seq:
+            entry = await self._control.core.entry(name.core, seq)
+        if entry is None:
+            raise not_found("Message id not found")
+        return _shown(entry, position.incarnation, name)
+
+    async def _examine(self, call: Call) -> Answer:
+        """The n-th message from the topic's beginning or end."""
+        name, where = await self._alone(
+            call,
+            "Examine messages on a partitioned topic is not allowed, please try examine message on specific topic "
+            "partition",
+        )
+        count = where.next_seq - where.first_seq
+        if count <= 0:
+            raise precondition("Could not examine messages due to the total message is zero")
+        place = min(max(call.asked_number("messagePosition", 1), 1), count)
+        forwards = call.fields.get("initialPosition") == "earliest"
+        seq = where.first_seq + place - 1 if forwards else where.next_seq - place
+        entry = await self._next(name, seq, where.next_seq)
+        if entry is None:
+            raise not_found("Message not found")
+        return _shown(entry, where.incarnation, name)
+
+    async def _next(self, name: TopicName, seq: int, until: int) -> Entry | None:
+        """The first message from a seq on that is still there."""
+        for at in range(seq, min(seq + MOST_PASSED, until)):
+            entry = await self._control.core.entry(name.core, at)
+            if entry is not None:
+                return entry
+        return None
+
+    async def _id_at(self, call: Call) -> Answer:
+        """The id of the first message that was published at this time or later; that of the next one if none was."""
+        name, where = await self._alone(
+            call,
+            "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on specific topic "
+            "partition",
+        )
+        at_ns = call.number("time") * MILLISECOND_NS
+        first, behind = where.first_seq, where.next_seq
+        while first < behind:
+            middle = (first + behind) // 2
+            entry = await self._next(name, middle, behind)
+            if entry is not None and entry.time_ns < at_ns:
+                first = entry.seq + 1
+            else:
+                behind = middle
+        found = {"ledgerId": where.incarnation, "entryId": first, "partitionIndex": name.partition}
+        return json_of({**found, "batchSize": 0, "batchIndex": -1})
+
+    async def _backlog_size(self, call: Call) -> Answer:
+        """About how many bytes there are behind a message id."""
+        given = await call.json()
+        name, where = await self._alone(call, "calculate backlog size is not allowed for partitioned-topic")
+        start, at = where_is(given or None, default=core_module.EARLIEST)
+        behind = where.next_seq - where.first_seq
+        if start == core_module.AT_SEQ and id_of(given)[0] >= where.incarnation:
+            behind = max(min(where.next_seq - at - 1, behind), 0)
+        figures = await self._control.core.figures(name.core)
+        mean = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0
+        return text_of(str(int(behind * mean)))
+
+
+def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
+    """Shows a message as a real broker does: the payload as the body, all else in headers."""
+    found = metadata_module.read(entry.headers) if entry.tag == metadata_module.PULSAR_TAG else None
+    body = entry.body
+    headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry.seq}", "X-Pulsar-PROPERTY": "{}"}
+    if found is None:
+        headers["X-Pulsar-publish-time"] = iso(entry.time_ns // MILLISECOND_NS)
+        headers["X-Pulsar-producer-name"] = "mq-shards"
+        headers["X-Pulsar-sequence-id"] = str(entry.seq)
+    else:
+        body = metadata_module.uncompressed(found, body, MAX_SHOWN_BYTES)
+        headers["X-Pulsar-PROPERTY"] = json.dumps(found.properties, separators=(",", ":"))
+        headers["X-Pulsar-publish-time"] = iso(found.publish_time_ms)
+        headers["X-Pulsar-producer-name"] = found.producer_name
+        headers["X-Pulsar-sequence-id"] = str(found.sequence_id)
+        headers["X-Pulsar-Is-Encrypted"] = str(found.is_encrypted).lower()
+        if found.event_time_ms:
+            headers["X-Pulsar-event-time"] = iso(found.event_time_ms)
+        if found.deliver_at_ms:
+            headers["X-Pulsar-deliver-at-time"] = iso(found.deliver_at_ms)
+        if found.batch_messages is not None:
+            headers["X-Pulsar-num-batch-message"] = str(found.batch_messages)
+            headers["X-Pulsar-batch-size"] = str(len(entry.headers) + len(entry.body))
+        if found.partition_key is not None:
+            headers["X-Pulsar-partition-key"] = found.partition_key
+        if found.compression:
+            headers["X-Pulsar-uncompressed-size"] = str(found.uncompressed_bytes or 0)
+    shown = {header: _one_line(value) for header, value in headers.items()}
+    return Answer(200, body, {**shown, "Content-Type": "application/json"})
+
+
+def _one_line(value: str) -> str:
+    """Replaces what a header cannot hold: control characters, and characters beyond Latin-1."""
+    return "".join(c if " " <= c != "\x7f" else "?" for c in value).encode("latin-1", "replace").decode("latin-1")

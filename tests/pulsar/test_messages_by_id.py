@@ -1,0 +1,98 @@
+"""REST: which message is where in a topic, and what is finished up to one. Statuses and reasons are a 4.0.7's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.pulsar.record_roles import request
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire
+
+MANY: Final = 6
+NAMESPACE: Final = "persistent/public/default"
+
+
+@dataclass
+class Filled:
+    """A topic with MANY messages, and a subscription at its beginning."""
+
+    server: PulsarServer
+    topic: str
+    ledger: int
+
+    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        return request(self.server.http, "", "", method, f"{NAMESPACE}/{path}", body)
+
+    def expire(self, entry: int, *, ledger: int | None = None, **more: object) -> int:
+        body = {"ledgerId": self.ledger if ledger is None else ledger, "entryId": entry, **more}
+        return int(self.ask("POST", f"{self.topic}/subscription/s/expireMessages", body)["status"])
+
+    def backlog(self) -> int:
+        return int(self.ask("GET", f"{self.topic}/stats")["json"]["subscriptions"]["s"]["msgBacklog"])
+
+
+@pytest.fixture
+def filled(server: PulsarServer, wire: Wire, topic: str) -> Filled:
+    wire.subscribe(topic)
+    wire.producer(topic)
+    found = Filled(server, topic, 0)
+    for n in range(MANY):
+        wire.send(b"%d" % n, sequence=n)
+        found.ledger = wire.expect("send_receipt").message_id.ledgerId
+    return found
+
+
+def test_messages_up_to_an_id_are_finished(filled: Filled) -> None:
+    assert (filled.expire(1, partitionIndex=-1), filled.backlog()) == (204, 4)
+    assert (filled.expire(0), filled.backlog()) == (204, 4)
+    assert (filled.expire(3, ledger=0), filled.backlog()) == (204, 4)
+    assert (filled.expire(MANY), filled.backlog()) == (409, 4)
+    assert (filled.expire(4, partitionIndex=3), filled.backlog()) == (412, 4)
+    assert (filled.expire(MANY - 1), filled.backlog()) == (204, 0)
+    other = filled.ask("POST", f"{filled.topic}/subscription/other/expireMessages", {"ledgerId": 1, "entryId": 1})
+    assert other["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", 5), ("?initialPosition=earliest", 0), ("?initialPosition=earliest&messagePosition=3", 2),
+        ("?messagePosition=2", 4), ("?messagePosition=0", 5), ("?initialPosition=earliest&messagePosition=99", 5),
+    ],
+)  # fmt: skip
+def test_a_message_is_examined_by_its_place(filled: Filled, query: str, found: int) -> None:
+    assert filled.ask("GET", f"{filled.topic}/examinemessage{query}")["json"] == found
+
+
+def test_a_message_is_found_by_its_time(filled: Filled) -> None:
+    def found(at_ms: int) -> tuple[int, int]:
+        one = filled.ask("GET", f"{filled.topic}/messageid/{at_ms}")["json"]
+        return one["ledgerId"], one["entryId"]
+
+    assert found(0) == (filled.ledger, 0)
+    assert found(1 << 50) == (filled.ledger, MANY)
+
+
+def test_the_size_of_what_is_behind_an_id(filled: Filled) -> None:
+    def size(**id: int) -> int:
+        return int(filled.ask("PUT", f"{filled.topic}/backlogSize", id)["json"])
+
+    assert [size(ledgerId=filled.ledger, entryId=n) for n in (1, 5, 50)] == [4, 0, 0]
+    assert size() == size(ledgerId=-1, entryId=-1) == MANY
+
+
+def test_of_a_partitioned_topic_a_partition_is_to_be_asked(filled: Filled) -> None:
+    name = f"{filled.topic}-parts"
+    assert filled.ask("PUT", f"{name}/partitions", 2)["status"] == 204
+    id = {"ledgerId": 0, "entryId": 0}
+    assert filled.ask("GET", f"{name}/examinemessage")["status"] == 405
+    assert filled.ask("GET", f"{name}/messageid/0")["status"] == 405
+    assert filled.ask("PUT", f"{name}/backlogSize", id)["status"] == 405
+    assert filled.ask("POST", f"{name}/subscription/s/expireMessages", id)["status"] == 405
+    assert filled.ask("GET", f"{name}-partition-0/examinemessage")["status"] == 412, "no message"
+    assert filled.ask("GET", f"{name}-partition-1/messageid/0")["json"]["partitionIndex"] == 1
+    assert filled.ask("POST", f"{name}/createMissedPartitions")["status"] == 204
+    assert filled.ask("POST", f"{filled.topic}/createMissedPartitions")["status"] == 404
