@@ -234,8 +234,3 @@ void catalog_heard(struct worker *w, uint32_t topic) {
     queue_note_listed(w, topic_at(&w->topics, topic));
     catalog_changed(w);
 }
-
-void catalog_changed(struct worker *w) {
-    /* Relaxed: this is the only writer, and a reader that sees a change asks the worker. */
-    __atomic_store_n(&w->count->catalog_version, w->count->catalog_version + 1, __ATOMIC_RELAXED);
-}

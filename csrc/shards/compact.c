@@ -215,7 +215,7 @@ bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
         uint64_t offset = s->scan_offset;
         const struct record *r;
         int found = log_scan_sealed(s->log, segment, &offset, &r);
-        if (found == 0) return !s->passed_over || shard_lose_rest(w, s);
+        if (found == 0) return true;
         if (found == 2) return false;
         s->passed_over |= found < 0;
         if (found > 0 && (r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED)) {

@@ -18,14 +18,8 @@
  * be in the page cache. */
 enum { SCAN_BYTES = 128 << 10, SCAN_MOST = 512 };
 
-static const char NAME[] = COMPACTION_NAME;
-
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
-}
-
-bool compacted_is_name(const char *name, size_t name_bytes) {
-    return name_bytes == sizeof NAME - 1 && memcmp(name, NAME, name_bytes) == 0;
 }
 
 /* --- who reads it ------------------------------------------------------------------------------------------------- */
@@ -246,8 +240,9 @@ static bool go_through(struct worker *w, uint32_t subscription, const struct mes
 }
 
 enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    const struct channel_wish channel = {
-        .name = NAME, .name_bytes = sizeof NAME - 1, .start = &(struct subscribe_start){.start = START_EARLIEST}};
+    const struct channel_wish channel = {.name = COMPACTION_NAME,
+                                         .name_bytes = sizeof COMPACTION_NAME - 1,
+                                         .start = &(struct subscribe_start){.start = START_EARLIEST}};
     uint8_t status = !topic || !topic_at(&w->topics, topic)->durable ? STATUS_NOT_FOUND
                      : are_whole(m)                                  ? STATUS_OK
                                                                      : STATUS_INVALID;

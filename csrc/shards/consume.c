@@ -84,7 +84,7 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
     if (!make_consumer(w, client, subscription, m, &wish->subscribe, wish->description)) return STATUS_NO_SPACE;
     uint32_t consumer = consumer_find(w, client, m->consumer_number);
     if (policy_joined(w, consumer, &wish->policy)) return STATUS_OK;
-    consumer_remove(w, consumer);
+    consumer_leave(w, consumer);
     return STATUS_NO_SPACE;
 }
 
@@ -130,7 +130,7 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
 
 static void leave(struct worker *w, uint32_t consumer) {
     uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
-    consumer_remove(w, consumer);
+    consumer_leave(w, consumer);
     subscription_idle(w, subscription);
 }
 
@@ -162,15 +162,6 @@ void consumer_close(struct worker *w, uint32_t client, const struct message *m) 
     }
     if (consumer) leave(w, consumer);
     request_done(w, client, m, consumer ? STATUS_OK : STATUS_NOT_FOUND);
-}
-
-void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why) {
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    uint32_t client = c->client;
-    struct message m = {
-        .kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn, .consumer = c->number, .why = why};
-    consumer_remove(w, consumer);
-    request_send(w, client, &m, NULL, 0);
 }
 
 static void add_permits(struct consumer *c, uint64_t more) {

@@ -46,21 +46,6 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
     return consumer;
 }
 
-void consumer_settle(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
-               (c->permits > 0 || consumer_entries_left(at(w, c->subscription), c)) && !c->yields &&
-               policy_lets(at(w, c->subscription), consumer);
-    if (may == (c->next_turn != 0)) return;
-    if (!may) {
-        rotation_leave(w, consumer);
-        return;
-    }
-    rotation_join(w, consumer);
-    if (c->rank) again_look_for(at(w, c->subscription), c->rank);
-    subscription_due(w, c->subscription);
-}
-
 static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
     struct client *of = client_at(&w->clients, c->client);
     uint32_t *link = &of->consumer;
@@ -184,12 +169,10 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     leave_client(w, c, consumer);
     free(c->description);
     free(c->rank);
-    uint32_t subscription = c->subscription;
     c->description = NULL;
     c->rank = NULL;
     if (leaves)
         put_leaving(w, consumer);
     else
         arena_give(&w->subscriptions.consumers, consumer);
-    policy_left(w, subscription, consumer);
 }

@@ -17,22 +17,6 @@
 /* How many jobs of any topic may be looked at for each one that a turn may touch. */
 enum { LOOKED_AT = 16 };
 
-struct handover {
-    struct handover *next;
-    uint32_t topic, subscription; /* 0: to the job queue */
-    uint32_t job, jobs_end;       /* the next of all the worker's jobs to look at, and their end */
-    uint64_t end;                 /* the channel has everything published from this seq on */
-    uint64_t seq;                 /* seq of the next message to become a job */
-    uint64_t wall_ns;             /* when it began; jobs due later are delayed at recovery, too */
-    uint32_t
-        leaving;   /* the first of the deleted channels, each with messages from its `cursor` to its `cold`; 0: none */
-    bool to_queue; /* then hands messages to the job queue */
-    bool of_group; /* only marks that a group is published to the topic (group.c) */
-    bool written;  /* done, but kept until waiting consumers have joined */
-    bool to_join;
-    uint32_t waited; /* how many turns it has been kept for that */
-};
-
 /* --- to a channel ------------------------------------------------------------------------------------------------- */
 
 static bool is_to_be_adopted(const struct worker *w, const struct handover *h, uint32_t job) {
@@ -140,14 +124,6 @@ static void end(struct worker *w, struct handover *h) {
     free(h);
 }
 
-bool handover_adopts(const struct topic *t) {
-    return t->handover && t->handover->subscription;
-}
-
-bool handover_leaves(const struct topic *t) {
-    return t->handover && t->handover->leaving;
-}
-
 static struct handover *begin(struct worker *w, uint32_t topic) {
     struct handover *h = calloc(1, sizeof *h);
     if (!h) process_die("out of memory");
@@ -197,14 +173,6 @@ void handover_group_over(struct worker *w, uint32_t topic) {
     if (!h->leaving) end(w, h);
 }
 
-bool handover_takes_group(const struct topic *t) {
-    return t->handover && t->handover->of_group;
-}
-
-bool handover_goes_on(const struct topic *t) {
-    return t->handover && !t->handover->written;
-}
-
 void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
     struct handover *h = topic_at(&w->topics, topic)->handover;
     if (!h || (subscription && h->subscription != subscription)) return;
@@ -229,32 +197,22 @@ static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
     return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
 }
 
-/* `most`: the limit of steps for all handovers together. */
-static void go_on(struct worker *w, struct handover *h, uint64_t most) {
+uint32_t handover_go_on(struct worker *w, struct handover *h, uint64_t most) {
     if (h->leaving) {
         if (leave_some(w, h, most)) has_left(w, h);
     } else if (h->of_group) {
-        return;
+        return 0;
     } else if (h->written) {
-        if (may_yet_be_joined(w, h)) return;
-        /* Waiting consumers have joined; an ephemeral channel whose only client has gone is removed. */
+        if (may_yet_be_joined(w, h)) return 0;
         uint32_t subscription = h->to_join ? h->subscription : 0;
         end(w, h);
-        if (subscription) subscription_idle(w, subscription);
+        return subscription;
     } else if (h->subscription) {
         if (adopt_some(w, h, most) && write_channel(w, h)) catalog_changed(w);
     } else if (queue_some(w, h, most)) {
         end(w, h);
     }
-}
-
-bool handovers_go_on(struct worker *w) {
-    uint64_t most = w->steps + w->piece;
-    for (struct handover *h = w->handovers, *next; h; h = next) {
-        next = h->next;
-        go_on(w, h, most);
-    }
-    return w->handovers != NULL;
+    return 0;
 }
 
 void handovers_free(struct worker *w) {

@@ -16,13 +16,6 @@ static uint64_t burden(const struct topic *t, const struct subscription *s) {
     return ahead + s->again + s->deferred + s->inflight;
 }
 
-void subscription_orphan(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    s->topic = 0;
-    s->next = w->orphans;
-    w->orphans = subscription;
-}
-
 bool subscription_leave(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     uint32_t topic = s->topic;

@@ -1,4 +1,4 @@
-/* The topics that a shard's log knows, by their numbers in the log; and which of them may be forgotten.
+/* Which of the topics that a shard's log knows may be forgotten.
  *
  * A topic that is neither seen nor open at an acceptor is asleep. The last SLEEPING_MOST topics of a shard to fall
  * asleep keep their seqs and numbers. The others are forgotten, a batch at a time: the shard's floor rises to their
@@ -18,72 +18,6 @@ enum { SLEEPING_MOST = 256 };
 uint32_t shard_make_topic(struct worker *w, struct shard *s, const char *name, size_t name_bytes) {
     uint64_t next_seq = forgotten_next_seq(&s->forgotten, forgotten_key(name, name_bytes));
     return topics_add(&w->topics, name, name_bytes, s->number, next_seq ? next_seq : s->floor);
-}
-
-/* --- numbers ------------------------------------------------------------------------------------------------------ */
-
-static void unlink_known(struct worker *w, struct shard *s, struct topic *t) {
-    *(t->known_previous ? &topic_at(&w->topics, t->known_previous)->known_next : &s->known_first) = t->known_next;
-    *(t->known_next ? &topic_at(&w->topics, t->known_next)->known_previous : &s->known_last) = t->known_previous;
-    t->known_next = t->known_previous = 0;
-}
-
-static void link_last(struct worker *w, struct shard *s, uint32_t topic) {
-    struct topic *t = topic_at(&w->topics, topic);
-    t->known_previous = s->known_last;
-    *(s->known_last ? &topic_at(&w->topics, s->known_last)->known_next : &s->known_first) = topic;
-    s->known_last = topic;
-}
-
-void shard_list_last(struct worker *w, struct shard *s, uint32_t topic) {
-    if (s->known_last == topic) return;
-    unlink_known(w, s, topic_at(&w->topics, topic));
-    link_last(w, s, topic);
-}
-
-static void leave_known(struct worker *w, struct shard *s, struct topic *t) {
-    shard_uncount_name(s, t);
-    unlink_known(w, s, t);
-    map_remove(&s->numbers, t->number);
-    t->number = 0;
-}
-
-bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
-    struct topic *t = topic_at(&w->topics, topic);
-    assert(number && !shard_topic(s, number));
-    if (!map_insert(&s->numbers, number, topic)) return false;
-    /* A topic that was forgotten and came back has several numbers in the log, and is listed under the last one only.
-     * */
-    if (t->number) leave_known(w, s, t);
-    t->number = number;
-    forgotten_remove(&s->forgotten, forgotten_key(t->name, t->name_bytes));
-    link_last(w, s, topic);
-    if (number > s->topics_known) s->topics_known = number;
-    return true;
-}
-
-bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic) {
-    if (topic_at(&w->topics, topic)->number) return true;
-    uint32_t number = s->topics_known;
-    do number = number < UINT32_MAX ? number + 1 : 1;
-    while (shard_topic(s, number));
-    if (number < s->topics_known) s->topics_known = number;
-    return shard_know_topic(w, s, topic, number);
-}
-
-void shard_unknow_topic(struct worker *w, uint32_t topic) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    if (t->next_seq > s->floor) s->floor = t->next_seq;
-    forgotten_note(&s->forgotten, forgotten_key(t->name, t->name_bytes), t->next_seq);
-    if (t->number) leave_known(w, s, t);
-}
-
-void shard_forget_topic(struct worker *w, uint32_t topic, struct floor *floor) {
-    const struct topic *t = topic_at(&w->topics, topic);
-    floor->numbers[floor->count] = t->number;
-    floor->topics[floor->count++] = (struct forgotten_topic){forgotten_key(t->name, t->name_bytes), t->next_seq};
-    shard_unknow_topic(w, topic);
 }
 
 /* --- sleep -------------------------------------------------------------------------------------------------------- */

@@ -1,9 +1,4 @@
-/* Positions: where a subscription begins among its topic's messages (retain.c), and how it is moved.
- *
- * A subscription that was set back holds nothing between its cursor and `cold`, where the cursor was before: it takes
- * the messages retained there back as it passes them. If it is durable, segments with that range are kept meanwhile: it
- * is pinned.
- */
+/* Requests about positions: a subscription is moved; clients ask where it stands, or for one message. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,182 +13,6 @@ static struct topic *topic_of(const struct worker *w, const struct subscription 
 }
 static struct shard *shard_of(const struct worker *w, const struct subscription *s) {
     return shard_of_topic(w, topic_of(w, s));
-}
-
-/* --- what a subscription that was set back does not hold ---------------------------------------------------------- */
-
-bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_of(w, s);
-    uint64_t end = s->cold < until ? s->cold : until, oldest = retained_oldest(shard_of(w, s));
-    while (s->cursor < end) {
-        uint64_t next = stream_next_place(&t->stream, s->cursor, oldest);
-        s->cursor = next < end ? next : end;
-        if (next >= end) return false;
-        /* A delayed message that is not due yet has a delivery already. */
-        bool delayed = stream_delayed(&t->stream, next);
-        const struct record *r = delayed ? message_head(w, t, next) : NULL;
-        if (!r || !delivery_find(w, subscription, r->id)) {
-            *seq = next;
-            return true;
-        }
-        s->cursor++;
-    }
-    return false;
-}
-
-void position_pass(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = at(w, subscription);
-    struct topic *t = topic_of(w, s);
-    if (s->reader || !stream_take_back(&t->stream, s->cursor)) return;
-    /* The job queue may still have a message that its topic kept and released; it counts once. */
-    const struct record *r = t->tube ? message_head(w, t, s->cursor) : NULL;
-    uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
-    if (!job) {
-        shard_count_back(shard_of(w, s), stream_position(&t->stream, s->cursor));
-        return;
-    }
-    stream_hold(&t->stream, s->cursor);
-    stream_move(&t->stream, s->cursor, job_at(w, job)->position);
-}
-
-uint64_t position_depth(const struct worker *w, const struct subscription *s) {
-    const struct topic *t = topic_of(w, s);
-    uint64_t horizon = subscription_horizon(t);
-    return stream_count(&t->stream, s->cursor, s->cold < horizon ? s->cold : horizon);
-}
-
-void subscription_pin(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    if (s->pinned || !s->number || s->cursor >= s->cold) return;
-    s->pinned = true;
-    s->next_pinned = shard_of(w, s)->pinned;
-    shard_of(w, s)->pinned = subscription;
-}
-
-void subscription_unpin(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    uint32_t *link = &shard_of(w, s)->pinned;
-    if (!s->pinned) return;
-    while (*link != subscription) link = &at(w, *link)->next_pinned;
-    *link = s->next_pinned;
-    s->pinned = false;
-}
-
-uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
-    uint64_t lowest = UINT64_MAX;
-    for (uint32_t n = s->pinned, next; n; n = next) {
-        const struct subscription *of = at(w, n);
-        next = of->next_pinned;
-        if (of->cursor >= of->cold) {
-            subscription_unpin(w, n);
-            continue;
-        }
-        uint64_t position = stream_lowest(&topic_of(w, of)->stream, of->cursor, of->cold);
-        if (position < lowest) lowest = position;
-    }
-    return (uint32_t)(lowest >> 32);
-}
-
-/* --- moving one --------------------------------------------------------------------------------------------------- */
-
-/* Drops a delivery, unless its message was published with a delay and lies ahead: no cursor gets that, so it stays. */
-void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
-    struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    const struct subscription *s = at(w, d->subscription);
-    struct topic *t = topic_of(w, s);
-    bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
-    /* A message that was taken back (retained) has no delay, and is taken back again. */
-    const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
-    if (r && !publish_attributes_of(r).delay_ns) stays = false;
-    if (!stays) {
-        delivery_drop(w, delivery);
-        return;
-    }
-    if (d->state == DELIVERY_IN_FLIGHT) {
-        delivery_take(w, delivery);
-        delivery_again(w, delivery);
-    }
-    d->attempts = 0;
-}
-
-static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
-    for (uint32_t n = first, next; n; n = next) {
-        next = delivery_at(&w->subscriptions, n)->following;
-        delivery_reset(w, n, from);
-    }
-}
-
-void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
-    struct subscription *s = at(w, subscription);
-    consumers_have_left(w, subscription);
-    reset_all(w, s->again_first, seq);
-    reset_all(w, s->deferred_first, seq);
-    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
-        reset_all(w, consumer_at(&w->subscriptions, c)->inflight_first, seq);
-    uint64_t held_from = subscription_held_from(s);
-    if (s->reader) {
-        s->cursor = seq;
-    } else if (seq < held_from) {
-        s->cold = held_from;
-        s->cursor = seq;
-    } else {
-        subscription_release_ahead(w, subscription, seq);
-    }
-    s->logged_cursor = s->cursor;
-    subscription_pin(w, subscription);
-    if (s->turn) subscription_due(w, subscription);
-}
-
-/* --- requests ----------------------------------------------------------------------------------------------------- */
-
-bool retention_is_name(const char *name, size_t name_bytes) {
-    return name_bytes == sizeof RETENTION_NAME - 1 && memcmp(name, RETENTION_NAME, name_bytes) == 0;
-}
-
-static uint64_t later_of(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
-/* The first message there is. `keeps`: the subscription RETENTION_NAME; 0: every message in the segments is there. */
-static uint64_t earliest(const struct worker *w, const struct topic *t, uint32_t keeps) {
-    uint64_t oldest = retained_oldest(shard_of_topic(w, t)), first = stream_next_place(&t->stream, 0, oldest);
-    if (!keeps || !at(w, keeps)->passed_by_age || first >= at(w, keeps)->cursor) return first;
-    uint64_t kept = stream_next_place(&t->stream, at(w, keeps)->cursor, oldest);
-    uint64_t held = stream_next(&t->stream, 0);
-    return held < kept ? held : kept;
-}
-
-/* The first message published at that time or later: by bisection, as times rise with seqs. */
-static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_t time_ns, uint32_t keeps) {
-    uint64_t oldest = retained_oldest(shard_of_topic(w, t));
-    uint64_t low = earliest(w, t, keeps), high = t->next_seq;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        uint64_t next = stream_next_place(&t->stream, middle, oldest);
-        const struct record *r = next < high ? message_head(w, t, next) : NULL;
-        if (r && r->time_ns < time_ns)
-            low = next + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static uint64_t find(const struct worker *w, const struct topic *t, uint32_t start, uint64_t seq, uint32_t keeps) {
-    uint64_t found = t->next_seq;
-    if (start == START_EARLIEST) found = earliest(w, t, keeps);
-    /* Messages of an open transaction are waited for. */
-    bool waits = start == START_EARLIEST && t->blocked && (t->blocked_seq <= found || !t->stream.end);
-    if (waits) return t->blocked_seq;
-    if (start == START_SEQ) found = keeps ? later_of(seq, earliest(w, t, keeps)) : seq;
-    if (start == START_TIME) found = find_time(w, t, seq, keeps);
-    return found < t->next_seq && t->stream.end ? found : t->next_seq;
-}
-
-uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t seq) {
-    const struct topic *t = topic_at(&w->topics, topic);
-    return find(w, t, start, seq, t->retention);
 }
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {
@@ -223,7 +42,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     }
     /* The retention subscription may go back to everything there is. */
     const struct topic *t = topic_at(&w->topics, topic);
-    uint64_t to = find(w, t, m->start, m->seq, t->retention == subscription ? 0 : t->retention);
+    uint64_t to = position_find(w, t, m->start, m->seq, t->retention == subscription ? 0 : t->retention);
     bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
     bool by_age = t->retention == subscription && to >= s->cursor && !s->passed_by_age;
     if (!only_before && subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
@@ -331,7 +150,7 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
         if (last && message_headers_bytes(last)) memcpy(&h, record_body(last), sizeof h);
         p = (struct position){.incarnation = t->incarnation,
                               .began_seq = t->began_seq,
-                              .first_seq = position_find(w, topic, START_EARLIEST, 0),
+                              .first_seq = position_find(w, t, START_EARLIEST, 0, t->retention),
                               .next_seq = t->next_seq,
                               .last_time_ns = last ? last->time_ns : 0,
                               .last_tag = h.tag,

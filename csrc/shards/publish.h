@@ -56,6 +56,9 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
 /* `seq`: of the message, or of the first of many. */
 void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
                     uint64_t seq);
+
+/* --- enter.c --- */
+
 /* Drops the oldest messages that ephemeral subscriptions are too far behind with: at most `each` of each, and `all` in
  * all. Returns how many of `all` are left. */
 uint32_t publish_trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all);

@@ -522,3 +522,32 @@ static uint64_t first_of(const struct heap *heap, uint64_t other) {
 uint64_t queue_next_ns(const struct worker *w) {
     return first_of(&w->delays, first_of(&w->pauses, first_of(&w->waits, wheel_next_ns(&w->inflight))));
 }
+
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
+
+void queue_replay_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
+    struct job *j = job_at(w, job);
+    struct reservation *reservation = queue_reservation(w, job);
+    j->pri = a->pri;
+    bool apart = a->state == JOB_DELAYED || a->state == JOB_BURIED;
+    j->state = (apart ? a->state : JOB_READY) & 7;
+    reservation->reserves = a->reserves;
+    reservation->timeouts = a->timeouts;
+    reservation->releases = a->releases;
+    reservation->buries = a->buries;
+    reservation->kicks = a->kicks;
+    reservation->delay_ns = a->delay_ns;
+    /* Buried jobs are ordered by when they were buried. */
+    reservation->deadline_ns = j->state == JOB_DELAYED ? worker_deadline(w, a->deadline_wall_ns, UINT64_MAX) : time_ns;
+}
+
+void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
+    struct job *j = job_at(w, job);
+    topic_at(&w->topics, j->topic)->replayed_jobs++;
+    j->state = JOB_READY;
+    if (due_wall_ns <= w->wall_ns) return;
+    struct publish_attributes a = job_attributes(w, j);
+    struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+    state.deadline_wall_ns = due_wall_ns;
+    queue_replay_state(w, job, &state, 0);
+}

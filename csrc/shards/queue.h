@@ -90,4 +90,9 @@ void queue_note_listed(struct worker *w, struct topic *t);
 bool queue_tick(struct worker *w);
 uint64_t queue_next_ns(const struct worker *w);
 
+/* During recovery, when jobs have no places in queues yet: gives a job the state that the log says, ... */
+void queue_replay_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns);
+/* ... or its first one: delayed, if `due_wall_ns` has not come. */
+void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
+
 #endif

@@ -32,15 +32,6 @@ static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
     return topic;
 }
 
-void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
-    struct topic *t = topic_at(&w->topics, topic);
-    if (t->durable) return;
-    bool was_seen = topic_seen(t);
-    t->durable = true;
-    t->ephemeral = ephemeral;
-    queue_settle(w, topic, was_seen);
-}
-
 /* Gives a topic with an invented name its real one. If another topic has that by now (the topic was forgotten, and made
  * anew), later records belong to the other topic, and earlier ones stay with this. */
 static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
@@ -88,33 +79,6 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     if (r->flags & TOPIC_TUBE) (void)topic_want_tube(w, topic);
 }
 
-static void apply_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
-    struct job *j = job_at(w, job);
-    struct reservation *reservation = queue_reservation(w, job);
-    j->pri = a->pri;
-    bool apart = a->state == JOB_DELAYED || a->state == JOB_BURIED;
-    j->state = (apart ? a->state : JOB_READY) & 7;
-    reservation->reserves = a->reserves;
-    reservation->timeouts = a->timeouts;
-    reservation->releases = a->releases;
-    reservation->buries = a->buries;
-    reservation->kicks = a->kicks;
-    reservation->delay_ns = a->delay_ns;
-    /* Buried jobs are ordered by when they were buried. */
-    reservation->deadline_ns = j->state == JOB_DELAYED ? worker_deadline(w, a->deadline_wall_ns, UINT64_MAX) : time_ns;
-}
-
-void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
-    struct job *j = job_at(w, job);
-    topic_at(&w->topics, j->topic)->replayed_jobs++;
-    j->state = JOB_READY;
-    if (due_wall_ns <= w->wall_ns) return;
-    struct publish_attributes a = job_attributes(w, j);
-    struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
-    state.deadline_wall_ns = due_wall_ns;
-    apply_state(w, job, &state, 0);
-}
-
 static void replay_job(struct worker *w, uint32_t topic, const struct record *r, log_position position) {
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
@@ -126,7 +90,7 @@ static void replay_job(struct worker *w, uint32_t topic, const struct record *r,
         uint32_t job = queue_job_of(w, whole, i);
         job_at(w, job)->state = JOB_READY;
         topic_at(&w->topics, topic)->replayed_jobs++;
-        if (a.delay_ns) apply_state(w, job, &state, r->time_ns);
+        if (a.delay_ns) queue_replay_state(w, job, &state, r->time_ns);
     }
 }
 
@@ -135,7 +99,7 @@ static void apply_to_all(struct worker *w, uint32_t job, const struct state_attr
     uint32_t jobs = queue_jobs_of(w, job);
     for (uint32_t i = 0; i < jobs; i++) {
         uint32_t one = queue_job_of(w, job, i);
-        if (one) apply_state(w, one, a, time_ns);
+        if (one) queue_replay_state(w, one, a, time_ns);
     }
 }
 
@@ -166,15 +130,6 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
                      (r->flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
     if (staged) transactions_published(w, topic, r->seq);
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
-}
-
-void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint32_t job, log_position to) {
-    struct stream *stream = &topic_at(&w->topics, topic)->stream;
-    log_position held = stream_position(stream, seq);
-    shard_count_out(s, job ? job_at(w, job)->position : held);
-    shard_count_in(s, to);
-    if (held) stream_move(stream, seq, to);
-    if (job) queue_moved(w, job, to);
 }
 
 /* Applies a MOVED. The record that it is a copy of may have been read before, with what became of it; if not, this and
@@ -325,11 +280,6 @@ static void pass_time(struct worker *w, const struct record *r) {
     if (r->kind == RECORD_MOVED) return;
     if (r->time_ns > w->wall_ns) w->now_ns += r->time_ns - w->wall_ns;
     w->wall_ns = r->time_ns;
-}
-
-uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns) {
-    uint64_t left_ns = deadline_ns > s->replayed_ns ? deadline_ns - s->replayed_ns : 0;
-    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
 
 static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, uint64_t bad, uint64_t until) {

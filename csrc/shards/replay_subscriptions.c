@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shards/lost.h"
+#include "shards/queue.h"
 #include "shards/requests.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
@@ -235,6 +236,15 @@ static bool is_kept(const struct topic *t, const struct record *r) {
         if (!reference.subscription || reference.ahead) return true;
     }
     return false;
+}
+
+void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint32_t job, log_position to) {
+    struct stream *stream = &topic_at(&w->topics, topic)->stream;
+    log_position held = stream_position(stream, seq);
+    shard_count_out(s, job ? job_at(w, job)->position : held);
+    shard_count_in(s, to);
+    if (held) stream_move(stream, seq, to);
+    if (job) queue_moved(w, job, to);
 }
 
 static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {

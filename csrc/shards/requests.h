@@ -5,6 +5,9 @@
 #ifndef MQ_REQUESTS_H
 #define MQ_REQUESTS_H
 
+#include <string.h>
+
+#include "shards/handover.h"
 #include "shards/worker.h"
 
 enum outcome { DONE, LATER, MORE };
@@ -50,6 +53,9 @@ uint64_t large_written(const struct shard *s, uint64_t id);
 void large_give_back(const uint8_t *from, const uint8_t *until);
 /* Gives up a large publish, if it is the one being written. */
 void large_forget(struct worker *w, struct shard *s, uint64_t id);
+
+/* --- large_left.c --- */
+
 /* The client has gone: its large publish is still written to its end. */
 void large_leave(struct worker *w, uint32_t client);
 
@@ -116,10 +122,13 @@ void tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct m
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+
+/* --- enter.c: a logged message enters its topic --- */
+
 /* WITH_MORE: further messages follow at once; subscriptions that are due, or too far behind, are looked for after the
  * last one. */
 enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2, ENTER_WITH_MORE = 4 };
-/* Puts a logged message into its topic's stream, if it belongs there. */
+/* Puts a message into its topic's stream, if it belongs there. */
 void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
                   enum stream_entry how);
 static inline bool goes_to_queue(const struct topic *t) {
@@ -155,34 +164,29 @@ enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
 /* Whether a PUBLISH_MANY has begun to be written as a group, so that it goes on even if the client leaves. */
 bool many_is_begun(const struct client *c);
 
-/* --- handover.c: giving a backlog to a first channel, or to a tube, piece by piece --- */
-
-/* Hands the jobs to a subscription that has just been made and is not logged yet. */
-void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join);
-/* Hands the messages from a seq on to the job queue, once channels being removed have released theirs. */
-void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from);
-/* Whether a handover is under way: requests that need or change the topic or its channels have to wait (MORE). */
-bool handover_goes_on(const struct topic *t);
-/* A group is being published to the topic (group.c): publishes have to wait too. */
-void handover_of_group(struct worker *w, uint32_t topic);
-void handover_group_over(struct worker *w, uint32_t topic);
-bool handover_takes_group(const struct topic *t);
-/* Releases the messages of a channel that has been unlinked. */
-void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription);
-/* Ends a handover whose topic has gone, or the channel it hands to. */
-void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription);
-/* Each turn, after parked requests have been tried again: goes on. True if there is more. */
-bool handovers_go_on(struct worker *w);
-void handovers_free(struct worker *w);
-
-/* --- topic_life.c --- */
+/* --- backlog.c --- */
 
 /* Makes a job of a message that waited for a first channel, or that its topic keeps. */
 void topic_waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
+/* Gives a job's message to the topic's first subscription, made at `wall_ns`, as well. */
+void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
 
+/* --- durable.c --- */
+
+/* Whether the name says that its topic or channel is ephemeral. */
+static inline bool topic_ends_ephemeral(const char *name, size_t bytes) {
+    static const char END[] = "#ephemeral";
+    return bytes > sizeof END - 1 && memcmp(name + bytes - (sizeof END - 1), END, sizeof END - 1) == 0;
+}
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
-/* Reserves room to write the topic's record again; `more`: as for a publish, since it will free none on a full disk. */
+/* Reserves room to write the topic's record again, the last of which counts; `more`: as for a publish, since it will
+ * free none on a full disk. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status);
+/* During recovery: the topic is durable. */
+void replay_durable(struct worker *w, uint32_t topic, bool ephemeral);
+
+/* --- topic_life.c --- */
+
 /* Makes the topic a tube, as a client wants one: messages that wait for a first subscription become jobs. It is no tube
  * yet if the log has no room for the record; LATER: room will come. MORE: nothing was done, as others have used up this
  * turn. */
@@ -208,8 +212,8 @@ void topic_end(struct worker *w, uint32_t topic);
 /* Releases messages that wait for the first subscription, or are kept by the topic itself, from *from, which advances,
  * and before `until`, `most` at most. False: there are more. */
 bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most);
-/* Gives a job's message to the topic's first subscription, made at `wall_ns`, as well. */
-void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
+/* Each turn, after parked requests have been tried again: goes on with handovers. True if there is more. */
+bool handovers_go_on(struct worker *w);
 /* A job in no state is done: frees it, and the message unless a subscription refers to it. */
 void job_done(struct worker *w, uint32_t job, uint64_t seq);
 /* During recovery: a message is done, with all its remaining jobs. */
@@ -253,8 +257,6 @@ void keepings_free(struct worker *w);
 
 /* --- position.c --- */
 
-/* The seq that a start position means. */
-uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t at);
 enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
@@ -266,7 +268,7 @@ enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, c
 /* Where the topic's compacted view ends, to a client that may have to wait (MORE). */
 enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out);
 
-/* --- transactions.c --- */
+/* --- commit.c --- */
 
 /* Stages the message of a PUBLISH, for which there must be room. */
 void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
@@ -286,13 +288,18 @@ void consumer_close(struct worker *w, uint32_t client, const struct message *m);
 bool consumer_leave_client(struct worker *w, uint32_t client);
 /* Delivers nothing more to a client's consumers. What is in flight to them no longer counts for its acceptor. */
 void consumers_stop(struct worker *w, uint32_t client);
-/* Ends a consumer whose channel is gone or was moved. */
-void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why);
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m);
 void consumer_sent(struct worker *w, uint32_t client, const struct message *m);
 enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m);
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m);
 void consumer_extend(struct worker *w, uint32_t client, const struct message *m);
+
+/* --- dismiss.c --- */
+
+/* Removes a consumer; another may be the active one now. */
+void consumer_leave(struct worker *w, uint32_t consumer);
+/* Ends a consumer whose channel is gone or was moved. */
+void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why);
 
 /* --- attach.c --- */
 
@@ -318,8 +325,6 @@ void catalog_rings(struct worker *w, uint32_t client, const struct message *m);
 /* Recovery is over: from now on topics and channels count new messages apart from recovered ones. */
 void catalog_begins(struct worker *w);
 void sheet_free(struct client *c);
-/* A topic or channel was made or deleted: raises the catalog version. */
-void catalog_changed(struct worker *w);
 /* The topic has got its first messages. */
 void catalog_heard(struct worker *w, uint32_t topic);
 

@@ -17,10 +17,6 @@ enum {
     KEPT_LOOKED = 1 << 14, /* looks at channels in one turn */
 };
 
-uint64_t retained_oldest(const struct shard *s) {
-    return (uint64_t)log_first_segment(s->log) << 32;
-}
-
 /* --- what of before the log is to have ---------------------------------------------------------------------------- */
 
 struct keeping {

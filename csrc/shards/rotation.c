@@ -99,3 +99,18 @@ __attribute__((cold)) static uint32_t first_of(const struct worker *w, struct su
 uint32_t rotation_next(const struct worker *w, struct subscription *s) {
     return s->rotation ? first_of(w, s) : next_of(w, &s->turn);
 }
+
+void consumer_settle(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
+               (c->permits > 0 || consumer_entries_left(at(w, c->subscription), c)) && !c->yields &&
+               policy_lets(at(w, c->subscription), consumer);
+    if (may == (c->next_turn != 0)) return;
+    if (!may) {
+        rotation_leave(w, consumer);
+        return;
+    }
+    rotation_join(w, consumer);
+    if (c->rank) again_look_for(at(w, c->subscription), c->rank);
+    subscription_due(w, c->subscription);
+}

@@ -51,7 +51,7 @@ struct shard {
     uint32_t segment;                      /* the active one, if what it begins with has been written */
     uint32_t topics_known;                 /* the last topic number given in the log */
     struct map numbers;                    /* from topic numbers in the log to the worker's */
-    uint32_t known_first, known_last;      /* topics in the log, in the order they were named last: naming.c */
+    uint32_t known_first, known_last;      /* topics in the log, in the order they were named last: known.c */
     uint64_t names_bytes, names_recovered; /* of names in the log; of those named in a place that is not relied on */
     uint32_t asleep_first, asleep_last, asleep;
     struct map keep; /* keys of names that must not be forgotten */
@@ -111,19 +111,10 @@ enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t record
 /* Reserves room for messages to a topic, and writes the topic's name first, if the segment does not have it yet. */
 enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t topic, uint32_t records,
                                     uint64_t bytes);
-/* To be called when a topic and all its channels have just been written; or when the log does not know it any more. */
-void shard_note_named(struct worker *w, struct shard *s, uint32_t topic);
-/* To be called when a channel was written behind its topic's name: naming the topic again takes more bytes. */
-void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic);
-void shard_uncount_name(struct shard *s, struct topic *t);
-void shard_names_recovered(struct worker *w, struct shard *s);
-/* Bytes of names that must be written before a segment can be deleted. */
-uint64_t shard_segment_names(const struct shard *s, uint32_t segment);
-enum names_moved { NAMES_MORE, NAMES_MOVED, NAMES_NO_ROOM };
-/* Writes some of those names anew that are in segments up to `until` and in no later one. */
-enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t until);
-/* After something of the log was lost: writes all names anew, so that each has two intact copies. */
-enum names_moved shard_heal_names(struct worker *w, struct shard *s);
+/* Reserves room that nothing else is kept free for, to write names before a segment goes. */
+enum log_result shard_reserve_for_names(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes);
+/* Names a topic; its channels in the order in which they were made. */
+void shard_write_name(struct worker *w, struct shard *s, uint32_t topic);
 
 /* For a message that is written in pieces (large.c): the first makes room for it, and for records of `behind_bytes` that
  * will follow it. The second, when all of its body is in the log, makes room for its record and a PRODUCER record of
@@ -136,7 +127,18 @@ void shard_reserve_behind_large(struct worker *w, struct shard *s, uint32_t reco
 /* The same for a group (group.c), whose records take `bytes`. */
 enum log_result shard_begin_group(struct worker *w, struct shard *s, uint32_t topic, uint64_t bytes);
 
-/* The following append records, for which the caller has reserved room. */
+/* --- drop.c: before a segment goes --- */
+
+enum names_moved { NAMES_MORE, NAMES_MOVED, NAMES_NO_ROOM };
+/* Writes some of those names anew that are in segments up to `until` and in no later one. */
+enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t until);
+/* After something of the log was lost: writes all names anew, so that each has two intact copies. */
+enum names_moved shard_heal_names(struct worker *w, struct shard *s);
+/* Drops the oldest segment, after writing the names anew that shard_move_names has not. False: no room for these. */
+bool shard_drop_first(struct worker *w, struct shard *s);
+
+/* --- records.c: these append records, for which the caller has reserved room --- */
+
 /* Appends records that say nothing new, of `bytes` bytes in all. */
 enum { SHARD_FILLER_BYTES = 64 << 10 };
 void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes);
@@ -200,9 +202,31 @@ void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uin
 /* Says that the subscription with this number holds nothing before `until` any more; 0: the messages that wait for the
  * topic's first one are meant. */
 void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint32_t subscription, uint64_t until);
-/* How many bytes a topic's record takes besides its header. */
-uint64_t shard_topic_bytes(const struct topic *t);
 
+/* --- known.c: the topics that the log knows, and where it names them --- */
+
+/* How many bytes a topic's record takes besides its header. */
+static inline uint64_t shard_topic_bytes(const struct topic *t) {
+    return t->name_bytes + sizeof(struct topic_attributes);
+}
+struct log_size {
+    size_t records;
+    uint64_t bytes; /* bytes of attributes and bodies */
+};
+static inline uint64_t log_size_bytes(struct log_size size) {
+    return size.records * LOG_RECORD_OVERHEAD + size.bytes;
+}
+/* Whether a subscription is in the log; one that is being handed a backlog is not yet. */
+bool shard_has_logged(const struct shard *s, const struct subscription *of, uint32_t subscription);
+/* How much it takes to name a topic. */
+struct log_size shard_name_size(const struct worker *w, const struct shard *s, const struct topic *t);
+/* To be called when a topic and all its channels have just been written; or when the log does not know it any more. */
+void shard_note_named(struct worker *w, struct shard *s, uint32_t topic);
+/* To be called when a channel was written behind its topic's name: naming the topic again takes more bytes. */
+void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic);
+void shard_names_recovered(struct worker *w, struct shard *s);
+/* Bytes of names that must be written before a segment can be deleted. */
+uint64_t shard_segment_names(const struct shard *s, uint32_t segment);
 /* The topic that has a number in the shard's log; 0: none has. */
 static inline uint32_t shard_topic(const struct shard *s, uint32_t number) {
     return map_find(&s->numbers, number);
@@ -212,8 +236,10 @@ static inline uint32_t shard_topic(const struct shard *s, uint32_t number) {
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
 bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic);
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
-/* Makes a topic the last of the known ones. */
-void shard_list_last(struct worker *w, struct shard *s, uint32_t topic);
+/* Makes the log forget a topic; topics made later count on from where it stopped. The second notes it for the record of
+ * that. */
+void shard_unknow_topic(struct worker *w, uint32_t topic);
+void shard_forget_topic(struct worker *w, uint32_t topic, struct floor *floor);
 
 struct segment_use *shard_use_of(struct shard *s, log_position position);
 void shard_count_in(struct shard *s, log_position position);
@@ -224,18 +250,21 @@ void shard_count_back(struct shard *s, log_position position);
 
 /* How many of the oldest segments before `pinned` have nothing alive. The active one is never among them. */
 uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned);
-/* position.c: the first segment that a subscription was set back to; UINT32_MAX: none. */
+/* cold.c: the first segment that a subscription was set back to; UINT32_MAX: none. */
 uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
+/* The position from which on retained messages can be read. */
+static inline uint64_t retained_oldest(const struct shard *s) {
+    return (uint64_t)log_first_segment(s->log) << 32;
+}
 /* retain.c: after segments were dropped, forget the messages retained in them, a piece a turn. True: there is more. */
 void shard_forget_retained(struct worker *w, struct shard *s);
 bool shards_forget_retained(struct worker *w);
-/* names.c: makes a topic, 0 if it cannot. It counts on from where it had come if the shard remembers that, otherwise from
+
+/* --- names.c: topics that sleep --- */
+
+/* Makes a topic, 0 if it cannot. It counts on from where it had come if the shard remembers that, otherwise from
  * the shard's floor. */
 uint32_t shard_make_topic(struct worker *w, struct shard *s, const char *name, size_t name_bytes);
-/* Makes the log forget a topic; topics made later count on from where it stopped. The second notes it for the record of
- * that. */
-void shard_unknow_topic(struct worker *w, uint32_t topic);
-void shard_forget_topic(struct worker *w, uint32_t topic, struct floor *floor);
 /* To be called after anything that may send a topic to sleep or wake it. May remove one that the log does not know. */
 void shard_settle_topic(struct worker *w, uint32_t topic);
 /* Forgets some of the topics that have slept longest. True if there are more. */
@@ -247,8 +276,6 @@ static inline bool shard_keeps(const struct shard *s, const struct topic *t) {
 }
 /* Skips all seqs and ids that could have been given out in `segments` more segments. */
 void shard_skip(struct worker *w, struct shard *s, uint32_t segments);
-/* Drops the oldest segment, after writing the names anew that shard_move_names has not. False: no room for these. */
-bool shard_drop_first(struct worker *w, struct shard *s);
 /* Sets the topics that must not be forgotten (names separated by newlines; NULL: all topics). Each call replaces the
  * previous one. */
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);
@@ -282,16 +309,11 @@ struct replay {
 /* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
  * with errno if one cannot be cut; EPROTO: a record is of an unknown kind, see `unknown`. */
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
-/* During replay: gives a job that has none a state: delayed, if `due_wall_ns` has not come. */
-void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
 /* Moves a message, which is a job or held by its topic's stream, to another record. */
 void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint32_t job, log_position to);
 /* If a MOVED was read and `next` is not its REFERENCES, as it must be: assumes that all subscriptions hold it. */
 void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next);
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
-void replay_durable(struct worker *w, uint32_t topic, bool ephemeral);
-/* After the last segment of all shards: converts a deadline from the time of the shard's log to this process's. */
-uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns);
 void replay_place_deferred(struct worker *w);
 void replay_forget_ephemeral(struct worker *w);
 /* After the last segment of all shards: jobs take their places in the queues. */

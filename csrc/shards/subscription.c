@@ -4,21 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/handover.h"
 #include "shards/lost.h"
 #include "shards/worker.h"
-
-static struct heap_places flight_places(const struct worker *w) {
-    return (struct heap_places){w->subscriptions.consumers.base + offsetof(struct consumer, flight_place),
-                                sizeof(struct consumer)};
-}
-static struct heap_places deadline_places(const struct worker *w) {
-    return (struct heap_places){w->subscriptions.deliveries.base + offsetof(struct delivery, place),
-                                sizeof(struct delivery)};
-}
-
-static void push(struct heap *heap, struct heap_places places, struct heap_entry entry) {
-    if (!heap_push(heap, places, entry)) process_die("out of memory");
-}
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
@@ -69,48 +57,6 @@ void subscriptions_close(struct subscriptions *all) {
     arena_close(&all->arena);
 }
 
-/* --- what is to be looked at at the end of the turn --------------------------------------------------------------- */
-
-void subscription_due(struct worker *w, uint32_t subscription) {
-    struct subscriptions *all = &w->subscriptions;
-    struct subscription *s = at(w, subscription);
-    if (s->due || s->gone) return;
-    s->due = true;
-    s->next_due = 0;
-    if (all->due_last)
-        at(w, all->due_last)->next_due = subscription;
-    else
-        all->due_first = subscription;
-    all->due_last = subscription;
-}
-
-void topic_due(struct worker *w, uint32_t topic) {
-    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = at(w, n)->next)
-        if (at(w, n)->turn) subscription_due(w, n);
-}
-
-void subscription_touched(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    if (s->touched || !s->number) return;
-    s->touched = true;
-    s->next_touched = w->subscriptions.touched_first;
-    w->subscriptions.touched_first = subscription;
-}
-
-static void leave_lists(struct worker *w, uint32_t subscription) {
-    struct subscriptions *all = &w->subscriptions;
-    struct subscription *s = at(w, subscription);
-    uint32_t previous = 0;
-    for (uint32_t n = s->due ? all->due_first : 0; n && n != subscription; n = at(w, n)->next_due) previous = n;
-    if (s->due && previous) at(w, previous)->next_due = s->next_due;
-    if (s->due && !previous) all->due_first = s->next_due;
-    if (s->due && all->due_last == subscription) all->due_last = previous;
-    uint32_t *link = &all->touched_first;
-    while (s->touched && *link != subscription) link = &at(w, *link)->next_touched;
-    if (s->touched) *link = s->next_touched;
-    s->due = s->touched = false;
-}
-
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
@@ -125,11 +71,6 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
 void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *s = at(w, subscription);
     if (!s->reader && s->topic) message_release(w, s->topic, seq);
-}
-
-uint64_t subscription_horizon(const struct topic *t) {
-    uint64_t horizon = topic_given_until(t);
-    return t->blocked && t->blocked_seq < horizon ? t->blocked_seq : horizon;
 }
 
 bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) {
@@ -371,8 +312,7 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
 void subscription_unlink(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
-    leave_lists(w, subscription);
-    subscription_over_forget(w, subscription);
+    subscription_leave_lists(w, subscription);
     subscription_unpin(w, subscription);
     uint32_t *link = &t->subscriptions;
     while (*link != subscription) link = &at(w, *link)->next;
@@ -385,6 +325,13 @@ void subscription_unlink(struct worker *w, uint32_t subscription) {
     free(s->acks);
     s->name = NULL;
     s->acks = NULL;
+}
+
+void subscription_orphan(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    s->topic = 0;
+    s->next = w->orphans;
+    w->orphans = subscription;
 }
 
 void subscription_free(struct worker *w, uint32_t subscription) {
@@ -419,204 +366,4 @@ void subscription_advance(struct worker *w, uint32_t subscription, uint64_t curs
     }
     if (cursor > s->cursor) s->cursor = cursor;
     if (s->cursor > s->logged_cursor) s->logged_cursor = s->cursor;
-}
-
-/* --- deliveries --------------------------------------------------------------------------------------------------- */
-
-uint32_t delivery_find(const struct worker *w, uint32_t subscription, uint64_t id) {
-    const struct subscriptions *all = &w->subscriptions;
-    uint32_t n = index_find(&all->index, &all->deliveries, id ^ at(w, subscription)->mix);
-    while (n && delivery_of(w, n)->subscription != subscription) n = index_next(&all->deliveries, n);
-    return n;
-}
-
-uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
-    struct subscriptions *all = &w->subscriptions;
-    uint32_t n = arena_take(&all->deliveries);
-    if (!n) return 0;
-    *delivery_of(w, n) = (struct delivery){
-        .key = id ^ at(w, subscription)->mix, .seq = seq, .subscription = subscription, .place = HEAP_NOWHERE};
-    index_insert(&all->index, &all->deliveries, n);
-    return n;
-}
-
-void delivery_forget(struct worker *w, uint32_t delivery) {
-    struct subscriptions *all = &w->subscriptions;
-    assert(!delivery_of(w, delivery)->state);
-    if (delivery_of(w, delivery)->in_parts) delivery_parts_forget(w, delivery);
-    index_remove(&all->index, &all->deliveries, delivery);
-    arena_give(&all->deliveries, delivery);
-}
-
-/* Appends a delivery to those in flight. All have their consumer's timeout from then on, so they are in the order of
- * their deadlines. One with a shorter timeout is also in the heap of deadlines. */
-static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    d->previous = c->inflight_last;
-    d->following = 0;
-    *(d->previous ? &delivery_of(w, d->previous)->following : &c->inflight_first) = delivery;
-    c->inflight_last = delivery;
-}
-
-static void unlink_flight(struct worker *w, struct consumer *c, const struct delivery *d) {
-    if (d->place != HEAP_NOWHERE) heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
-    if (d->previous)
-        delivery_of(w, d->previous)->following = d->following;
-    else
-        c->inflight_first = d->following;
-    if (d->following)
-        delivery_of(w, d->following)->previous = d->previous;
-    else
-        c->inflight_last = d->previous;
-}
-
-/* Updates a consumer's first deadline in the heap only if it is earlier than before. If it is later, that is found when
- * the old one is due. */
-static void expect(struct worker *w, uint32_t consumer, uint64_t deadline_ns) {
-    struct heap *flights = &w->subscriptions.flights;
-    uint32_t place = consumer_of(w, consumer)->flight_place;
-    if (place != HEAP_NOWHERE) {
-        if (flights->entries[place].high <= deadline_ns) return;
-        heap_remove(flights, flight_places(w), place);
-    }
-    push(flights, flight_places(w), heap_key(deadline_ns, 0, consumer));
-}
-
-static uint64_t later(uint64_t now_ns, uint64_t by_ns) {
-    return by_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + by_ns;
-}
-
-void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct consumer *c = consumer_of(w, consumer);
-    assert(!d->state);
-    d->state = DELIVERY_IN_FLIGHT;
-    d->consumer = consumer;
-    d->deadline_ns = later(w->now_ns, c->timeout_ns);
-    d->limit_ns = later(w->now_ns, c->timeout_max_ns);
-    if (d->attempts < UINT16_MAX) d->attempts++;
-    link_flight(w, c, delivery);
-    expect(w, consumer, d->deadline_ns);
-    c->inflight++;
-    c->messages++;
-    struct subscription *s = at(w, d->subscription);
-    s->inflight++;
-    s->delivered++;
-    if (s->most_inflight && s->inflight >= s->most_inflight) s->blocked = true;
-    consumer_settle(w, consumer);
-}
-
-void delivery_extend(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct consumer *c = consumer_of(w, d->consumer);
-    assert(d->state == DELIVERY_IN_FLIGHT);
-    unlink_flight(w, c, d);
-    d->deadline_ns = later(w->now_ns, c->timeout_ns);
-    link_flight(w, c, delivery);
-    if (d->deadline_ns <= d->limit_ns) return; /* those before it end sooner, so the heap knows of them */
-    d->deadline_ns = d->limit_ns;
-    push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
-}
-
-void delivery_again(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
-    assert(!d->state);
-    d->state = DELIVERY_AGAIN;
-    again_put(w, s, delivery);
-    subscription_due(w, d->subscription);
-}
-
-void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
-    assert(!d->state);
-    d->state = DELIVERY_DEFERRED;
-    d->deadline_ns = deadline_ns;
-    d->previous = 0;
-    d->following = s->deferred_first;
-    if (d->following) delivery_of(w, d->following)->previous = delivery;
-    s->deferred_first = delivery;
-    s->deferred++;
-    push(&w->subscriptions.deadlines, deadline_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
-}
-
-static void take_deferred(struct worker *w, struct subscription *s, const struct delivery *d) {
-    if (d->previous)
-        delivery_of(w, d->previous)->following = d->following;
-    else
-        s->deferred_first = d->following;
-    if (d->following) delivery_of(w, d->following)->previous = d->previous;
-    s->deferred--;
-    heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
-}
-
-static void unblock(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    if (s->inflight > s->most_inflight / 2) return;
-    s->blocked = false;
-    subscription_due(w, subscription);
-}
-
-void delivery_take(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
-    worker_step(w);
-    switch (d->state) {
-    case DELIVERY_AGAIN: again_take(w, s, delivery); break;
-    case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
-    case DELIVERY_IN_FLIGHT:
-        if (d->keyed) policy_slot_release(w, delivery);
-        unlink_flight(w, consumer_of(w, d->consumer), d);
-        consumer_of(w, d->consumer)->inflight--;
-        s->inflight--;
-        if (s->blocked) unblock(w, d->subscription);
-        consumer_settle(w, d->consumer);
-        d->consumer = 0;
-        break;
-    default: assert(!"a delivery in no state cannot be taken out of it");
-    }
-    d->state = 0;
-}
-
-/* --- time --------------------------------------------------------------------------------------------------------- */
-
-static void flights_due(struct worker *w, uint32_t consumer, uint64_t most_steps) {
-    struct consumer *c = consumer_of(w, consumer);
-    heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
-    while (c->inflight_first && delivery_of(w, c->inflight_first)->deadline_ns <= w->now_ns && w->steps < most_steps) {
-        uint32_t delivery = c->inflight_first;
-        delivery_take(w, delivery);
-        at(w, c->subscription)->timeouts++;
-        delivery_again(w, delivery);
-    }
-    if (c->inflight_first) expect(w, consumer, delivery_of(w, c->inflight_first)->deadline_ns);
-}
-
-void delivery_forget_flights(struct worker *w, uint32_t consumer) {
-    uint32_t place = consumer_of(w, consumer)->flight_place;
-    if (place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), place);
-}
-
-uint64_t subscriptions_next_ns(const struct worker *w) {
-    const struct heap_entry *flight = heap_top(&w->subscriptions.flights);
-    const struct heap_entry *deferred = heap_top(&w->subscriptions.deadlines);
-    uint64_t next = flight ? flight->high : UINT64_MAX;
-    return deferred && deferred->high < next ? deferred->high : next;
-}
-
-bool subscriptions_tick(struct worker *w) {
-    if (subscriptions_next_ns(w) > w->now_ns) return false;
-    const struct heap_entry *first;
-    uint64_t most = w->steps + w->piece;
-    while ((first = heap_top(&w->subscriptions.flights)) && first->high <= w->now_ns && w->steps < most)
-        flights_due(w, heap_item(*first), most);
-    while ((first = heap_top(&w->subscriptions.deadlines)) && first->high <= w->now_ns && w->steps < most) {
-        uint32_t delivery = heap_item(*first);
-        const struct delivery *d = delivery_of(w, delivery);
-        at(w, d->subscription)->timeouts += d->state == DELIVERY_IN_FLIGHT;
-        delivery_take(w, delivery);
-        delivery_again(w, delivery);
-    }
-    return true;
 }

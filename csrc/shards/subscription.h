@@ -5,18 +5,32 @@
  * finished has a delivery: in flight with a consumer, to be delivered again, or deferred. The stream forgets a message
  * when its last subscription, or the topic's job queue, has released it.
  *
- *   subscription.c   the cursor, the states of deliveries, timers: memory only
- *   again.c          redeliveries: memory only
- *   split.c          batches delivered message by message to consumers that do not know them: memory only
- *   consumer.c       consumers, and which of them may take a message: memory only
- *   rotation.c       which consumer's turn it is: memory only
- *   dispatch.c       messages to consumers, and the log records of that
+ * Memory only, from the ground up:
+ *
+ *   due.c            which subscriptions are to be visited
+ *   again.c          redeliveries
+ *   rotation.c       which consumer's turn it is
+ *   slots.c          keys of which a consumer has messages in flight
+ *   delivery.c       the states of deliveries, and their timers
+ *   split.c          batches delivered message by message to consumers that do not know them
+ *   consumer.c       consumers: made, removed, what they give back
+ *   policy.c         which consumer gets the next message, if they do not take turns
+ *   cold.c           what a subscription that was set back does not hold
+ *   subscription.c   the cursor, and what it passes
+ *   seek.c           where a subscription may begin, and how it is moved
+ *
+ * What is done with these, and logged:
+ *
+ *   finish.c         finished messages go to the log
+ *   dispatch.c       messages to consumers
  *   consume.c        a consumer's requests
+ *   dismiss.c        consumers leave
  *   compacted.c      the view that has only the last message of each key
  *   upto.c           finishing everything up to a seq at once
- *   position.c       where a subscription begins and stands
+ *   position.c       requests: where a subscription stands, and to move it
  *   retain.c         messages that a topic retains after they are finished
- *   topic_life.c     durable topics: how they and their subscriptions are made, emptied and deleted
+ *   durable.c        topics become durable
+ *   topic_life.c     how tubes and subscriptions of durable topics are made, emptied and deleted
  *   pause.c          messages that a paused topic keeps, and their way to its subscriptions afterwards
  *   catalog.c        figures of all these
  */
@@ -26,6 +40,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/heap.h"
@@ -244,6 +259,13 @@ static inline uint64_t delivery_id(const struct subscriptions *all, const struct
 
 /* --- memory only: the caller writes the log --- */
 
+/* The names of subscriptions that are a topic's compacted view, and what its messages are retained for. */
+static inline bool compacted_is_name(const char *name, size_t name_bytes) {
+    return name_bytes == sizeof COMPACTION_NAME - 1 && memcmp(name, COMPACTION_NAME, name_bytes) == 0;
+}
+static inline bool retention_is_name(const char *name, size_t name_bytes) {
+    return name_bytes == sizeof RETENTION_NAME - 1 && memcmp(name, RETENTION_NAME, name_bytes) == 0;
+}
 uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *name, size_t name_bytes);
 /* Makes a subscription with its cursor at the end; the first one of a topic takes over the messages that waited for it.
  * `number` 0: ephemeral. Returns 0 when a limit is reached or memory is short. */
@@ -259,7 +281,10 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
 /* For recovery: moves the cursor there. Each message passed becomes a delivery with one attempt made. */
 void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor);
 /* Subscriptions of the topic may take messages before this seq. */
-uint64_t subscription_horizon(const struct topic *t);
+static inline uint64_t subscription_horizon(const struct topic *t) {
+    uint64_t horizon = topic_given_until(t);
+    return t->blocked && t->blocked_seq < horizon ? t->blocked_seq : horizon;
+}
 /* The next message to deliver; moves the cursor past gaps. False: none may be delivered now. */
 bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq);
 /* Moves the cursor past that message. */
@@ -301,12 +326,12 @@ bool consumers_leave(struct worker *w);
 bool consumers_give_back(const struct worker *w, uint32_t subscription);
 /* Gives back at once all messages of consumers that left or yield this subscription. */
 void consumers_have_left(struct worker *w, uint32_t subscription);
-/* To be called when a consumer's messages in flight, credit or window have changed: adds it to those that take turns,
- * or removes it. */
-void consumer_settle(struct worker *w, uint32_t consumer);
 
 /* --- rotation.c: which consumer's turn it is --- */
 
+/* To be called when a consumer's messages in flight, credit or window have changed: adds it to those that take turns,
+ * or removes it. */
+void consumer_settle(struct worker *w, uint32_t consumer);
 /* Sets a consumer's priority, before it may first take a message. The lowest goes first; all above 63 are equal. False:
  * no memory. */
 bool rotation_prefer(struct worker *w, uint32_t consumer, uint32_t priority);
@@ -316,11 +341,19 @@ void rotation_leave(struct worker *w, uint32_t consumer);
 /* The next consumer whose acceptor takes messages; 0: none. */
 uint32_t rotation_next(const struct worker *w, struct subscription *s);
 
+/* --- due.c --- */
+
 /* The subscription may have a message to deliver now, or a consumer to deliver one to. */
 void subscription_due(struct worker *w, uint32_t subscription);
 void topic_due(struct worker *w, uint32_t topic);
 /* The subscription has finished messages or a moved cursor to log. */
 void subscription_touched(struct worker *w, uint32_t subscription);
+/* The subscription no longer finishes messages up to a seq (upto.c), ... */
+void subscription_over_forget(struct worker *w, uint32_t subscription);
+/* ... and stands in none of these lists. */
+void subscription_leave_lists(struct worker *w, uint32_t subscription);
+
+/* --- subscription.c --- */
 
 /* Finishes messages it has passed up to a seq, `most` at most. Returns how many. */
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most);
@@ -332,8 +365,6 @@ uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint6
 void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t seq);
 /* Releases a piece of those deliveries and returns how many. All have been released when `over_until` is 0. */
 uint32_t subscription_finish_some(struct worker *w, uint32_t subscription);
-/* The subscription has been unlinked. */
-void subscription_over_forget(struct worker *w, uint32_t subscription);
 /* Each turn: goes on releasing. True if there was anything to release. */
 bool upto_goes_on(struct worker *w);
 
@@ -366,6 +397,9 @@ static inline bool policy_lets(const struct subscription *s, uint32_t consumer) 
 uint16_t policy_slot(const struct record *r);
 /* The consumer to which a slot belongs; 0: none. */
 uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot);
+
+/* --- slots.c: keys of which a consumer has messages in flight --- */
+
 /* The consumer that has messages of a slot in flight; 0: none. */
 uint32_t policy_slot_user(const struct worker *w, uint32_t subscription, uint16_t slot);
 /* Whether no other consumer has messages of a slot in flight. */
@@ -447,23 +481,13 @@ bool subscription_owns_stream(const struct worker *w, const struct subscription 
 /* Unlinks a subscription with many messages now, and releases them in later turns. False: they are few, or this is
  * recovery. */
 bool subscription_leave(struct worker *w, uint32_t subscription);
-/* The subscription is unlinked and its topic has no record of its messages any more: only its deliveries are left to be
- * freed. */
+/* subscription.c: an unlinked subscription whose topic has no record of its messages any more only has its deliveries
+ * left to be freed. */
 void subscription_orphan(struct worker *w, uint32_t subscription);
 /* Frees some of those deliveries. True if there are more. */
 bool subscriptions_clear_orphans(struct worker *w);
 /* Frees a subscription that is unlinked and has nothing left. */
 void subscription_free(struct worker *w, uint32_t subscription);
-
-/* --- handover.c --- */
-
-/* Whether unlinked channels are releasing their messages: until then it is unknown whether a message has references or
- * waits. */
-bool handover_leaves(const struct topic *t);
-/* Whether a channel is taking over the topic's jobs. */
-bool handover_adopts(const struct topic *t);
-/* Such a job is done before the channel is logged: the channel does not get it. */
-void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id);
 
 /* --- tomb.c --- */
 
@@ -475,35 +499,36 @@ void topic_bury(struct worker *w, uint32_t topic);
 bool tombs_clear(struct worker *w);
 void tombs_free(struct worker *w);
 
-/* --- retain.c --- */
+/* --- cold.c: what a subscription that was set back does not hold --- */
 
-/* The position from which on retained messages can be read. */
-uint64_t retained_oldest(const struct shard *s);
-
-/* --- position.c --- */
-
-bool retention_is_name(const char *name, size_t name_bytes);
 /* As subscription_front, for messages before `until` that the subscription does not hold. */
 __attribute__((cold)) bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
 /* As subscription_pass, for a message that it does not hold. */
 __attribute__((cold)) void position_pass(struct worker *w, uint32_t subscription);
-/* Moves a subscription: all from `seq` on is to be delivered, and nothing else. Memory only. */
-void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
-/* Does the same to one of its deliveries: most are dropped. */
-void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from);
 /* Pins the subscription, if segments with messages that it does not hold must stay; and unpins it. */
 void subscription_pin(struct worker *w, uint32_t subscription);
 void subscription_unpin(struct worker *w, uint32_t subscription);
 /* How many messages of its depth it does not hold. */
 uint64_t position_depth(const struct worker *w, const struct subscription *s);
 
+/* --- seek.c: where it begins, and how it is moved --- */
+
+/* The seq that a start position means. `keeps`: the topic's subscription RETENTION_NAME, before which nothing is found;
+ * 0: every message in the segments is. */
+uint64_t position_find(const struct worker *w, const struct topic *t, uint32_t start, uint64_t seq, uint32_t keeps);
+/* Moves a subscription: all from `seq` on is to be delivered, and nothing else. */
+void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
+/* Does the same to one of its deliveries: most are dropped. */
+void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from);
+
 /* --- compacted.c: a topic's view with only the last message of each key --- */
 
-bool compacted_is_name(const char *name, size_t name_bytes);
 /* Whether the view has passed a message and does not have it any more. */
 __attribute__((cold)) bool compacted_hides(const struct worker *w, uint32_t topic, uint64_t seq);
 /* Leaves in a consumer's delivery only the parts that are in the view. False: none is. */
 __attribute__((cold)) bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery);
+
+/* --- delivery.c: time --- */
 
 /* Forgets the deadlines of a consumer. */
 void delivery_forget_flights(struct worker *w, uint32_t consumer);
@@ -515,6 +540,9 @@ uint64_t subscriptions_next_ns(const struct worker *w);
 
 /* Delivers what is due. True if there is more for the next turn. */
 bool dispatch(struct worker *w);
+
+/* --- finish.c --- */
+
 /* Notes that a message is finished, which is to be written by the end of the turn. False, with nothing changed, if too
  * many are noted already and cannot be written. */
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq);

@@ -34,7 +34,7 @@ struct topic {
     uint64_t next_seq;
     uint32_t known_previous, known_next; /* in the shard's list, ordered by when they were last named in the log */
     uint32_t earlier, later;             /* in the list of sleeping topics */
-    uint32_t named_in, named_bytes;      /* the segment that certainly has its name; 0: none (naming.c) */
+    uint32_t named_in, named_bytes;      /* the segment that certainly has its name; 0: none (known.c) */
 
     struct ready ready;
     struct heap delayed; /* by deadline */

@@ -11,77 +11,7 @@ static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
 
-/* --- durable ------------------------------------------------------------------------------------------------------ */
-
-static const char EPHEMERAL[] = "#ephemeral";
-
-static bool ends_ephemeral(const struct topic *t) {
-    size_t bytes = sizeof EPHEMERAL - 1;
-    return t->name_bytes > bytes && memcmp(t->name + t->name_bytes - bytes, EPHEMERAL, bytes) == 0;
-}
-
-/* Reserves room to write the topic's record again; the last one in the log counts. */
-enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
-    if (room_reserve(w, s, 3, shard_topic_bytes(t), more, status) == LATER) return LATER;
-    if (*status == STATUS_OK && !shard_number_topic(w, s, topic)) *status = STATUS_NO_SPACE;
-    return DONE;
-}
-
-enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status) {
-    struct topic *t = topic_at(&w->topics, topic);
-    *status = STATUS_OK;
-    if (t->durable) return DONE;
-    if (topic_reserve(w, topic, true, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
-    bool was_seen = topic_seen(t);
-    t->tube |= topic_jobs(t) > 0;
-    t->durable = true;
-    t->end_unwritten = false;
-    t->ephemeral = ends_ephemeral(t);
-    shard_log_topic(w, shard_of_topic(w, t), topic);
-    queue_settle(w, topic, was_seen);
-    catalog_changed(w);
-    return DONE;
-}
-
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
-
-/* A message no longer waits. If the topic retains, it now has a reference for the job queue, like one published to
- * both. */
-static void waits_no_more(struct topic *t, uint64_t seq) {
-    *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
-    if (!t->stream.retains) stream_release(&t->stream, seq);
-}
-
-void topic_waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
-    struct topic *t = topic_at(&w->topics, topic);
-    log_position position = stream_position(&t->stream, seq);
-    const struct record *r = message_head(w, t, seq);
-    if (!r) return; /* unreadable: it goes on waiting */
-    if (index_find(&w->ids, &w->jobs, r->id)) return;
-    struct publish_attributes a = publish_attributes_of(r);
-    uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
-    if (!whole) return; /* it goes on waiting for a subscription */
-    uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-    if (t->subscription_count || stream_kept(&t->stream, seq))
-        stream_hold(&t->stream, seq);
-    else
-        waits_no_more(t, seq);
-    uint32_t jobs = queue_jobs_of(w, whole);
-    t->total += jobs;
-    w->count->total_jobs += jobs;
-    for (uint32_t i = 0; i < jobs; i++) {
-        uint32_t job = queue_job_of(w, whole, i);
-        if (w->replaying)
-            replay_queue_job(w, job, due_ns);
-        else if (due_ns > w->wall_ns)
-            queue_make_delayed(w, job, worker_deadline(w, due_ns, a.delay_ns));
-        else
-            queue_make_ready(w, job);
-    }
-}
 
 /* Makes the topic a tube only if the log says so: if it has channels, only they would have the jobs after a crash. */
 static enum outcome log_tube(struct worker *w, uint32_t topic) {
@@ -215,28 +145,6 @@ static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
     return all;
 }
 
-void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns) {
-    struct subscription *s = at(w, subscription);
-    struct topic *t = topic_at(&w->topics, s->topic);
-    const struct job *j = job_at(w, job);
-    const struct record *r = job_head(w, j);
-    if (!r || (t->keeps && r->seq >= t->stopped_seq)) return; /* kept by the topic, if channels are to get it */
-    struct publish_attributes a = publish_attributes_of(r);
-    if (delivery_find(w, subscription, r->id)) return;
-    uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-    bool delayed = a.delay_ns && due_ns > wall_ns;
-    if (stream_position(&t->stream, r->seq)) {
-        stream_hold(&t->stream, r->seq);
-        delayed = stream_delayed(&t->stream, r->seq);
-    } else if (!stream_put(&t->stream, r->seq, j->position, 2, delayed)) {
-        process_die("out of memory");
-    }
-    if (delayed) subscription_defer(w, subscription, r->seq, r->id);
-    if (!delayed) t->ahead++;
-    s->joined--;
-    if (r->seq < s->cursor) s->cursor = s->logged_cursor = r->seq;
-}
-
 enum { ADOPTED_IN_RECORD = 65536, LOOKED_IN_STEP = 16 };
 
 /* Whether there are more jobs than this turn may touch. Finding reserved jobs means looking at those of all clients. */
@@ -265,8 +173,9 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
 /* Moves a new channel to where it was asked to begin. */
 static void begin(struct worker *w, uint32_t subscription, const struct subscribe_start *start) {
     const struct subscription *s = at(w, subscription);
-    subscription_seek(w, subscription, position_find(w, s->topic, start->start, start->at));
-    if (s->number) shard_log_seek(w, w->own[topic_at(&w->topics, s->topic)->shard], at(w, subscription));
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    subscription_seek(w, subscription, position_find(w, t, start->start, start->at, t->retention));
+    if (s->number) shard_log_seek(w, shard_of_topic(w, t), at(w, subscription));
 }
 
 static enum outcome make_reader(struct worker *w, uint32_t topic, const struct channel_wish *wish,
@@ -432,6 +341,16 @@ void subscription_idle(struct worker *w, uint32_t subscription) {
     topic_end(w, topic);
 }
 
+bool handovers_go_on(struct worker *w) {
+    uint64_t most = w->steps + w->piece;
+    for (struct handover *h = w->handovers, *next; h; h = next) {
+        next = h->next;
+        uint32_t subscription = handover_go_on(w, h, most);
+        if (subscription) subscription_idle(w, subscription);
+    }
+    return w->handovers != NULL;
+}
+
 /* --- CHANGE ------------------------------------------------------------------------------------------------------- */
 
 static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status) {
@@ -548,8 +467,7 @@ static struct channel_wish channel_named(const struct message *m) {
     const char *name = memchr(body, '\n', m->body_bytes);
     if (!name) return (struct channel_wish){0};
     struct channel_wish wish = {.name = name + 1, .name_bytes = (size_t)(end - name - 1)};
-    size_t bytes = sizeof EPHEMERAL - 1;
-    wish.ephemeral = wish.name_bytes > bytes && memcmp(end - bytes, EPHEMERAL, bytes) == 0;
+    wish.ephemeral = topic_ends_ephemeral(wish.name, wish.name_bytes);
     return wish;
 }
 

@@ -93,11 +93,32 @@ static inline struct acknowledgement *acknowledgement_at(const struct transactio
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number);
 /* The topic's transaction of that number, or 0. */
 uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t number);
+/* Whether all of it is done. */
+static inline bool transaction_is_empty(const struct transaction *of) {
+    return !of->first && of->done == of->count;
+}
+/* The seq of the first message that is still staged. */
+static inline uint64_t transaction_first_seq(const struct transaction *of) {
+    return of->staged[of->done].seq;
+}
+/* Adds a message that was staged; transaction_take has made sure that there is room. */
+void transaction_staged(struct worker *w, uint32_t transaction, uint64_t seq, log_position position);
+/* The next staged message is done. */
+void transaction_pass(struct worker *w, uint32_t transaction);
+/* Puts a transaction into its topic's list behind another one; 0: first. Takes it out. */
+void transaction_link_behind(struct worker *w, uint32_t transaction, uint32_t previous);
+void transaction_unlink(struct worker *w, uint32_t transaction);
+/* Frees one that is empty and in no list; takes it out of its list and frees it. */
+void transaction_free(struct worker *w, uint32_t transaction);
+void transaction_remove(struct worker *w, uint32_t transaction);
+bool transaction_is_there(const struct worker *w, const struct transaction *of);
+
+/* --- commit.c ----------------------------------------------------------------------------------------------------- */
+
 /* The topic is gone: its transactions are to be freed, piece by piece. */
 void transactions_forget(struct worker *w, uint32_t topic);
 /* Frees a piece. True if there is more. */
 bool transactions_clear(struct worker *w);
-bool transaction_is_there(const struct worker *w, const struct transaction *of);
 
 /* --- acknowledge.c ------------------------------------------------------------------------------------------------ */
 

@@ -18,14 +18,6 @@ void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t s
     w->subscriptions.over_first = subscription;
 }
 
-void subscription_over_forget(struct worker *w, uint32_t subscription) {
-    uint32_t *link = &w->subscriptions.over_first;
-    if (!at(w, subscription)->over_until) return;
-    while (*link != subscription) link = &at(w, *link)->next_over;
-    *link = at(w, subscription)->next_over;
-    at(w, subscription)->over_until = 0;
-}
-
 uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     if (!s->over_until) return 0;

@@ -330,7 +330,8 @@ uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, ui
 }
 
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
-    return shard_compact(w, w->own[shard], budget);
+    struct shard *s = w->own[shard];
+    return shard_compact(w, s, budget) && (!s->passed_over || shard_lose_rest(w, s));
 }
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */

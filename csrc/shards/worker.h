@@ -3,7 +3,7 @@
  *   requests.c       calls the function for each message of the shard protocol
  *   queue.c          the job queue: how jobs pass between ready, reserved, delayed, buried and deleted
  *   subscription.h   the other kind of subscription: cursors over a topic's stream
- *   shard.c          what of that is written to the log; compact.c and replay.c read it again
+ *   records.c        what of that is written to the log; compact.c and replay.c read it again
  *   worker.c         a turn: receive messages, handle what is due, write the log, publish replies
  *
  * Law: no reply leaves before what it promises is in the log. Replies are sent into the channels during a turn and
@@ -357,6 +357,13 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
     return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
 
+/* After the last segment of all shards was read back: converts a deadline from the time of the shard's log to this
+ * process's. */
+static inline uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns) {
+    uint64_t left_ns = deadline_ns > s->replayed_ns ? deadline_ns - s->replayed_ns : 0;
+    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
+}
+
 /* How many bytes may be in flight to a consumer now. */
 static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
     const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
@@ -368,6 +375,11 @@ static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
     struct peer *p = &w->peers[__builtin_ctzll(*rest)];
     *rest &= *rest - 1;
     return p;
+}
+/* A topic or channel was made or deleted: raises the catalog version. */
+static inline void catalog_changed(struct worker *w) {
+    /* Relaxed: this is the only writer, and a reader that sees a change asks the worker. */
+    __atomic_store_n(&w->count->catalog_version, w->count->catalog_version + 1, __ATOMIC_RELAXED);
 }
 /* Counts one message or topic touched in this turn. */
 static inline void worker_step(struct worker *w) {
@@ -393,7 +405,7 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
 bool requests_run_parked(struct worker *w);
-/* large.c: goes on with large messages whose clients have left, and cuts off dropped ones. True if there are more. */
+/* large_left.c: goes on with large messages whose clients have left, and cuts off dropped ones. True if there are more. */
 bool larges_go_on(struct worker *w);
 void larges_free(struct worker *w);
 /* Goes on with requests that the previous turn left unfinished. True if there were any. */

@@ -1,0 +1,230 @@
+/* Transactions end: what was staged enters the topic, or is dropped, and acknowledgements take effect, or do not. */
+#include <string.h>
+
+#include "shards/lost.h"
+#include "shards/queue.h"
+#include "shards/requests.h"
+#include "shards/transactions.h"
+
+static struct transaction *at(const struct worker *w, uint32_t transaction) {
+    return transaction_at(&w->transactions, transaction);
+}
+
+/* If a large message of the topic is being committed, what has been written of it is given up. */
+static void stop_writing(struct worker *w, uint32_t topic) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (s->large_staged_topic == topic) large_forget(w, s, s->large_id);
+}
+
+/* --- those of a topic that is gone -------------------------------------------------------------------------------- */
+
+void transactions_forget(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t first = t->transactions;
+    t->transactions = t->staging_first = t->staging_last = 0;
+    t->blocked = false;
+    if (!first) return;
+    stop_writing(w, topic);
+    at(w, first)->later = w->transactions.forgotten;
+    w->transactions.forgotten = first;
+    while (w->replaying && transactions_clear(w)) {
+    }
+}
+
+bool transactions_clear(struct worker *w) {
+    struct transactions *all = &w->transactions;
+    for (uint32_t left = w->piece / 4; all->forgotten && left; left--) {
+        uint32_t n = all->forgotten;
+        struct transaction *of = at(w, n);
+        worker_step(w);
+        if (of->first) {
+            acknowledgement_forget(w, of->first);
+        } else if (of->done < of->count) {
+            shard_count_out(of->shard, of->staged[of->done++].position);
+            all->items--;
+        } else {
+            all->forgotten = of->next ? of->next : of->later;
+            if (of->next) at(w, of->next)->later = of->later;
+            transaction_free(w, n);
+        }
+    }
+    return all->forgotten != 0;
+}
+
+/* --- what is staged comes into the topic -------------------------------------------------------------------------- */
+
+/* Subscriptions behind that seq do not get the message. No subscription has messages that the topic keeps. */
+static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (stream_kept(&t->stream, seq)) return;
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+        struct subscription *s = subscription_at(&w->subscriptions, n);
+        if (s->reader || seq >= subscription_held_from(s)) continue;
+        message_release(w, topic, seq);
+        s->taken++;
+    }
+}
+
+/* Returns the record of a staged message, if the part of it that is to be written next can be read. */
+static const struct record *read_staged(const struct shard *s, const struct staged_message *item) {
+    const struct record *r = log_read_head(s->log, item->position);
+    uint64_t bytes = r ? record_body_bytes(r) : 0;
+    if (bytes < LARGE_BYTES) return r && log_readable(s->log, r) ? r : NULL;
+    uint64_t from = large_written(s, r->id), left = bytes - from;
+    if (from >= bytes) return r;
+    return log_readable_part(s->log, r, from, left < LARGE_PIECE_BYTES ? left : LARGE_PIECE_BYTES) ? r : NULL;
+}
+
+/* Makes room for a staged message in the log; a large one is then written already. LATER: there is no room. */
+static enum outcome reserve_staged(struct worker *w, uint32_t topic, const struct record *r,
+                                   const struct publish_attributes *attributes) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    struct publish_attributes packed;
+    const struct large_message large = {.id = r->id,
+                                        .content = record_body(r),
+                                        .content_bytes = (uint32_t)record_body_bytes(r),
+                                        .attribute_bytes = publish_attributes_pack(attributes, &packed),
+                                        .is_staged = true};
+    uint8_t status;
+    if (large.content_bytes >= LARGE_BYTES) {
+        enum outcome written = large_write(w, topic, &large, &status);
+        return written == DONE && status != STATUS_OK ? LATER : written;
+    }
+    enum log_result result =
+        shard_reserve_named(w, s, topic, 1, sizeof(struct staged_attributes) + large.content_bytes);
+    if (result == LOG_OK) return DONE;
+    (void)room_await(w, s, result);
+    return LATER;
+}
+
+/* Publishes the next staged message. LATER: there is no room. MORE: it is large, and some of it has been written. */
+static enum outcome publish_staged(struct worker *w, uint32_t topic, const struct staged_message *item) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    const struct record *r = read_staged(s, item);
+    struct staged_attributes a;
+    if (!r) {
+        stop_writing(w, topic);
+        lost_note(w, topic, item->position);
+        return DONE;
+    }
+    memcpy(&a, record_attributes(r), sizeof a);
+    uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
+    if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) {
+        stop_writing(w, topic);
+        return LATER;
+    }
+    enum outcome reserved = reserve_staged(w, topic, r, &a.publish);
+    if (reserved != DONE) return reserved;
+    r = log_read(s->log, item->position);
+    bool kept = topic_keeps(t, item->seq, true);
+    uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
+    uint64_t id = r->id;
+    log_position position = shard_log_publish(w, s, topic, item->seq, id, a.publish, record_body(r), body_bytes, flags);
+    stream_enter(w, topic, item->seq, id, position, ENTER_UNAWAITED);
+    let_pass(w, topic, item->seq);
+    queue_enter(w, topic, id, parts, a.publish.pri, 0, position);
+    return DONE;
+}
+
+/* Publishes or drops staged messages, as many as the turn allows. LATER: there is no room. */
+static enum outcome go_on(struct worker *w, uint32_t transaction) {
+    const struct transaction *of = at(w, transaction);
+    bool commit = of->state == TRANSACTION_COMMITTING;
+    for (uint32_t left = w->piece / 4; !transaction_is_empty(of); left--) {
+        if (!left) return MORE;
+        worker_step(w);
+        if (of->first) {
+            acknowledgement_end(w, of->first, commit);
+            continue;
+        }
+        enum outcome published = commit ? publish_staged(w, of->topic, &of->staged[of->done]) : DONE;
+        if (published != DONE) return published;
+        transaction_pass(w, transaction);
+    }
+    return DONE;
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
+                       uint32_t content_bytes) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    uint32_t transaction = transaction_find(w, topic, m->txn);
+    struct staged_attributes a = {.txn = m->txn, .publish = {.pri = m->pri, .ttr_ns = m->ttr_ns}};
+    uint16_t flags = m->flags & MSG_HEADERS ? MESSAGE_HEADERS : 0;
+    uint64_t seq = t->next_seq++;
+    log_position position = shard_log_staged(w, s, topic, seq, id, &a, content, content_bytes, flags);
+    transaction_staged(w, transaction, seq, position);
+    t->messages++;
+    w->count->published++;
+    t->message_bytes += content_bytes;
+}
+
+enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint32_t transaction = topic ? transaction_find(w, topic, m->id) : 0;
+    uint8_t status = STATUS_OK;
+    if (topic && handover_goes_on(topic_at(&w->topics, topic))) {
+        stop_writing(w, topic); /* the handover may need the segment that this waits in */
+        return MORE;
+    }
+    if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
+        struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+        if (room_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
+        if (status == STATUS_OK) {
+            shard_log_txn_end(w, s, topic, m->id, m->commit != 0);
+            at(w, transaction)->state = m->commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
+        }
+    }
+    if (transaction && status == STATUS_OK) {
+        enum outcome ended = go_on(w, transaction);
+        if (ended == MORE || (ended == LATER && w->wanting)) return ended;
+        if (ended == DONE) transaction_remove(w, transaction);
+        if (ended == LATER) status = STATUS_NO_SPACE;
+        topic_due(w, topic);
+        queue_serve(w, topic);
+    }
+    request_done(w, client, m, status);
+    return DONE;
+}
+
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
+
+void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position) {
+    struct staged_attributes a;
+    if (r->attribute_bytes < sizeof a) return;
+    memcpy(&a, record_attributes(r), sizeof a);
+    shard_count_in(s, position);
+    transaction_staged(w, replay_take(w, topic, a.txn), r->seq, position);
+}
+
+/* Applies a TXN_END. A commit makes the acknowledgements count, and staged messages follow as PUBLISH records; an abort
+ * undoes both. Some of these may be missing from the log: the decision is sent again. */
+void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
+    uint32_t transaction = transaction_find(w, topic, r->id);
+    if (!transaction) return;
+    struct transaction *of = at(w, transaction);
+    bool commit = (r->flags & TXN_COMMIT) != 0;
+    of->state = commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
+    while (of->first) acknowledgement_end(w, of->first, commit);
+    while (!commit && of->done < of->count) transaction_pass(w, transaction);
+    transaction_unlink(w, transaction);
+    if (transaction_is_empty(of)) {
+        transaction_free(w, transaction);
+        return;
+    }
+    transaction_link_behind(w, transaction, 0); /* the ending ones come before the open ones, and are few */
+}
+
+void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {
+    for (uint32_t n = topic_at(&w->topics, topic)->transactions; n; n = at(w, n)->next) {
+        const struct transaction *of = at(w, n);
+        if (of->state != TRANSACTION_COMMITTING) break;
+        if (of->done == of->count || transaction_first_seq(of) != seq) continue;
+        transaction_pass(w, n);
+        if (transaction_is_empty(of)) transaction_remove(w, n);
+        break;
+    }
+    let_pass(w, topic, seq);
+}

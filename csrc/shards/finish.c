@@ -1,0 +1,60 @@
+/* Finished messages and the cursor of a subscription go to the log, by the end of the turn. */
+#include <stdlib.h>
+
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+bool subscription_write(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    if (s->cursor == s->logged_cursor && !s->ack_count) return true;
+    enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
+    if (result != LOG_OK) {
+        shard->full = !room_await(w, shard, result);
+        w->no_space |= shard->full;
+        return false;
+    }
+    shard->full = false;
+    /* On recovery a finished message must have been passed already, so the cursor is logged first. */
+    if (s->cursor != s->logged_cursor) shard_log_cursor(w, shard, s);
+    if (s->ack_count) shard_log_finish(w, shard, s);
+    return true;
+}
+
+void subscriptions_write(struct worker *w) {
+    uint32_t n = w->subscriptions.touched_first;
+    w->subscriptions.touched_first = 0;
+    while (n) {
+        uint32_t next = at(w, n)->next_touched;
+        at(w, n)->touched = false;
+        if (!subscription_write(w, n)) subscription_touched(w, n);
+        n = next;
+    }
+}
+
+bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+    struct subscription *s = at(w, subscription);
+    s->finished++;
+    if (!s->number) return true;
+    if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) process_die("out of memory");
+    uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 as long as it fits */
+    if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
+        if (!subscription_write(w, subscription)) {
+            s->finished--;
+            return false;
+        }
+    if (!s->ack_count) s->ack_base = seq;
+    s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
+    /* When no more segments can be had it is unknown whether there will be room at the end of the turn. */
+    const struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    if ((shard->refused || shard->full) && !subscription_write(w, subscription)) {
+        s->ack_count--;
+        s->finished--;
+        return false;
+    }
+    subscription_touched(w, subscription);
+    return true;
+}
