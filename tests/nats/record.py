@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.nats.latency_scenes import LATENCIES
+from tests.nats.latency_scenes import play as play_latency
 from tests.nats.scenes import SCENES, Scene
 from tests.nats.servers import running
 from tests.nats.trace_scenes import TRACES
@@ -21,6 +23,7 @@ TRANSCRIPTS: Final = HERE / "transcripts.json"
 WHO: Final = (*USERS, *ACCOUNTS, *SHARED)
 WHO_TRANSCRIPTS: Final = HERE / "who_transcripts.json"
 TRACE_TRANSCRIPTS: Final = HERE / "trace_transcripts.json"
+LATENCY_TRANSCRIPTS: Final = HERE / "latency_transcripts.json"
 WEBSOCKET_TRANSCRIPTS: Final = HERE / "websocket_transcripts.json"
 
 
@@ -58,10 +61,17 @@ def record_traces() -> None:
     TRACE_TRANSCRIPTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def record_latencies() -> None:
+    with running(0, arguments=["-c", str(HERE / "confs" / "latency.conf")]) as server:
+        found = {scene.name: play_latency(scene, server.port) for scene in LATENCIES}
+    LATENCY_TRANSCRIPTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     record(SCENES, TRANSCRIPTS)
     record_websockets()
     record_traces()
+    record_latencies()
     record(WHO, WHO_TRANSCRIPTS, ["-c", str(HERE / "confs" / "who.conf")])
 
 

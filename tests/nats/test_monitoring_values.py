@@ -22,7 +22,8 @@ accounts {
   ONE {
     users: [ {user: one, password: x, permissions: {publish: {deny: "no"}}} ], limits: {max_connections: 10}
     exports: [
-      {stream: "s.>"}, {service: "q"}, {stream: "private", accounts: [TWO]}, {service: "many", response: stream}
+      {stream: "s.>"}, {service: "q", latency: {sampling: headers, subject: l}}
+      {stream: "private", accounts: [TWO]}, {service: "many", response: stream}
     ]
   }
   TWO {

@@ -18,6 +18,7 @@ from mq_shards.acceptor.protocols.nats.shares import (
     ShareError,
     export_of,
     mapping_lines,
+    refuse_latency,
     service_line,
     stream_line,
 )
@@ -144,7 +145,7 @@ def _row(account: Account) -> Row:
     nats = account.token.nats
     return {
         "name": account.name,
-        "exports": [one for said in blocks(nats, "exports") if (one := _export(said))],
+        "exports": _exports(account),
         "imports": _imports(account),
         "mappings": _mappings(account),
         "jetstream": _has_jetstream(block(nats, "limits")),
@@ -167,6 +168,28 @@ def _has_jetstream(limits: Mapping[str, Any]) -> bool:
     return bool(block(limits, "tiered_limits")) or any(number(limits, name) for name in ("mem_storage", "disk_storage"))
 
 
+def _exports(account: Account) -> list[Row]:
+    found: list[Row] = []
+    for one in [row for said in blocks(account.token.nats, "exports") if (row := _export(said))]:
+        found.append(one)
+        try:
+            if "latency" in one:
+                refuse_latency(one, found)
+        except ShareError as error:
+            log.warning("account %s: a service is not measured: %s", account.name, error)
+            del one["latency"]
+    return found
+
+
+def _latency(said: Mapping[str, Any]) -> Row:
+    """As conf_shares.py has it."""
+    latency = block(said, "service_latency")
+    percent = 0 if latency.get("sampling") == "headers" else number(latency, "sampling")
+    if not latency or not 0 <= percent <= 100:
+        return {}
+    return {"latency": {"subject": text(latency, "results"), "percent": percent}}
+
+
 def _export(said: Mapping[str, Any]) -> Row | None:
     kind, subject = text(said, "type"), text(said, "subject")
     if kind not in KINDS or not subject:
@@ -180,6 +203,7 @@ def _export(said: Mapping[str, Any]) -> Row | None:
         found["response"] = RESPONSES.get(text(said, "response_type").lower(), "single")
         found["threshold_ns"] = number(said, "response_threshold")
         found["allow_trace"] = flag(said, "allow_trace")
+        found |= _latency(said)
     return found
 
 

@@ -68,7 +68,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case "msg_trace" | "trace_dest":
                 found["trace"] = _trace(item)
             case "exports":
-                found["exports"] = [nats_conf_shares.export(conf, one) for one in item.items()]
+                found["exports"] = nats_conf_shares.exports(item)
             case "imports":
                 found["imports"] = nats_conf_shares.imports(conf, item)
             case "mappings" | "maps":

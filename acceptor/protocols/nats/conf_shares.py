@@ -6,7 +6,8 @@ import re
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.conf import Value
-from mq_shards.acceptor.protocols.nats.conf_takers import Conf
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
+from mq_shards.acceptor.protocols.nats.shares import ShareError, refuse_latency
 from mq_shards.acceptor.protocols.nats.transforms import is_subject
 
 NUMBERED: Final = re.compile(r"\$[0-9]{1,9}")
@@ -23,7 +24,7 @@ def _subject(value: Value) -> str:
 # --- exports ----------------------------------------------------------------------------------------------------------
 
 
-def export(conf: Conf, value: Value) -> dict[str, Any]:
+def export(value: Value) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for_services = None
     for key, item in value.block().items():
@@ -45,7 +46,7 @@ def export(conf: Conf, value: Value) -> dict[str, Any]:
                 found["threshold_ns"] = item.duration_ns()
                 for_services = item
             case "latency":
-                conf.warn(item, "latency is not supported: services are not measured")
+                found["latency"] = _latency(item)
                 for_services = item
             case "allow_trace":
                 found["allow_trace"] = item.flag()
@@ -56,6 +57,35 @@ def export(conf: Conf, value: Value) -> dict[str, Any]:
         raise value.error("an export is a stream or a service")
     if for_services is not None and found["kind"] == "stream":
         raise for_services.error("that is for services, and this is a stream")
+    return found
+
+
+def exports(value: Value) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for item in value.items():
+        found.append(export(item))
+        if "latency" in found[-1]:
+            try:
+                refuse_latency(found[-1], found)
+            except ShareError as error:
+                raise item.error(str(error)) from None
+    return found
+
+
+def _latency(value: Value) -> dict[str, Any]:
+    """How many requests are measured, and where results go; percent 0: those whose headers ask for it."""
+    if isinstance(value.content, str):
+        return {"subject": value.content, "percent": 100}
+    found: dict[str, Any] = {"percent": 100}
+    for key, item in value.block().items():
+        # As with nats-server, whose other keys are in any case, and which ignores further ones.
+        if key == "subject":
+            found["subject"] = item.text()
+        elif key == "sampling":
+            by_headers = isinstance(item.content, str) and item.content.strip().lower() == "headers"
+            found["percent"] = 0 if by_headers else percent_of(item)
+    if "subject" not in found:
+        raise value.error("latency has a subject")
     return found
 
 

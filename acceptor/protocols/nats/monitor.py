@@ -24,6 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
+from mq_shards.acceptor.protocols.nats.shares import ShareError, export_of
 from mq_shards.csrc._core import ffi
 from mq_shards.csrc.structs import struct_in, structs_in
 
@@ -326,7 +327,7 @@ def _detail(one: Subscription, cid: int) -> dict[str, Any]:
 RESPONSES: Final = {"single": "Singleton", "stream": "Streamed", "chunk": "Chunked"}
 
 
-def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
+def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What an account shares (shares.py), in the form of nats-server's monitoring."""
     exports = [
         {
@@ -334,6 +335,7 @@ def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
             "type": one["kind"],
             **({"approved_accounts": one["accounts"]} if one.get("accounts") is not None else {}),
             **({"response_type": RESPONSES[one.get("response", "single")]} if one["kind"] == "service" else {}),
+            **_latency_row("service_latency", one),
             **({"account_token_position": place} if (place := one.get("token_position")) else {}),
         }
         for one in account.get("exports", ())
@@ -348,11 +350,26 @@ def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
             "invalid": False,
             "share": bool(one.get("share")),
             "tracking": False,
+            **_latency_row("latency", _export_of(one, account["name"], accounts)),
         }
         for one in account.get("imports", ())
     ]
     found = {"mappings": account.get("mappings"), "exports": exports, "imports": imports}
     return {name: value for name, value in found.items() if value}
+
+
+def _export_of(one: Mapping[str, Any], importer: str, accounts: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        return export_of(accounts[one["account"]], one["kind"], one["subject"], importer)
+    except (KeyError, ShareError):
+        return {}
+
+
+def _latency_row(name: str, export: Mapping[str, Any]) -> dict[str, Any]:
+    latency = export.get("latency")
+    if latency is None:
+        return {}
+    return {name: {"sampling": latency["percent"] or "headers", "results": latency["subject"]}}
 
 
 def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ from mq_shards.acceptor.protocols.nats import orders, reasons
 from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
 from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
+from mq_shards.acceptor.protocols.nats.askers import Askers
 from mq_shards.acceptor.protocols.nats.client import (
     Client,
     Identity,
@@ -57,8 +58,6 @@ from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_ro
 from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
-from mq_shards.acceptor.protocols.nats.shares import needs_info
-from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
@@ -119,13 +118,13 @@ class Nats(Guarding):
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
         self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
-        self._told_of_askers: set[str] = set()  # accounts whose requests to services must name the requester
         self._accounts: dict[str, Mapping[str, Any]] = {}  # what accounts share
         self._found: Mapping[str, Any] = {}  # "who" of the configuration file: users and accounts
         self.leaf_content: Mapping[str, Any] = {}  # "leaf" of it: users of leaf nodes, and hubs
         self._config_digest = ""  # of the whole file
         self.admission = Admission(engine, self._number)
         self._own = OwnClients(engine, self.admission)
+        self._askers = Askers(engine, self._number, broker, self._own, self.admission)
         self._expiries = Expiries()
         self.passwords = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted, self._clients.__getitem__)
@@ -195,15 +194,17 @@ class Nats(Guarding):
             self._share(list(accounts.values()))
             return
         self._accounts.update({name: accounts[name] for name in names})
-        self._told_of_askers -= names
-        self._told_of_askers |= {name for name in names if needs_info(accounts[name])}
-        if self.logins.callouts is not None:
-            self.logins.callouts.accounts_changed()
+        self._shares_changed(names)
 
     def _share(self, accounts: Sequence[Mapping[str, Any]] | None = None) -> None:
         accounts = self.admission.share(self.cluster.get("name", ""), accounts)
         self._accounts = {account["name"]: account for account in accounts}
-        self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
+        self._shares_changed(None)
+
+    def _shares_changed(self, names: set[str] | None) -> None:
+        if self._askers.learn(self._accounts, names, self.system_account):
+            for conn in self._clients:
+                self._limit(conn)
         if self.logins.callouts is not None:
             self.logins.callouts.accounts_changed()
 
@@ -409,7 +410,7 @@ class Nats(Guarding):
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth, tls)
 
     def _account(self, name: str) -> dict[str, Any]:
-        shares = {**account_row(self._accounts.get(name, {})), **self.logins.shown_account(name)}
+        shares = {**account_row(self._accounts.get(name, {}), self._accounts), **self.logins.shown_account(name)}
         if self._system is not None and name != self.system_account:
             shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
         return shares
@@ -514,8 +515,8 @@ class Nats(Guarding):
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
-    def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | OperatorMode | None, ...]:
-        return self._websockets, self._lame_duck, self._system, self.logins.callouts, self._by_jwt
+    def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | OperatorMode | Askers | None, ...]:
+        return self._websockets, self._lame_duck, self._system, self.logins.callouts, self._by_jwt, self._askers
 
     def expire(self) -> None:
         for conn in self._expiries.over():
@@ -672,8 +673,7 @@ class Nats(Guarding):
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
         self._engine.call(conn, "max-payload", self._max_payload(client))
         self._engine.call(conn, "max-subscriptions", subscriptions)
-        is_told = client.account in self._told_of_askers
-        who = asker(client, self.identity.server_name, self.cluster.get("name", "")) if is_told else b""
+        who = self._askers.described(client, self.identity.server_name, self.cluster.get("name", ""))
         self._engine.call(conn, "info", 0, who)
 
     def _max_payload(self, client: Client) -> int:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
-from mq_shards.acceptor.protocols.nats.transforms import TransformError, by_number, pieces_of, tokens_of
+from mq_shards.acceptor.protocols.nats.transforms import TransformError, by_number, is_literal, pieces_of, tokens_of
 
 # How long a service may take to answer, if the export does not say.
 ANSWER_NS: Final = 120_000_000_000
@@ -69,9 +69,27 @@ def service_line(exporter: int, export: Account, one: Account) -> str:
     """Requests to `to` in the importing account go to `subject` in the exporting one."""
     subject, to, is_shared = one["subject"], one["to"], one.get("share", False)
     traced = int(export.get("allow_trace", False))
-    once = export.get("response", "single") == "single"
-    lifetime = export.get("threshold_ns") or ANSWER_NS
-    return f"v {exporter} {traced} {int(once)} {lifetime} {int(is_shared)} {to} {_service_pieces(to, subject)}\n"
+    once, lifetime = export.get("response", "single") == "single", lifetime_ns(export)
+    latency = f"{said['percent']} {said['subject']}" if (said := export.get("latency")) else "-"
+    head = f"v {exporter} {traced} {int(once)} {lifetime} {int(is_shared)} {latency}"
+    return f"{head} {to} {_service_pieces(to, subject)}\n"
+
+
+def lifetime_ns(export: Account) -> int:
+    """How long a service may take to answer."""
+    found: int = export.get("threshold_ns") or ANSWER_NS
+    return found
+
+
+def refuse_latency(export: Account, exports: Sequence[Account]) -> None:
+    """Raises ShareError when a service cannot be measured. `exports`: its account's, up to this one."""
+    subject = export["latency"]["subject"]
+    if not is_literal(subject):
+        raise ShareError(f'latency: "{subject}" is not a subject to publish to')
+    if any(one["kind"] == "service" and covers(one["subject"], subject) for one in exports):
+        raise ShareError(f'latency: "{subject}" is a service of the account itself')
+    if export.get("response", "single") != "single":
+        raise ShareError("latency is for services with single responses")
 
 
 @lru_cache(1024)

@@ -8,6 +8,7 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -326,6 +327,7 @@ static void go_on(struct acceptor *a, void *state) {
     nats_hand_on(a, state);
     nats_leave_on(a, state);
     nats_mesh_tell_on(a, state);
+    nats_latency_publish(a, state);
 }
 
 static void freed(struct connection *c) {
@@ -366,6 +368,8 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         if (number > 0) server->accounts[number].routes = (enum nats_account_routes)value;
         return number;
     }
+    if (strncmp(what, "latency", 7) == 0)
+        return nats_latency_configure(a, server, what, value, (struct text){bytes, bytes_count});
     if (strcmp(what, "described") == 0) return describe(server, bytes, bytes_count);
     if (strcmp(what, "trace") == 0) {
         if (value == 0 || value >= server->account_count) return CALL_REFUSED;
@@ -386,6 +390,7 @@ static void stopped(void *state) {
         free(server->peers[other].accounts);
     }
     for (uint32_t n = 0; n < NATS_LINKS; n++) free(server->links[n].waiting.items);
+    nats_latency_close(server);
     nats_accounts_close(server);
     nats_origins_close(&server->origins);
     subject_walk_free(server->remote_walk);

@@ -18,6 +18,7 @@
  *   nats_mesh.c            interest of other acceptors, and messages for them
  *   nats_leaving.c         removes interest of others, and of clients, in pieces
  *   nats_trace.h           message tracing
+ *   nats_latency.h         how long services take
  *   nats_clock.c           PINGs, and clients that do not take their output
  *   nats_websocket.c       why a websocket ends
  *   nats_proxied.c         PROXY headers
@@ -280,6 +281,8 @@ struct nats_server {
     struct connection
         *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */
     struct nats_remotes left; /* interest of others that have left, routes first */
+
+    struct nats_latencies *latencies; /* for measuring services; NULL while none is measured */
 
     uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* for Python, when a connection ends */
 };
@@ -602,6 +605,8 @@ size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t *
 
 /* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
 
+/* Nanoseconds since 1970. */
+uint64_t nats_wall_now(const struct acceptor *a);
 /* Sets the connection's timer to when something may be due next. */
 void nats_schedule(struct acceptor *a, struct connection *c);
 void nats_due(struct acceptor *a, struct connection *c);

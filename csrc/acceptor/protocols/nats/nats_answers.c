@@ -1,12 +1,16 @@
 /* Answers from one account to requests that were made in another. Each request gets a subject of its own for answers,
  * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots
- * are in use the oldest is reused. */
+ * are in use the oldest is reused. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
+ * too, and the subject goes on with .SERVER.T. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/hex.h"
 
-enum { PREFIX_BYTES = 4 + 16 + 1, TOKEN_BYTES = 32 };
+enum { ID_BYTES = 16, PREFIX_BYTES = 4 + ID_BYTES + 1, TOKEN_BYTES = 32, MEASURED_BYTES = 1 + ID_BYTES + 2 };
+enum { ANSWER_BYTES = PREFIX_BYTES + TOKEN_BYTES, NUMBER_SHIFT = 32 };
+_Static_assert(ANSWER_BYTES + MEASURED_BYTES <= NATS_ANSWER_BYTES, "there is room for it");
 
 struct waiting {
     uint64_t token; /* 0: free */
@@ -20,6 +24,7 @@ struct waiting {
 };
 
 struct nats_answers {
+    uint64_t id;
     uint8_t prefix[PREFIX_BYTES];
     uint32_t used; /* slots used so far; number 0 is not used */
     uint32_t first_free, hand;
@@ -34,7 +39,8 @@ static bool open_answers(struct nats_server *server) {
     struct nats_answers *answers = calloc(1, sizeof *answers);
     if (answers == NULL) return false;
     memcpy(answers->prefix, "_R_.", 4);
-    hex_put(answers->prefix + 4, random_number(server));
+    answers->id = random_number(server) & INT64_MAX;
+    hex_put(answers->prefix + 4, answers->id);
     answers->prefix[PREFIX_BYTES - 1] = '.';
     answers->used = 1;
     server->answers = answers;
@@ -50,7 +56,7 @@ bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t 
     struct nats_subscription *s = calloc(1, sizeof *s);
     uint8_t pattern[PREFIX_BYTES + 1];
     memcpy(pattern, server->answers->prefix, PREFIX_BYTES);
-    pattern[PREFIX_BYTES] = '*';
+    pattern[PREFIX_BYTES] = '>';
     bool first;
     if (s != NULL) s->entry.weight = 1;
     if (s == NULL || !subjects_add(account->subjects, &s->entry, pattern, sizeof pattern, NULL, 0, &first)) {
@@ -82,23 +88,31 @@ static uint32_t take_slot(struct nats_answers *answers) {
     return slot;
 }
 
-struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, uint32_t account, struct text reply,
-                               bool once, uint64_t lifetime_ns, uint8_t *room) {
+struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, const struct nats_expected *expected,
+                               uint8_t *room) {
     struct nats_answers *answers = server->answers;
-    if (reply.bytes > NATS_ANSWER_REPLY_BYTES) return (struct text){NULL, 0};
+    const struct text reply = expected->reply;
+    if (reply.bytes > NATS_ANSWER_REPLY_BYTES) {
+        if (expected->measured != 0) nats_latency_cancel(server, expected->measured);
+        return (struct text){NULL, 0};
+    }
     uint32_t slot = take_slot(answers);
     struct waiting *w = &answers->slots[slot];
     w->token = random_number(server) | 1;
-    w->until_ns = a->now_ns + lifetime_ns;
-    w->lifetime_ns = lifetime_ns;
-    w->account = account;
-    w->once = once;
+    w->until_ns = a->now_ns + expected->lifetime_ns;
+    w->lifetime_ns = expected->lifetime_ns;
+    w->account = expected->account;
+    w->once = expected->once;
     w->reply_bytes = (uint16_t)reply.bytes;
     memcpy(w->reply, reply.at, reply.bytes);
     memcpy(room, answers->prefix, PREFIX_BYTES);
-    hex_put(room + PREFIX_BYTES, slot);
+    hex_put(room + PREFIX_BYTES, slot | (uint64_t)expected->measured << NUMBER_SHIFT);
     hex_put(room + PREFIX_BYTES + 16, w->token);
-    return (struct text){room, PREFIX_BYTES + TOKEN_BYTES};
+    if (expected->measured == 0) return (struct text){room, ANSWER_BYTES};
+    nats_latency_await(server, expected->measured, slot, w->token);
+    memcpy(room + ANSWER_BYTES, answers->prefix + 3, 1 + ID_BYTES);
+    memcpy(room + ANSWER_BYTES + 1 + ID_BYTES, ".T", 2);
+    return (struct text){room, ANSWER_BYTES + MEASURED_BYTES};
 }
 
 static bool get_hex(const uint8_t *at, uint64_t *value) {
@@ -111,32 +125,69 @@ static bool get_hex(const uint8_t *at, uint64_t *value) {
     return true;
 }
 
-static struct waiting *waiting_for(struct nats_answers *answers, struct text subject, uint64_t *slot) {
-    uint64_t token;
-    if (answers == NULL || subject.bytes != PREFIX_BYTES + TOKEN_BYTES) return NULL;
-    if (memcmp(subject.at, answers->prefix, PREFIX_BYTES) != 0) return NULL;
-    if (!get_hex(subject.at + PREFIX_BYTES, slot) || !get_hex(subject.at + PREFIX_BYTES + 16, &token)) return NULL;
-    if (*slot == 0 || *slot >= answers->used || answers->slots[*slot].token != token) return NULL;
-    return &answers->slots[*slot];
+/* Reads a subject for answers; false if it is none of ours. */
+static bool read_subject(const struct nats_server *server, struct text subject, uint64_t *slot, uint64_t *token,
+                         uint32_t *measured) {
+    if (server->answers == NULL) return false;
+    if (subject.bytes != ANSWER_BYTES && subject.bytes != ANSWER_BYTES + MEASURED_BYTES) return false;
+    if (memcmp(subject.at, server->answers->prefix, PREFIX_BYTES) != 0) return false;
+    if (!get_hex(subject.at + PREFIX_BYTES, slot) || !get_hex(subject.at + PREFIX_BYTES + 16, token)) return false;
+    *measured = (uint32_t)(*slot >> NUMBER_SHIFT);
+    *slot &= UINT32_MAX;
+    return true;
 }
 
-bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nats_message *m, struct nats_room *room,
-                      uint32_t *account) {
-    uint64_t slot;
-    struct waiting *w = waiting_for(server->answers, m->subject, &slot);
+static struct waiting *waiting_in(struct nats_answers *answers, uint64_t slot, uint64_t token) {
+    if (answers == NULL || slot == 0 || slot >= answers->used || answers->slots[slot].token != token) return NULL;
+    return &answers->slots[slot];
+}
+
+static void free_slot(struct nats_answers *answers, struct waiting *w) {
+    w->token = 0;
+    w->next_free = answers->first_free;
+    answers->first_free = (uint32_t)(w - answers->slots);
+}
+
+bool nats_answer_take(struct acceptor *a, struct nats_server *server, const struct connection *responder,
+                      struct nats_message *m, struct nats_room *room, uint32_t *account) {
+    uint64_t slot, token;
+    uint32_t measured;
+    if (!read_subject(server, m->subject, &slot, &token, &measured)) return false;
+    struct waiting *w = waiting_in(server->answers, slot, token);
     uint8_t *reply = w != NULL ? nats_room_for(room, NATS_ANSWER_REPLY_BYTES) : NULL;
     if (reply == NULL) return false;
     bool is_over = a->now_ns > w->until_ns;
+    if (measured != 0 && !is_over) nats_latency_answered(a, server, measured, token, responder);
     memcpy(reply, w->reply, w->reply_bytes);
     m->subject = (struct text){reply, w->reply_bytes};
     m->reply = (struct text){NULL, 0};
     *account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of several. */
-    if (w->once || is_over || m->payload_bytes == 0) {
-        w->token = 0;
-        w->next_free = server->answers->first_free;
-        server->answers->first_free = (uint32_t)slot;
-    }
+    if (w->once || is_over || m->payload_bytes == 0) free_slot(server->answers, w);
     return !is_over;
+}
+
+/* --- measured requests -------------------------------------------------------------------------------------------- */
+
+struct text nats_answer_reply(const struct nats_server *server, uint32_t slot, uint64_t token, uint32_t *account) {
+    const struct waiting *w = waiting_in(server->answers, slot, token);
+    if (w == NULL) return (struct text){NULL, 0};
+    *account = w->account;
+    return (struct text){(const uint8_t *)w->reply, w->reply_bytes};
+}
+
+void nats_answer_forget(struct nats_server *server, uint32_t slot, uint64_t token) {
+    struct waiting *w = waiting_in(server->answers, slot, token);
+    if (w != NULL) free_slot(server->answers, w);
+}
+
+bool nats_answer_number(const struct nats_server *server, struct text subject, uint32_t *measured, uint64_t *token) {
+    uint64_t slot;
+    return read_subject(server, subject, &slot, token, measured);
+}
+
+int64_t nats_answers_id(struct nats_server *server) {
+    bool are_open = server->answers != NULL || open_answers(server);
+    return are_open ? (int64_t)server->answers->id : CALL_REFUSED;
 }

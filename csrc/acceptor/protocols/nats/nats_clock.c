@@ -1,7 +1,15 @@
 /* Timeouts of a connection: for CONNECT, PINGs, and output that the client does not take. */
 #include "acceptor/protocols/nats/nats.h"
 
+#include <time.h>
+
 static const char PING[] = "PING\r\n";
+
+uint64_t nats_wall_now(const struct acceptor *a) {
+    struct timespec now;
+    if (!a->live || clock_gettime(CLOCK_REALTIME, &now) != 0) return a->now_ns;
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static uint64_t sooner(uint64_t one_ns, uint64_t other_ns) {
     if (one_ns == 0) return other_ns;

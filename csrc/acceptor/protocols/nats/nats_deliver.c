@@ -1,5 +1,6 @@
 /* Delivery: from one publisher to all that want the message, wherever they are. */
 #include "acceptor/protocols/nats/nats_give.h"
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
@@ -411,6 +412,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     if (count > 0) subject_groups_gather_named(groups_here(&d), patterns, matching, groups, count);
     for (size_t i = 0; i < count; i++)
         if (!deliver_to_named(&d, groups[i])) groups[left++] = groups[i];
+    if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     if (d.answers) nats_go_on(a, server, number, NULL, message, true, false);
     return left;
@@ -493,6 +495,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
         if (!kept || !is_keepers_name(server, groups[i])) deliver_named(&d, groups[i], &abroad, all);
     d.message = message;
     pass_on(&d, &abroad);
+    if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     bool imports = is_leaf && account->shares != NULL;
     if (d.answers || imports) nats_go_on(a, server, number, NULL, message, d.answers, imports);

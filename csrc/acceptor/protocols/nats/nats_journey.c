@@ -6,6 +6,7 @@
  * import that a message has passed is not taken again. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -18,8 +19,10 @@ struct leg {
     const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
     uint32_t account;
     uint16_t count, next; /* how many imports there are, and the next to be done */
+    uint32_t measured;    /* the request's measurement; 0: none */
     bool answers;         /* may be an answer that another account waits for */
     bool untraced;        /* here and further on the message is not traced */
+    bool any;             /* somebody got the message, here or further on */
     struct nats_room room, trace_room;
 };
 
@@ -41,7 +44,8 @@ void nats_journey_close(struct nats_server *server) {
     free(server->journey);
 }
 
-static void end_leg(struct leg *leg) {
+static void end_leg(struct acceptor *a, struct nats_server *server, struct leg *leg) {
+    if (leg->measured != 0 && !leg->any) nats_latency_unavailable(a, server, leg->message.reply);
     nats_room_done(&leg->room);
     nats_room_done(&leg->trace_room);
 }
@@ -52,15 +56,14 @@ static bool has_come_by(const struct nats_journey *journey, uint32_t depth, cons
     return false;
 }
 
-/* Delivers a leg's message in its account; false if nobody wanted it. */
-static bool arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
+/* Delivers a leg's message in its account. */
+static void arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
     leg->next = leg->count = 0;
-    bool any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
+    leg->any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
     if (is_last)
         leg->answers = false;
     else
         leg->count = nats_imports_of(server, leg->account, leg->message.subject, leg->imports);
-    return any;
 }
 
 /* Takes an answer to the account that waits for it; false when none does. */
@@ -68,9 +71,10 @@ static bool begin_answer(struct acceptor *a, struct nats_server *server, struct 
     from->answers = false;
     to->by = NULL;
     to->asker = NULL;
+    to->measured = 0;
     to->message = from->message;
     to->message.joined = false;
-    return nats_answer_take(a, server, &to->message, &to->room, &to->account);
+    return nats_answer_take(a, server, server->journey->legs[0].asker, &to->message, &to->room, &to->account);
 }
 
 static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_t depth, struct leg *from,
@@ -83,7 +87,7 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
     to->message = from->message;
     to->message.joined = false;
     const struct nats_asker asker = {from->asker, depth > 0 ? from->account : 0};
-    return nats_share_apply(a, server, from->account, &asker, share, &to->message, &to->room);
+    return nats_share_apply(a, server, from->account, &asker, share, &to->message, &to->room, &to->measured);
 }
 
 /* Servers to which a request goes in the account of a service cannot publish in that of its trace: their events come
@@ -91,8 +95,9 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
 static void redirect(struct acceptor *a, struct nats_server *server, const struct nats_trace *trace, struct leg *to) {
     uint8_t room[NATS_ANSWER_BYTES];
     if (server->accounts[to->account].remote == NULL) return;
-    struct text subject = nats_answer_expect(a, server, trace->account, (struct text){trace->texts, trace->dest_bytes},
-                                             false, TRACE_LIFETIME_NS, room);
+    const struct nats_expected events = {
+        .account = trace->account, .reply = {trace->texts, trace->dest_bytes}, .lifetime_ns = TRACE_LIFETIME_NS};
+    struct text subject = nats_answer_expect(a, server, &events, room);
     if (subject.bytes > 0) (void)nats_set_header(&to->message, NATS_TRACE_DEST, subject, &to->trace_room);
 }
 
@@ -131,7 +136,6 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     struct nats_journey *journey = server->journey;
     struct leg *first = &journey->legs[0];
     struct nats_trace *trace = server->trace;
-    bool any = false;
     first->message = *message;
     /* In another account the origin does not matter. */
     first->message.origin = 0;
@@ -139,7 +143,8 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     first->by = NULL;
     first->account = account;
     first->answers = answers;
-    first->untraced = false;
+    first->untraced = first->any = false;
+    first->measured = 0;
     first->next = 0;
     first->count = imports ? nats_imports_of(server, account, message->subject, first->imports) : 0;
     journey->copies = 0;
@@ -147,17 +152,21 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
         struct leg *leg = &journey->legs[depth];
         bool is_done = (!leg->answers && leg->next == leg->count) || journey->copies == NATS_MAX_COPIES;
         if (is_done) {
-            end_leg(leg);
-            if (depth-- == 0) return arrived(server, trace, any);
+            end_leg(a, server, leg);
+            if (depth == 0) return arrived(server, trace, leg->any);
+            journey->legs[--depth].any |= leg->any;
             continue;
         }
         struct leg *next = &journey->legs[depth + 1];
         bool begun = leg->answers ? begin_answer(a, server, leg, next) : begin_import(a, server, depth, leg, next);
         if (!begun) continue;
         journey->copies++;
-        if (trace != NULL && !follow(a, server, trace, leg, next)) continue;
+        if (trace != NULL && !follow(a, server, trace, leg, next)) {
+            if (next->measured != 0) nats_latency_unavailable(a, server, next->message.reply);
+            continue;
+        }
         bool is_last = depth + 2 == NATS_MAX_CHAIN || (next->by != NULL && nats_share_is_stream(next->by));
-        any |= arrive(a, server, next, is_last);
+        arrive(a, server, next, is_last);
         depth++;
     }
 }

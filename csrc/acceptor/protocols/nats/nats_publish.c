@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
@@ -103,6 +104,7 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
         return;
     }
     nats_say_ok(a, c);
+    if (__builtin_expect(server->latencies != NULL, 0)) nats_half_end(a, server, c, m->subject);
     bool delivered = nats_deliver(a, c, m), only = server->trace != NULL && server->trace->only;
     if (!only && is_question(server, m) && !c->closed) {
         ask_python(a, c, m);

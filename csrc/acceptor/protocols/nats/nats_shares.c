@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 
@@ -21,6 +22,7 @@ struct nats_share {
     uint8_t kind; /* 'm', 't', 'v' */
     bool once, shared, traced;
     uint64_t lifetime_ns;
+    struct nats_latency *latency; /* NULL: the service is not measured */
 };
 
 struct nats_shares {
@@ -45,6 +47,7 @@ static void free_share(struct nats_share *s) {
         nats_transform_free(d->to);
         free(d);
     }
+    nats_latency_drop(s->latency);
     free(s);
 }
 
@@ -93,6 +96,17 @@ static bool place(struct nats_shares *shares, struct siphash_key key, struct nat
     return subjects_add(*in, &s->entry, pattern.at, pattern.bytes, NULL, 0, &first);
 }
 
+static bool read_latency(struct nats_share *s, const uint8_t **at, const uint8_t *end) {
+    uint64_t percent;
+    const uint8_t *begin = *at;
+    struct text word = next_word(at, end);
+    if (word.bytes == 1 && word.at[0] == '-') return true;
+    *at = begin;
+    if (!next_number(at, end, &percent)) return false;
+    s->latency = nats_latency_new(percent, next_word(at, end));
+    return s->latency != NULL;
+}
+
 /* Parses the rest of a line behind its first word. */
 static bool read_import(const struct nats_server *server, struct nats_share *s, const uint8_t **at,
                         const uint8_t *end) {
@@ -105,7 +119,7 @@ static bool read_import(const struct nats_server *server, struct nats_share *s, 
     bool good = next_number(at, end, &once) && next_number(at, end, &s->lifetime_ns) && next_number(at, end, &shared);
     s->once = once != 0;
     s->shared = shared != 0;
-    return good;
+    return good && read_latency(s, at, end);
 }
 
 static bool read_line(const struct nats_server *server, struct nats_shares *shares, const uint8_t *at,
@@ -140,6 +154,7 @@ bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t a
         size_t end = newline != NULL ? (size_t)(newline - text) : bytes;
         bool good = read_line(server, shares, text + at, text + end);
         if (good && shares->last->kind == 'v') good = nats_answers_open(a, server, shares->last->account);
+        if (good && shares->last->latency != NULL) good = nats_latency_open(server);
         if (!good) {
             nats_shares_free(shares);
             return false;
@@ -198,7 +213,7 @@ static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_accoun
 }
 
 /* {"acc":"NAME","svc":"NAME","rtt":N}, or more: Python has prepared what stands around the time. */
-static uint8_t *put_info(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out) {
+uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out) {
     const struct nats *n = nats_of(asker->connection);
     const uint8_t *info = n->info, *end = info + n->info_bytes, *middle = NULL;
     if (shared && info != NULL) middle = memchr(info, '\n', n->info_bytes);
@@ -211,10 +226,13 @@ static uint8_t *put_info(const struct nats_server *server, const struct nats_ask
     return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
 }
 
+size_t nats_asker_bytes(const struct nats_asker *asker) {
+    return nats_of(asker->connection)->info_bytes + 2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
+}
+
 /* Room for the header that names the requestor. */
 static size_t info_bytes(const struct nats_asker *asker) {
-    return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_of(asker->connection)->info_bytes +
-           2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
+    return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_asker_bytes(asker);
 }
 
 /* Writes a request with a header that names the requestor. */
@@ -223,7 +241,7 @@ static uint8_t *put_asked(const struct nats_server *server, const struct nats_as
     uint8_t *payload = out;
     out = put(nats_put_headers(m, INFO, out), INFO, sizeof INFO - 1);
     *out++ = ' ';
-    out = put(put_info(server, asker, shared, out), "\r\n\r\n", 4);
+    out = put(nats_put_asker(server, asker, shared, out), "\r\n\r\n", 4);
     return nats_put_body_behind(m, payload, out);
 }
 
@@ -236,11 +254,24 @@ static struct text import_subject(struct nats_server *server, const struct nats_
     return nats_map(server, there, made, server->subjects_made[1]);
 }
 
+/* Begins to measure a request, if it is to be. */
+static uint32_t begin_to_measure(struct acceptor *a, struct nats_server *server, const struct nats_share *s,
+                                 const struct connection *asker, const struct nats_message *m) {
+    const struct nats_measured request = {.latency = s->latency,
+                                          .asker = asker,
+                                          .exporter = s->account,
+                                          .shared = s->shared,
+                                          .lifetime_ns = s->lifetime_ns,
+                                          .message = m};
+    return nats_latency_begin(a, server, &request);
+}
+
 bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_asker *asker,
-                      const struct nats_share *s, struct nats_message *m, struct nats_room *room) {
+                      const struct nats_share *s, struct nats_message *m, struct nats_room *room, uint32_t *measured) {
     struct text subject = import_subject(server, s, m->subject);
     bool is_asked = s->kind == 'v' && asker->connection != NULL;
     size_t most = subject.bytes + NATS_ANSWER_BYTES;
+    *measured = 0;
     if (subject.bytes == 0) return false;
     if (is_asked) most += m->payload_bytes + info_bytes(asker) + 2 * DECIMAL_MAX_BYTES;
     uint8_t *out = nats_room_for(room, most);
@@ -248,7 +279,9 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     m->subject = (struct text){out, subject.bytes};
     out = put(out, subject.at, subject.bytes);
     if (s->kind == 't') return true;
-    if (m->reply.bytes > 0) m->reply = nats_answer_expect(a, server, account, m->reply, s->once, s->lifetime_ns, out);
+    if (s->latency != NULL) *measured = begin_to_measure(a, server, s, asker->connection, m);
+    const struct nats_expected expected = {account, m->reply, s->once, s->lifetime_ns, *measured};
+    if (m->reply.bytes > 0) m->reply = nats_answer_expect(a, server, &expected, out);
     if (is_asked) put_asked(server, asker, s->shared, m, out + NATS_ANSWER_BYTES);
     return true;
 }

@@ -4,8 +4,9 @@
  *   mapping    "m PATTERN", then for each destination "d BELOW PIECES": the first one counts whose BELOW is above a
  *              random number below 100; if there is none, the message is dropped
  *   stream     "t ACCOUNT TRACED PATTERN PIECES": that account imports messages of this one, under another subject
- *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED PATTERN PIECES": requests made here go to that account. One
- *              answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who asks
+ *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED LATENCY PATTERN PIECES": requests made here go to that account.
+ *              One answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who asks.
+ *              LATENCY: "-", or "PERCENT SUBJECT": so many requests are measured, the results go there
  *   TRACED: traces of messages go on in the other account
  *
  * PIECES are those of nats_transform.h. All shares of an account are replaced together. Messages go from account to
@@ -23,7 +24,7 @@ enum {
     NATS_MAX_COPIES = 1024, /* most copies made of one message */
     NATS_ANSWERS = 1 << 16, /* most answers waited for at a time; the oldest are dropped */
     NATS_ANSWER_REPLY_BYTES = 222,
-    NATS_ANSWER_BYTES = 64 /* longest subject for answers */
+    NATS_ANSWER_BYTES = 80 /* longest subject for answers */
 };
 
 struct nats_share;
@@ -55,9 +56,16 @@ struct nats_asker {
     uint32_t service;
 };
 
-/* Turns a message of `account` into what a share makes of it; false when that is impossible or it is dropped. */
+/* Describes the publisher of a request as JSON, in full if `shared`, and returns the end. It is known, and has room of
+ * nats_asker_bytes(). */
+uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out);
+size_t nats_asker_bytes(const struct nats_asker *asker);
+
+/* Turns a message of `account` into what a share makes of it; false when that is impossible or it is dropped. Sets
+ * *measured to the number of the request's measurement (nats_latency.h); 0: it is not measured. */
 bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_asker *asker,
-                      const struct nats_share *share, struct nats_message *m, struct nats_room *room);
+                      const struct nats_share *share, struct nats_message *m, struct nats_room *room,
+                      uint32_t *measured);
 
 /* --- nats_journey.c ----------------------------------------------------------------------------------------------- */
 
@@ -71,12 +79,30 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
 
 /* --- nats_answers.c ----------------------------------------------------------------------------------------------- */
 
-/* Makes a subject for answers, which go on to `reply` in `account`; empty when that fails. */
-struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, uint32_t account, struct text reply,
-                               bool once, uint64_t lifetime_ns, uint8_t *room);
-/* Gives an answer the subject at which it is awaited, in *account; false if nobody waits for it. */
-bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nats_message *m, struct nats_room *room,
-                      uint32_t *account);
+/* What answers are expected. */
+struct nats_expected {
+    uint32_t account; /* where they go on to `reply` */
+    struct text reply;
+    bool once;
+    uint64_t lifetime_ns;
+    uint32_t measured; /* the request's measurement; 0: none */
+};
+
+/* Makes a subject for answers, in `room`; empty when that fails. */
+struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, const struct nats_expected *expected,
+                               uint8_t *room);
+/* Gives an answer of `responder` (NULL: it is not a client of ours) the subject at which it is awaited, in *account;
+ * false if nobody waits for it. */
+bool nats_answer_take(struct acceptor *a, struct nats_server *server, const struct connection *responder,
+                      struct nats_message *m, struct nats_room *room, uint32_t *account);
+/* The subject that an answer would go on to, and the account; empty if it is not expected any more. */
+struct text nats_answer_reply(const struct nats_server *server, uint32_t slot, uint64_t token, uint32_t *account);
+/* No answer is expected any more. */
+void nats_answer_forget(struct nats_server *server, uint32_t slot, uint64_t token);
+/* The measurement of the request that is answered at a subject, and the answer's token; false if it is none of ours. */
+bool nats_answer_number(const struct nats_server *server, struct text subject, uint32_t *measured, uint64_t *token);
+/* The ID of nats_latency.h, as a number; CALL_REFUSED when memory is short. */
+int64_t nats_answers_id(struct nats_server *server);
 /* Subscribes to an account's answers to requests from other accounts. False when memory is short. */
 bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t account);
 void nats_answers_close(struct nats_server *server);

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "base/map.h"
 #include "base/subject_groups.h"
 
@@ -153,10 +153,15 @@ static void withdraw(struct acceptor *a, struct nats_subscription *s) {
 
 void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     struct connection *c = s->connection;
-    assert(!nats_server_of(a, c)->delivering);
+    struct nats_server *server = nats_server_of(a, c);
+    struct text pattern = {server->subjects_made[0], s->entry.pattern->bytes};
+    bool is_measuring = nats_is_measuring(server);
+    assert(!server->delivering);
+    if (is_measuring) memcpy(server->subjects_made[0], s->entry.pattern->text, pattern.bytes);
     withdraw(a, s);
     forget_sid(nats_of(c), s);
     free(s);
+    if (is_measuring) nats_latency_unsubscribed(a, server, c, pattern);
 }
 
 /* Starts at the end of the table and shortens it, so that a later call goes on with the rest. */
@@ -176,6 +181,8 @@ bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
         n->sids = NULL;
         n->sid_mask = 0;
     }
+    if (nats_is_measuring(nats_server_of(a, c)))
+        nats_latency_unsubscribed(a, nats_server_of(a, c), c, (struct text){NULL, 0});
     return true;
 }
 

@@ -56,15 +56,13 @@ struct text nats_header_of(const struct nats_message *m, const char *name) {
     return (struct text){0};
 }
 
-static int digit_of(uint8_t byte) {
+int nats_hex_digit(uint8_t byte) {
     if (byte >= '0' && byte <= '9') return byte - '0';
     byte |= 32;
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
-/* Whether a traceparent (version-trace-parent-flags) asks for a trace: the lowest bit of its flags, which nats-server
- * reads as a signed byte. */
-static bool asks_for_trace(struct text value) {
+bool nats_asks_for_trace(struct text value) {
     size_t dashes = 0, last = 0;
     for (size_t i = 0; i < value.bytes; i++) {
         if (value.at[i] != '-') continue;
@@ -72,7 +70,7 @@ static bool asks_for_trace(struct text value) {
     }
     if (dashes != 3 || value.bytes - last != 2) return false;
     uint8_t first = value.at[last];
-    int high = first == '+' ? 0 : digit_of(first), low = digit_of(value.at[last + 1]);
+    int high = first == '+' ? 0 : nats_hex_digit(first), low = nats_hex_digit(value.at[last + 1]);
     return high >= 0 && high < 8 && low >= 0 && (low & 1) != 0;
 }
 
@@ -88,7 +86,7 @@ static bool read_headers(const struct nats_message *m, struct trace_headers *h) 
         bool is_parent =
             name.bytes == sizeof PARENT - 1 && strncasecmp((const char *)name.at, PARENT, sizeof PARENT - 1) == 0;
         if (is_parent) {
-            h->is_sampled |= asks_for_trace(value);
+            h->is_sampled |= nats_asks_for_trace(value);
         } else if (!h->has_dest && is(name, "Nats-Trace-Dest")) {
             if (is(value, DISABLED)) return false;
             h->has_dest = true;

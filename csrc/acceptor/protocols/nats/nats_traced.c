@@ -1,6 +1,5 @@
 /* The event of a traced message: its parts are written as things happen, and put together at the end. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_give.h"
@@ -8,12 +7,6 @@
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"
-
-static uint64_t wall_now(const struct acceptor *a) {
-    struct timespec now;
-    if (!a->live || clock_gettime(CLOCK_REALTIME, &now) != 0) return a->now_ns;
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void put_text(struct json_text *json, const char *key, struct text value) {
     json_put_name(json, key);
@@ -35,7 +28,7 @@ static void begin_event(const struct acceptor *a, struct json_text *json, const 
     json_put_name(json, "{\"type\":\"");
     json_put_name(json, type);
     json_put_name(json, "\",\"ts\":");
-    json_put_time(json, wall_now(a));
+    json_put_time(json, nats_wall_now(a));
 }
 
 /* The same behind the others. */
@@ -238,7 +231,7 @@ static void publish(struct acceptor *a, struct nats_server *server, struct nats_
     json_put_name(&event, ",\"seq\":");
     json_put_number(&event, ++server->events_made);
     json_put_name(&event, ",\"time\":");
-    json_put_time(&event, wall_now(a));
+    json_put_time(&event, nats_wall_now(a));
     json_put_name(&event, "},\"request\":");
     json_put(&event, t->request.at, t->request.bytes);
     json_put_name(&event, "}");
