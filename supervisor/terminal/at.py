@@ -97,9 +97,14 @@ def secured(
     return replace(at, tls=tls)
 
 
+def plain(scheme: str) -> str:
+    """The scheme of the protocol inside an encrypted one; any other as it is."""
+    return ENCRYPTED[scheme][0] if scheme in ENCRYPTED else scheme
+
+
 def connect(at: At) -> Client:
     """Returns a connected client for the scheme. Raises ClientError."""
-    scheme = ENCRYPTED[at.scheme][0] if at.tls is not None else at.scheme
+    scheme = plain(at.scheme) if at.tls is not None else at.scheme
     if scheme not in CLIENTS:
         raise ClientError(f"{at.scheme}:// is not spoken here: it is one of {', '.join((*CLIENTS, *ENCRYPTED))}")
     _, module, name = CLIENTS[scheme]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
 from mq_shards.supervisor.terminal.wire import Wire
 
 PRIORITY: Final = 1024
@@ -36,7 +36,7 @@ class Beanstalk(Client):
         return self._wire.take(int(size) + 2)[:-2]
 
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
-        self._ask(f"use {topic}", "USING")
+        self._ask(f"use {as_word(topic)}", "USING")
         count = asked = 0
         for body in bodies:
             head = b"put %d %d %d %d\r\n" % (PRIORITY, round(delay_s), TTR_S, len(body))
@@ -51,7 +51,7 @@ class Beanstalk(Client):
         return count
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        self._ask(f"watch {topic}", "WATCHING")
+        self._ask(f"watch {as_word(topic)}", "WATCHING")
         if topic != "default":
             self._ask("ignore default", "WATCHING")
         self._wire.wait_for_ever()
@@ -88,6 +88,8 @@ class Beanstalk(Client):
 
     def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
         """Uses beanstalkd's own peeks: the next job of each state."""
+        if self._stats(f"stats-tube {as_word(topic)}") is None:
+            raise ClientError(f"there is no topic {topic}")
         self._ask(f"use {topic}", "USING")
         found = []
         for state in ("ready", "delayed", "buried"):

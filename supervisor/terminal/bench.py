@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,17 +17,23 @@ from mq_shards.supervisor.terminal.http import Http
 CHANNEL: Final = "bench"
 MAX_MESSAGES: Final = 200_000
 TAKEN: Final = 20_000  # the most that are consumed
+# Protocols whose new consumers get what was published before, and those whose messages stay without being consumed.
+KEEP: Final = ("nsq", "beanstalk", "http")
+LEAVE: Final = ("nsq-http", "pulsar")
 
 
 def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
-    """Publishes for `seconds`, consumes what it has published, and leaves nothing behind. Raises ClientError."""
+    """Publishes for `seconds`, consumes what it has published, and deletes the topic if it can. Raises ClientError."""
     topic = f"bench.{os.getpid()}.{time.time_ns()}"
     body = os.urandom(size // 2).hex().encode().ljust(size, b"x")
+    remover = _remover(client)
+    keeps = at.plain(client.at.scheme) in KEEP
+    most = TAKEN if keeps and remover is None else MAX_MESSAGES  # without it, all have to be consumed
     begun = time.monotonic()
     until = begun + seconds
 
     def bodies() -> Iterator[bytes]:
-        for sent in range(MAX_MESSAGES):
+        for sent in range(most):
             if sent % 100 == 0 and time.monotonic() > until:
                 return
             yield body
@@ -37,14 +44,15 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
         "at": str(client.at), "bytes": size, "published": published, "publish_rate": round(published / passed),
         "megabytes_per_s": round(published * size / passed / 1e6, 1),
     }  # fmt: skip
-    remover = _remover(client)
     try:
-        if client.at.scheme in ("nsq", "beanstalk", "http"):  # they keep messages that nobody has subscribed to yet
-            result |= _taken(client, topic, published if remover is None else min(published, TAKEN))
+        if keeps:
+            result |= _taken(client, topic, min(published, TAKEN))
     finally:
         if remover is not None:
             with contextlib.suppress(ClientError):
                 remover.delete(topic)
+        elif at.plain(client.at.scheme) in LEAVE:
+            print(f"mq-shards: no http:// address answers that could delete the topic {topic}", file=sys.stderr)
     return result
 
 

@@ -113,6 +113,13 @@ class Client:
         return CannotError(f"{self.at.scheme}:// cannot {what}")
 
 
+def as_word(name: str, of: str = "topic") -> str:
+    """The name, for a protocol in which a space or a line end would end it. Raises ClientError."""
+    if not name or any(one.isspace() or not one.isprintable() for one in name):
+        raise ClientError(f"{name!r} is not a {of}'s name")
+    return name
+
+
 def reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}): name who signed it with --ca"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
 from mq_shards.supervisor.terminal.wire import Wire
 
 
@@ -43,9 +43,10 @@ class Nats(Client):
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
         if delay_s:
             raise self.cannot("delay a message")
+        subject = as_word(topic).encode()
         count = 0
         for body in bodies:
-            self._wire.send(b"PUB %s %d\r\n%b\r\n" % (topic.encode(), len(body), body))
+            self._wire.send(b"PUB %s %d\r\n%b\r\n" % (subject, len(body), body))
             count += 1
         self._wire.send(b"PING\r\n")
         self._pong()
@@ -53,12 +54,12 @@ class Nats(Client):
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
         """Consumes as one of a queue group, the channel: each message goes to one of its members."""
-        return self._hear(b"SUB %s %s 1\r\n" % (topic.encode(), channel.encode()))
+        return self._hear(b"SUB %s %s 1\r\n" % (as_word(topic).encode(), as_word(channel, "channel").encode()))
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:
         if last:
             raise self.cannot("show what was published before")
-        return self._hear(b"SUB %s 1\r\n" % topic.encode())
+        return self._hear(b"SUB %s 1\r\n" % as_word(topic).encode())
 
     def _hear(self, subscribe: bytes) -> Iterator[Message]:
         self._wire.send(subscribe + b"PING\r\n")

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
 from mq_shards.supervisor.terminal.wire import Wire
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -52,6 +52,7 @@ class Nsq(Client):
         return data
 
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
+        as_word(topic)
         count = 0
         for some in in_batches(bodies):
             if delay_s:
@@ -67,7 +68,7 @@ class Nsq(Client):
         return count
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        self._wire.send(f"SUB {topic} {channel}\n".encode())
+        self._wire.send(f"SUB {as_word(topic)} {as_word(channel, 'channel')}\n".encode())
         self._response()
         self._wire.wait_for_ever()
         while True:

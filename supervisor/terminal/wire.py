@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Final
 
 from mq_shards.supervisor.terminal.client import ANSWER_S, CONNECT_S, At, ClientError, reason
+
+LAST_WORDS: Final = 200  # characters that are shown
 
 
 class Wire:
@@ -47,7 +50,16 @@ class Wire:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise ClientError(f"{self.at}: {reason(error)}") from None
+            raise ClientError(f"{self.at}: {reason(error)}{self._last_words()}") from None
+
+    def _last_words(self) -> str:
+        """What a broker that has ended the connection says about why, if it does."""
+        if self.at.tls is None:
+            with contextlib.suppress(OSError):
+                self._buffer += self._socket.recv(64 << 10, socket.MSG_DONTWAIT)
+        last = self._buffer.rstrip().rpartition(b"\r\n")[2].decode("latin-1")[:LAST_WORDS]
+        said = "".join(one for one in last if one.isascii() and one.isprintable())
+        return f", and it says {said}" if said else ""
 
     def line(self) -> bytes:
         """The next line, without its end."""

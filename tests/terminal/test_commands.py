@@ -140,6 +140,25 @@ def test_beanstalks_own_peeks(broker: Broker, at: At) -> None:
     assert found == [("ready", "now"), ("delayed", "later")]
 
 
+def test_a_tube_that_is_not_there_is_said_as_a_topic_is(broker: Broker, at: At) -> None:
+    for scheme in ("http", "beanstalk"):
+        assert run("peek", "never.put", at[scheme]).stderr == b"mq-shards: there is no topic never.put\n"
+
+
+@pytest.mark.parametrize("scheme", ["nsq", "beanstalk", "nats"])
+def test_a_name_cannot_say_more_than_a_name(broker: Broker, at: At, scheme: str) -> None:
+    for name in ("named first", "named\n", ""):
+        for arguments in (("publish", name, "x"), ("consume", name, "-n", "1")):
+            result = run(*arguments, at[scheme])
+            assert (result.returncode, result.stderr) == (1, f"mq-shards: {name!r} is not a topic's name\n".encode())
+
+
+def test_why_a_broker_hangs_up_is_said(broker: Broker, at: At) -> None:
+    result = run("publish", "too.large", "--whole", at["nats"], stdin=bytes(8 << 20))
+    assert result.returncode == 1
+    assert b"Maximum Payload Violation" in result.stderr or b"reset" in result.stderr
+
+
 @pytest.mark.parametrize("scheme", ["http", "nsq", "beanstalk", "nsq-http"])
 def test_a_delay_is_kept(broker: Broker, at: At, scheme: str) -> None:
     topic = f"delayed.{scheme}"
