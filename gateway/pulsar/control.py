@@ -319,8 +319,12 @@ class Control:
     # --- schemas ----------------------------------------------------------------------------------------------------
 
     def strategy(self, name: TopicName) -> str:
-        found = str(self.namespace(name.namespace).policies.get("schema_compatibility_strategy", "UNDEFINED"))
-        return schemas.DEFAULT_STRATEGY if found == "UNDEFINED" else found
+        """The topic's own; else that of its namespace, else the broker's."""
+        for policies in (self._own_policies(name), self.namespace(name.namespace).policies):
+            found = str(policies.get("schema_compatibility_strategy", "UNDEFINED"))
+            if found != "UNDEFINED":
+                return found
+        return schemas.DEFAULT_STRATEGY
 
     async def schema_version(self, name: TopicName, wanted: Schema) -> int:
         """The version that equals `wanted`; -1: there is none."""

@@ -466,8 +466,12 @@ class HttpNamespaces:
     def _setting(self, policy: Policy) -> Handler:
         async def put(call: Call) -> Answer:
             given = await call.json()
-            self._found(call)
-            return await self._set(call, policy.key, policy.checked(given))
+            policies = self._found(call).policies
+            checked = policy.checked(given)
+            quota = policies.get("backlog_quota_map", {}).get(QUOTA_TYPES[0])
+            if policy.key == "retention_policies" and exceeds(quota, checked):
+                raise precondition("Retention Quota must exceed configured backlog quota for namespace.")
+            return await self._set(call, policy.key, checked)
 
         return put
 
@@ -491,8 +495,11 @@ class HttpNamespaces:
         return json_of(self._found(call).policies.get("backlog_quota_map", {}))
 
     async def _set_quota(self, call: Call) -> Answer:
-        kind, quota = quota_type(call), quota_of(await call.object(), quota_type(call))
-        quotas = {**self._found(call).policies.get("backlog_quota_map", {}), kind: quota}
+        kind, quota = quota_type(call), quota_of(await call.object())
+        policies = self._found(call).policies
+        if kind == QUOTA_TYPES[0] and exceeds(quota, policies.get("retention_policies")):
+            raise quota_exceeds("namespace")
+        quotas = {**policies.get("backlog_quota_map", {}), kind: quota}
         return await self._set(call, "backlog_quota_map", quotas)
 
     async def _no_quota(self, call: Call) -> Answer:
@@ -517,7 +524,22 @@ def quota_type(call: Call) -> str:
     return kind
 
 
-def quota_of(given: Json, kind: str) -> Json:
+def exceeds(quota: Json | None, retention: Json | None) -> bool:
+    """Whether more may be in a backlog than is retained."""
+    if not quota or not retention:
+        return False
+    megabytes, minutes = retention["retentionSizeInMB"], retention["retentionTimeInMinutes"]
+    too_large = megabytes > 0 and quota["limitSize"] >= megabytes << 20
+    return bool(too_large or (minutes > 0 and quota["limitTime"] >= minutes * 60))
+
+
+def quota_exceeds(of: str) -> RefusedError:
+    return precondition(
+        f"Backlog Quota exceeds configured retention quota for {of}. Please increase retention quota and retry"
+    )
+
+
+def quota_of(given: Json) -> Json:
     if given.get("policy") not in QUOTA_POLICIES:
         raise precondition(f"policy is one of {', '.join(QUOTA_POLICIES)}")
     sizes = {
@@ -525,8 +547,6 @@ def quota_of(given: Json, kind: str) -> Json:
         "limitTime": given.get("limitTime") or 0,
     }
     found = _numbers(sizes, {"limitSize": 0, "limitTime": 0})
-    if kind == "message_age" and found["limitTime"] <= 0:
-        raise precondition("limitTime is more than 0")
     return {"limit": found["limitSize"], **found, "policy": given["policy"]}
 
 

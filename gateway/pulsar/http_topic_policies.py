@@ -15,6 +15,8 @@ from mq_shards.gateway.pulsar.http_namespaces import (
     POLICIES,
     Policy,
     dispatch_rate,
+    exceeds,
+    quota_exceeds,
     quota_of,
     quota_type,
     rate_of,
@@ -146,7 +148,15 @@ class HttpTopicPolicies:
 
     def _setting(self, policy: _TopicPolicy) -> Handler:
         async def put(call: Call) -> Answer:
-            return await self._set(call, policy.key, policy.checked(await call.json()))
+            checked = policy.checked(await call.json())
+            if policy.key == "retention_policies":
+                _, topic = await self._found(call)
+                if any(exceeds(quota, checked) for quota in topic.policies.get(QUOTAS, {}).values()):
+                    raise precondition(
+                        "Retention Quota must exceed configured backlog quota for topic. Please increase retention "
+                        "quota and retry"
+                    )
+            return await self._set(call, policy.key, checked)
 
         return put
 
@@ -192,8 +202,10 @@ class HttpTopicPolicies:
         return json_of(await self._value(call, QUOTAS) or {})
 
     async def _set_quota(self, call: Call) -> Answer:
-        kind, quota = quota_type(call), quota_of(await call.object(), quota_type(call))
+        kind, quota = quota_type(call), quota_of(await call.object())
         _, topic = await self._found(call)
+        if exceeds(quota, topic.policies.get("retention_policies")):
+            raise quota_exceeds("topic")
         return await self._set(call, QUOTAS, {**topic.policies.get(QUOTAS, {}), kind: quota})
 
     async def _no_quota(self, call: Call) -> Answer:

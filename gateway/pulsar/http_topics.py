@@ -8,7 +8,7 @@ from typing import Any
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.catalog import Topic, topic_record
+from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
@@ -162,12 +162,16 @@ class HttpTopics:
 
     async def _stats_of(self, call: Call) -> Answer:
         earliest = call.flag("getEarliestTimeInBacklog")
-        return json_of(await self._stats.topic(await self._one(call), earliest=earliest))
+        found = await self._stats.topic(await self._one(call), earliest=earliest)
+        return json_of(_without_clients(call, found))
 
     async def _partitioned_stats(self, call: Call) -> Answer:
         name, _ = self._of_partitions(call)
         per_partition = call.flag("perPartition", default=True)
-        return json_of(await self._stats.partitioned(name, per_partition=per_partition))
+        found = await self._stats.partitioned(name, per_partition=per_partition)
+        for part in found["partitions"].values():
+            _without_clients(call, part)
+        return json_of(_without_clients(call, found))
 
     async def _internal(self, call: Call) -> Answer:
         return json_of(await self._stats.internal(await self._one(call)))
@@ -291,3 +295,13 @@ def message_id(name: TopicName, position: Position) -> dict[str, int]:
         "batchIndex": parts - 1 if parts > 0 and not empty else -1,
         "batchSize": 0,
     }
+
+
+def _without_clients(call: Call, stats: Json) -> Json:
+    """Leaves out of a topic's stats the clients that are not wanted."""
+    if call.flag("excludePublishers"):
+        stats["publishers"] = []
+    if call.flag("excludeConsumers"):
+        for subscription in stats["subscriptions"].values():
+            subscription["consumers"] = []
+    return stats

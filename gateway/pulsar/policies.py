@@ -66,6 +66,7 @@ def told(policies: Json) -> Json:
         "deduplication": policies.get("deduplicationEnabled"),
         "delayed_delivery": bool(delayed.get("active", True)),
         "max_delay_ms": int(delayed.get("maxDeliveryDelayInMillis", 0)),
+        "max_message_bytes": number("max_message_size"),
         "message_ttl_s": number("message_ttl_in_seconds"),
         "retention_minutes": int(retention.get("retentionTimeInMinutes", 0)),
         "retention_mb": int(retention.get("retentionSizeInMB", 0)),

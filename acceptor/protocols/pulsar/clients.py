@@ -64,6 +64,7 @@ class Terms:
     deduplicates: bool = False
     delays: bool = True
     max_delay_ms: int = 0
+    max_message_bytes: int = 0  # 0: the broker's
     rate: Rate = NO_RATE
 
 

@@ -150,7 +150,7 @@ class Producers:
         terms = producer.terms = self._terms(producer.topic)
         opened = packed(
             "producer_terms", key=producer.key, max_delay_ms=terms.max_delay_ms, deduplicates=terms.deduplicates,
-            delays=terms.delays, rate=terms.rate.fields(),
+            delays=terms.delays, max_message_bytes=terms.max_message_bytes, rate=terms.rate.fields(),
         )  # fmt: skip
         return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 

@@ -195,7 +195,10 @@ class Pulsar(Protocol):
         there = policies.get("deduplication")
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
         rate = rate_of_producers(topic, policies)
-        terms = Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
+        terms = Terms(
+            deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0),
+            policies.get("max_message_bytes", 0), rate,
+        )  # fmt: skip
         return NO_TERMS if terms == NO_TERMS else terms
 
     def _made(self, topic: TopicName, subscription: str) -> None:

@@ -74,10 +74,11 @@ struct pulsar_producer {
     bool waits; /* it waits for other producers to leave, and its client has been told so */
     bool lost;  /* its worker has died, so Python cannot open it any more */
     bool deduplicates;
-    bool delays;           /* its messages may be delayed, ... */
-    uint64_t max_delay_ms; /* ... by this much at most; 0: any time */
-    bool closed;           /* we have closed it; its SENDs are ignored, as the client does not know yet */
-    bool closing;          /* by its client or fenced off; it ends when all receipts have been sent */
+    bool delays;                /* its messages may be delayed, ... */
+    uint64_t max_delay_ms;      /* ... by this much at most; 0: any time */
+    uint64_t max_message_bytes; /* of an entry that is no chunk; 0: the topic has no limit of its own */
+    bool closed;                /* we have closed it; its SENDs are ignored, as the client does not know yet */
+    bool closing;               /* by its client or fenced off; it ends when all receipts have been sent */
 };
 
 enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };

@@ -193,6 +193,8 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         say_error(a, c, producer->id, send->sequence, PULSAR_CHECKSUM_ERROR, "Checksum failed on the broker");
     else if (send->has_txn && send->txn_most != 0)
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "There is one transaction coordinator, 0");
+    else if (producer->max_message_bytes > 0 && !send->is_chunk && pulsar_length(bytes) > producer->max_message_bytes)
+        say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Exceed maximum message size");
     else if (draining(a))
         say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");
     else
@@ -294,6 +296,7 @@ static int64_t open_producer(struct acceptor *a, struct connection *c, struct pu
     producer->deduplicates = terms.deduplicates != 0;
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
+    producer->max_message_bytes = terms.max_message_bytes;
     if (!pulsar_limit_producer(a, c, producer, &terms.rate)) return CALL_CLOSED;
     producer->open = true;
     return CALL_DONE;

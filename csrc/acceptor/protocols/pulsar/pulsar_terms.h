@@ -14,6 +14,7 @@ struct pulsar_rate {
 struct producer_terms {
     uint64_t key; /* under which its worker knows it */
     uint64_t max_delay_ms;
+    uint64_t max_message_bytes; /* 0: as the broker's */
     uint32_t deduplicates, delays;
     struct pulsar_rate rate;
 };

@@ -1,0 +1,94 @@
+"""A topic's own policies are obeyed, and fit each other, as at a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.pulsar.record_roles import request
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire
+
+NAMESPACE: Final = "persistent/public/default"
+MIB: Final = 1 << 20
+AVRO: Final = 4
+_numbers: Final = itertools.count()
+
+
+def ask(server: PulsarServer, method: str, path: str, body: object = None) -> dict[str, Any]:
+    return request(server.http, "", "", method, path, body)
+
+
+def made(server: PulsarServer, topic: str) -> str:
+    assert ask(server, "PUT", f"{NAMESPACE}/{topic}")["status"] == 204
+    return f"{NAMESPACE}/{topic}"
+
+
+def schema(kind: str) -> dict[str, object]:
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    return {"name": "s", "type": AVRO, "schema_data": json.dumps(record).encode()}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "may_follow"),
+    [("BACKWARD", True), ("FORWARD", False), ("ALWAYS_COMPATIBLE", True), ("ALWAYS_INCOMPATIBLE", False)],
+)
+def test_a_topic_has_a_schema_compatibility_strategy_of_its_own(
+    server: PulsarServer, wire: Wire, topic: str, strategy: str, may_follow: bool
+) -> None:
+    path = made(server, topic)
+    wire.producer(topic, 1, schema=schema("int"))
+    assert ask(server, "PUT", f"{path}/schemaCompatibilityStrategy", strategy)["status"] == 204
+    answer = wire.ask("producer", None, topic=topic, producer_id=2, schema=schema("long"))
+    assert (answer.DESCRIPTOR.name == "ProducerSuccess") == may_follow
+
+
+def test_a_message_larger_than_the_topic_allows_is_refused(server: PulsarServer, wire: Wire, topic: str) -> None:
+    path = made(server, topic)
+    wire.producer(topic)
+    assert ask(server, "POST", f"{path}/maxMessageSize", 1000)["status"] == 204
+    for sequence in range(1000):
+        wire.send(b"x" * 1000, sequence=sequence)
+        frame = wire.until(lambda frame: frame.name in ("send_receipt", "send_error"))
+        if frame.name == "send_error":  # the policy has been told to the acceptor
+            break
+    assert (frame.body.error, frame.body.message) == (22, "Exceed maximum message size")
+    wire.send(b"x" * 100, sequence=1001)
+    wire.expect("send_receipt")
+
+
+@pytest.mark.parametrize(
+    ("of", "kind"), [("topic", "destination_storage"), ("topic", "message_age"), ("namespace", "")]
+)
+def test_a_backlog_quota_is_less_than_what_is_retained(server: PulsarServer, topic: str, of: str, kind: str) -> None:
+    if of == "topic":
+        path = made(server, topic)
+    else:
+        path = f"namespaces/public/quota{next(_numbers)}"
+        assert ask(server, "PUT", path)["status"] == 204
+    quota_path = f"{path}/backlogQuota" + (f"?backlogQuotaType={kind}" if kind else "")
+    retention = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10}
+
+    def quota(**limits: int) -> int:
+        return int(ask(server, "POST", quota_path, {"policy": "producer_exception", **limits})["status"])
+
+    assert quota(limitSize=10 * MIB) == 204
+    refused = ask(server, "POST", f"{path}/retention", retention)
+    assert refused["status"] == 412
+    assert refused["json"]["reason"].startswith(f"Retention Quota must exceed configured backlog quota for {of}.")
+    assert quota(limitSize=9 * MIB, limitTime=599) == 204
+    assert ask(server, "POST", f"{path}/retention", retention)["status"] == 204
+    assert quota(limitTime=600) == quota(limitSize=10 * MIB) == 412
+
+
+def test_stats_without_clients(server: PulsarServer, wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    wire.subscribe(topic)
+    path = f"{NAMESPACE}/{topic}/stats"
+    found = ask(server, "GET", path)["json"]
+    assert len(found["publishers"]) == len(found["subscriptions"]["s"]["consumers"]) == 1
+    found = ask(server, "GET", f"{path}?excludePublishers=true&excludeConsumers=true")["json"]
+    assert (found["publishers"], found["subscriptions"]["s"]["consumers"]) == ([], [])
