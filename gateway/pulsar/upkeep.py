@@ -155,7 +155,7 @@ class Upkeep:
     async def _look_at_quotas(self, name: TopicName, figures: Figures, quotas: Json, over: dict[str, str]) -> None:
         for kind, quota in quotas.items():
             limit = quota["limitTime"] if kind == "message_age" else quota["limitSize"]
-            if limit < 0:
+            if limit < 0 or (kind == "message_age" and limit == 0):
                 continue
             for channel in used_channels(figures):
                 if not await self._is_over(name, figures, channel, kind, limit):
