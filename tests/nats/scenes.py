@@ -39,6 +39,8 @@ SCENES: Final = (
     one("lists in it of subjects", b'CONNECT {"export":{"allow":["a",1]}}\r\n'),
     one("with what is well-formed nothing is done", b'CONNECT {"import":{"deny":[">"]},"export":null}\r\nSUB a 1\r\n'),
     one("CONNECT without arguments", b"CONNECT\r\n"),
+    one("a sign is no other byte: CR differs from - in bit 32 only", b"\rERR x\r\n"),
+    one("nor is VT a +", b"\x0bOK\r\n"),
     one("an unknown protocol", b'CONNECT {"verbose":false,"protocol":2}\r\n'),
     one("no responders without headers", b'CONNECT {"verbose":false,"no_responders":true}\r\n'),
     one("an account is refused", b'CONNECT {"verbose":false,"account":"x"}\r\n'),

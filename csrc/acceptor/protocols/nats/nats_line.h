@@ -20,14 +20,18 @@ static inline bool nats_is_blank(uint8_t byte) {
     return byte == ' ' || byte == '\t';
 }
 
+/* Whether a byte is that capital letter, the small one, or that sign. */
+static inline bool nats_is_letter(uint8_t byte, char wanted) {
+    return byte == (uint8_t)wanted || (wanted >= 'A' && byte == ((uint8_t)wanted | 32));
+}
+
 /* What the input begins with, and how long the word is. */
 static inline uint32_t nats_word_of(const struct nats_word *words, size_t count, const uint8_t *data, size_t bytes,
                                     size_t *word_bytes) {
     for (size_t w = 0; w < count; w++) {
         const struct nats_word *word = &words[w];
         size_t n = bytes < word->bytes ? bytes : word->bytes, i = 0;
-        /* Bit 32 tells small letters from capitals; signs have it set anyway. */
-        while (i < n && (data[i] | 32) == (word->name[i] | 32)) i++;
+        while (i < n && nats_is_letter(data[i], word->name[i])) i++;
         if (i < n) continue;
         if (bytes < word->bytes + (word->has_arguments ? 1u : 0u)) return NATS_WORD_PARTIAL;
         if (word->has_arguments && !nats_is_blank(data[word->bytes])) continue;
