@@ -22,20 +22,6 @@
 #include "acceptor/packed.h"
 #include "acceptor/turn.h"
 
-enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
-
-/* Without memory for a few numbers the process cannot go on; the supervisor starts another acceptor. */
-void connection_list_add(struct connection_list *list, uint32_t number) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity > 0 ? 2 * list->capacity : FIRST_NUMBERS;
-        uint32_t *larger = realloc(list->items, capacity * sizeof *larger);
-        if (larger == NULL) abort();
-        list->items = larger;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = number;
-}
-
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
 static bool map_board(struct acceptor *a, int board_fd) {
@@ -121,12 +107,6 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     return a;
 }
 
-static void free_upcalls(struct acceptor *a) {
-    for (size_t i = 0; i < a->upcall_count; i++) free(a->upcalls[(a->upcall_head + i) % a->upcall_capacity].owned);
-    free(a->upcalls);
-    free(a->upcall_bytes);
-}
-
 void acceptor_free(struct acceptor *a) {
     if (a == NULL) return;
     acceptor_stop_listening(a, 0);
@@ -147,7 +127,7 @@ void acceptor_free(struct acceptor *a) {
     if (a->bindings.table != NULL) bindings_close(&a->bindings);
     bridge_close(a);
     blocks_close(&a->blocks);
-    free_upcalls(a);
+    upcalls_free(a);
     free(a->table);
     free(a->generations);
     free(a->free_indexes);
@@ -269,83 +249,7 @@ uint32_t acceptor_busy(const struct acceptor *a) {
     return busy;
 }
 
-/* --- topics of connections ---------------------------------------------------------------------------------------- */
-
-void topic_open(struct acceptor *a, uint32_t topic) {
-    const struct binding *binding = binding_at(&a->bindings, topic);
-    struct message open = {.kind = MSG_OPEN,
-                           .flags = binding->listed ? MSG_LISTED : 0,
-                           .topic = topic,
-                           .id = binding->shard,
-                           .body_bytes = binding->name_bytes};
-    peer_send(a, binding->worker, &open, binding->name);
-}
-
-static void forget_surplus(struct acceptor *a) {
-    uint32_t topic;
-    while ((topic = bindings_surplus(&a->bindings)) != 0) {
-        struct message close_it = {.kind = MSG_CLOSE, .topic = topic};
-        peer_send(a, binding_at(&a->bindings, topic)->worker, &close_it, NULL);
-        bindings_forget(&a->bindings, topic);
-    }
-}
-
-uint32_t topic_look_up(struct acceptor *a, const void *name, size_t name_bytes) {
-    bool is_new;
-    forget_surplus(a);
-    uint32_t topic = bindings_look_up(&a->bindings, name, name_bytes, &is_new);
-    if (topic != 0 && is_new) {
-        bridge_bound(a, binding_at(&a->bindings, topic));
-        topic_open(a, topic);
-    }
-    return topic;
-}
-
-uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
-    uint32_t topic = topic_look_up(a, name, name_bytes);
-    if (topic != 0) bindings_refer(&a->bindings, topic);
-    return topic;
-}
-
-bool topic_list(struct acceptor *a, const void *name, size_t name_bytes) {
-    uint32_t topic = topic_bind(a, name, name_bytes);
-    if (topic == 0) return false;
-    binding_at(&a->bindings, topic)->listed = true;
-    topic_open(a, topic);
-    return true;
-}
-
-void topic_unbind(struct acceptor *a, uint32_t topic) {
-    bindings_unbind(&a->bindings, topic);
-    forget_surplus(a);
-}
-
 /* --- upcalls ------------------------------------------------------------------------------------------------------ */
-
-static void grow_upcalls(struct acceptor *a) {
-    size_t capacity = a->upcall_capacity > 0 ? 2 * a->upcall_capacity : FIRST_UPCALLS;
-    struct pending_upcall *larger = malloc(capacity * sizeof *larger);
-    if (larger == NULL) abort(); /* as for numbers */
-    for (size_t i = 0; i < a->upcall_count; i++) larger[i] = a->upcalls[(a->upcall_head + i) % a->upcall_capacity];
-    free(a->upcalls);
-    a->upcalls = larger;
-    a->upcall_head = 0;
-    a->upcall_capacity = capacity;
-}
-
-void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
-                 const void *bytes, size_t bytes_count) {
-    if (a->upcall_count == a->upcall_capacity) grow_upcalls(a);
-    uint8_t *owned = malloc(bytes_count + 1);
-    if (owned == NULL) abort();
-    if (bytes_count > 0) memcpy(owned, bytes, bytes_count);
-    struct pending_upcall *p = &a->upcalls[(a->upcall_head + a->upcall_count++) % a->upcall_capacity];
-    *p = (struct pending_upcall){
-        .upcall = {.kind = kind, .conn = conn, .protocol = protocol, .bytes = owned, .bytes_count = bytes_count},
-        .owned = owned,
-    };
-    if (answer != NULL) p->upcall.answer = *answer;
-}
 
 bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
     free(a->upcall_bytes);
@@ -362,13 +266,6 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
         if (c != NULL) filter_taken(a, c, out->bytes_count);
     }
     return true;
-}
-
-void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
-    assert(c->slot_count == 0);
-    c->stall = STALL_PYTHON;
-    c->known = c->codec->python_keeps;
-    upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
 }
 
 /* --- for a connection whose command Python has -------------------------------------------------------------------- */

@@ -20,26 +20,6 @@ struct bridge_copy {
     uint64_t id;
 };
 
-static bool wants(struct acceptor *a, uint32_t protocol, const void *name, size_t bytes) {
-    const struct codec *codec = codec_at(protocol);
-    void *state = codec_state(a, protocol); /* NULL while the acceptor is being made */
-    return codec->wants_topic != NULL && state != NULL && codec->wants_topic(a, state, name, bytes);
-}
-
-void bridge_bound(struct acceptor *a, struct binding *binding) {
-    binding->bridged = false;
-    for (uint32_t p = 1; p <= codec_count && !binding->bridged; p++)
-        binding->bridged = wants(a, p, binding->name, binding->name_bytes);
-    a->bridges |= binding->bridged;
-}
-
-void bridge_look(struct acceptor *a) {
-    for (uint32_t topic = 1; topic < a->bindings.capacity; topic++) {
-        struct binding *binding = binding_at(&a->bindings, topic);
-        if (binding->name != NULL) bridge_bound(a, binding);
-    }
-}
-
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
 /* Begins a copy in `room`. Returns where the body goes. */
@@ -88,7 +68,7 @@ void bridge_drop(struct blocks *blocks, struct bridge_copy *copy) {
 
 static void tell(struct acceptor *a, const struct published *message) {
     for (uint32_t p = 1; p <= codec_count; p++)
-        if (wants(a, p, message->topic, message->topic_bytes))
+        if (bridge_wants(a, p, message->topic, message->topic_bytes))
             codecs[p - 1]->topic_published(a, codec_state(a, p), message);
 }
 
@@ -173,14 +153,6 @@ bool bridge_is_due(const struct acceptor *a) {
     return a->untold.first != NULL && !a->untold.first->asked && !is_held_up(a);
 }
 
-static void wake_waiting(struct acceptor *a) {
-    for (size_t i = 0; i < a->untold.waiting.count; i++) {
-        struct connection *c = connection_find(a, a->untold.waiting.items[i]);
-        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
-    }
-    a->untold.waiting.count = 0;
-}
-
 void bridge_run(struct acceptor *a) {
     size_t messages = 0, bytes = 0;
     if (!bridge_is_due(a)) return;
@@ -196,7 +168,7 @@ void bridge_run(struct acceptor *a) {
         a->untold.first = copy->next;
         bridge_drop(&a->blocks, copy);
     }
-    if (a->untold.first == NULL) wake_waiting(a);
+    if (a->untold.first == NULL) connection_list_wake(a, &a->untold.waiting, STALL_MESH);
 }
 
 void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened) {
@@ -208,7 +180,7 @@ void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened) {
     a->untold.first = copy->next;
     bridge_drop(&a->blocks, copy);
     bridge_run(a);
-    if (a->untold.first == NULL) wake_waiting(a);
+    if (a->untold.first == NULL) connection_list_wake(a, &a->untold.waiting, STALL_MESH);
 }
 
 void bridge_answer(struct acceptor *a, struct bridge_copy *copy, uint8_t status) {

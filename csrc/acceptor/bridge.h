@@ -12,10 +12,16 @@
 
 #include "acceptor/engine.h"
 
+/* --- bridged.c --- */
+
+/* Whether a codec wants to hear of what is published to a topic of that name. */
+bool bridge_wants(struct acceptor *a, uint32_t protocol, const void *name, size_t bytes);
 /* A name has just been bound: notes whether a protocol wants to hear of its messages. */
 void bridge_bound(struct acceptor *a, struct binding *binding);
 /* The set of topics that a protocol wants to hear of has changed. */
 void bridge_look(struct acceptor *a);
+
+/* --- bridge.c --- */
 
 /* Keeps a copy of a publish that is sent to a worker, if some protocol wants to hear of it. */
 void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,

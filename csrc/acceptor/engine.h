@@ -2,9 +2,15 @@
  *
  *   acceptor.c    the functions that Python calls
  *   turn.c        a turn: receive replies, send bytes, wait, receive bytes, send requests; and when to sleep
- *   socket.c      one connection's bytes: receive, parse, send, close
- *   workers.c     the workers: attach, lose, send requests, receive replies
+ *   socket.c      one connection's bytes: receive, parse, send
+ *   life.c        connections are made and closed; lists.c, in which they wait; slots.c, what they hold of workers
+ *   workers.c     the workers: attach, lose, receive replies
+ *   replies.c     what becomes of a reply; in the order of the requests
+ *   asks.c        requests to workers
+ *   topics.c      the numbers of topics
  *   publishes.c   consecutive PUBLISHes, sent as one message
+ *   upcalls.c     what Python is told
+ *   wake.c        the next turn comes soon
  *   timers.c      a timer for each connection that wants one
  *   room.c        the memory of all connections together: which ones wait, or are closed, when it is too much
  *   filter.c      a connection whose bytes pass through Python on their way
@@ -218,18 +224,22 @@ static inline uint32_t first_of(uint64_t workers) {
 
 /* Memory is short: closes the connection. */
 void engine_oom(struct acceptor *a, struct connection *c);
+
+/* --- lists.c ------------------------------------------------------------------------------------------------------ */
+
+/* Without memory for a few numbers the process cannot go on; the supervisor starts another acceptor. */
 void connection_list_add(struct connection_list *list, uint32_t number);
+/* Wakes the connections of a list that are stalled for that reason, and empties it. */
+void connection_list_wake(struct acceptor *a, struct connection_list *list, enum stall why);
 
-/* --- acceptor.c --------------------------------------------------------------------------------------------------- */
+/* --- upcalls.c ---------------------------------------------------------------------------------------------------- */
 
+void upcalls_free(struct acceptor *a);
 /* Queues an upcall with a copy of `bytes`; answer may be NULL. */
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
-/* --- local.c ------------------------------------------------------------------------------------------------------ */
-
-/* The codec of connections without a client. */
-extern const struct codec local_codec;
+/* --- wake.c ------------------------------------------------------------------------------------------------------- */
 
 /* Something is left for the next turn: makes that come soon in a process that waits in another loop. */
 void wake_self(struct acceptor *a);
@@ -281,9 +291,14 @@ static inline struct compression *compression_of(const struct connection *c) {
 
 /* --- timers.c ----------------------------------------------------------------------------------------------------- */
 
-/* Has the codec's `due` called at that time, and not before; replaces any earlier timer. False when memory is short;
- * the connection is closed then. */
-bool timer_set(struct acceptor *a, struct connection *c, uint64_t due_ns);
+/* Has the codec's `due` called at that time, and not before; replaces any earlier timer. False when memory is short. */
+bool timer_put(struct acceptor *a, struct connection *c, uint64_t due_ns);
+/* The same; the connection is closed when memory is short. */
+static inline bool timer_set(struct acceptor *a, struct connection *c, uint64_t due_ns) {
+    const bool set = timer_put(a, c, due_ns);
+    if (!set) engine_oom(a, c);
+    return set;
+}
 void timer_clear(struct acceptor *a, struct connection *c);
 void timers_run(struct acceptor *a);
 /* When the next timer is due; false if there is none. */
@@ -309,7 +324,7 @@ static inline bool room_is_wanted(const struct acceptor *a) {
     return a->roomless.count > 0 || a->overdraft != 0 || a->blocks.taken_bytes > a->max_buffered_bytes;
 }
 
-/* --- socket.c ----------------------------------------------------------------------------------------------------- */
+/* --- life.c, socket.c --------------------------------------------------------------------------------------------- */
 
 enum { INDEX_BITS = 20 };
 _Static_assert(MAX_CONNECTIONS <= 1u << INDEX_BITS, "an index fits a number");
@@ -335,6 +350,9 @@ void socket_flush_well(struct acceptor *a, struct connection *c);
 void socket_free_closed(struct acceptor *a);
 /* A connection that was closed and kept is freed at the end of the turn. */
 void socket_let_go(struct acceptor *a, struct connection *c);
+/* The client has closed its side: it sends no more, but what it has sent counts, and it may still listen. Its waiting
+ * reserves are cancelled. */
+void socket_hung_up(struct acceptor *a, struct connection *c);
 /* The client will send no more. */
 void socket_ended(struct acceptor *a, struct connection *c);
 /* The connection's input may go on. */
@@ -520,13 +538,20 @@ void borrowed_give_back(struct acceptor *a);
 
 /* --- workers.c ---------------------------------------------------------------------------------------------------- */
 
-/* Handles a worker's message, whose body needs no opening. */
-void peer_said(struct acceptor *a, uint32_t worker, const struct message *message);
 /* Handles the workers' messages; false if there were none. */
 bool peers_hear(struct acceptor *a);
 /* Notes which workers have a backlog, and wakes the connections that waited for the others. */
 void peers_look(struct acceptor *a);
 void peers_publish(struct acceptor *a);
+
+/* --- asks.c, replies.c, slots.c ----------------------------------------------------------------------------------- */
+
+/* The worker is back: sends again what it may not have been sent. */
+void peer_ask_again(struct acceptor *a, struct connection *c, uint32_t worker);
+/* Handles a worker's message, whose body needs no opening. */
+void peer_said(struct acceptor *a, uint32_t worker, const struct message *message);
+/* Handles the replies that a joined one stands for. Returns how many. */
+uint32_t peer_said_joined(struct acceptor *a, uint32_t worker, const struct message *reply);
 /* The client has gone: cancels its waiting reserves. */
 void peer_cancel_reserves(struct acceptor *a, struct connection *c);
 /* Writes the replies of answered slots at the head into the output, and removes the slots. */
@@ -535,6 +560,10 @@ void slots_emit(struct acceptor *a, struct connection *c);
 void slots_changed(struct acceptor *a, struct connection *c);
 /* Takes a connection's requests out of a->expected. */
 void slots_forget(struct acceptor *a, struct connection *c);
+/* The request in a slot has been answered, or nobody waits for the answer: its large body no longer counts. */
+void slot_settle_large(struct acceptor *a, struct connection *c, uint32_t worker, uint32_t slot);
+/* A request of Python's that waits for its worker holds a reference to its topic. */
+void slot_forget_unsent(struct acceptor *a, struct connection *c, struct slot *slot);
 
 uint64_t clock_ns(void);
 /* The exact time. a->now_ns is a little behind, which is good enough for anything that is not measured. */
@@ -542,7 +571,9 @@ static inline uint64_t exact_now(const struct acceptor *a) {
     return a->live ? clock_ns() : a->now_ns;
 }
 
-/* --- turn.c ------------------------------------------------------------------------------------------------------- */
+/* --- listeners.c -------------------------------------------------------------------------------------------------- */
+
+/* Accepts connections as long as there is room for another one. */
 
 void listeners_update(struct acceptor *a);
 

@@ -1,11 +1,7 @@
 /* Requests made by Python, not by a client, and running an acceptor inside another event loop. */
 #include <errno.h>
-#include <sys/eventfd.h>
 
 #include "acceptor/turn.h"
-
-/* Such a connection has no input and no output, so its codec is never called. */
-const struct codec local_codec = {.name = ""};
 
 uint32_t acceptor_local(struct acceptor *a) {
     const struct connection *c = socket_open_local(a);
@@ -34,21 +30,4 @@ int acceptor_poll(struct acceptor *a) {
     a->polled = true;
     if (!quiet) wake_self(a);
     return (int)a->upcall_count;
-}
-
-/* The counter of an eventfd that is never read would be full after 2^64 - 1 pokes, which never happens. */
-static void write_poke(const struct acceptor *a) {
-    (void)eventfd_write(a->poke_fd, 1);
-}
-
-void wake_self(struct acceptor *a) {
-    if (!a->polled) return;
-    a->polled = false; /* once is enough */
-    write_poke(a);
-}
-
-void acceptor_poke(struct acceptor *a) {
-    /* Release: the thread that takes the upcall sees everything done before. */
-    atomic_store_explicit(&a->poked, 1, memory_order_release);
-    write_poke(a);
 }

@@ -70,19 +70,11 @@ void mesh_publish(struct acceptor *a) {
     a->mesh_published_to = 0;
 }
 
-static void wake_stalled(struct acceptor *a, struct mesh_link *link) {
-    for (size_t i = 0; i < link->stalled.count; i++) {
-        struct connection *c = connection_find(a, link->stalled.items[i]);
-        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
-    }
-    link->stalled.count = 0;
-}
-
 void mesh_look(struct acceptor *a) {
     for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
         struct mesh_link *link = link_of(a, first_of(rest));
         link->backlogged = channel_backlogged(link->channel);
-        if (!link->backlogged && link->stalled.count > 0) wake_stalled(a, link);
+        if (!link->backlogged && link->stalled.count > 0) connection_list_wake(a, &link->stalled, STALL_MESH);
     }
 }
 
@@ -183,7 +175,7 @@ void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
     a->mesh_published_to &= ~bit_of(other);
     for (uint32_t i = 0; i < codec_count; i++)
         if (codecs[i]->mesh_lost != NULL) codecs[i]->mesh_lost(a, a->codec_states[i], other);
-    wake_stalled(a, link);
+    connection_list_wake(a, &link->stalled, STALL_MESH);
     wake_self(a);
 }
 

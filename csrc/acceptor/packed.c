@@ -27,12 +27,6 @@ static bool split(const struct message *message, struct packed *out) {
     return true;
 }
 
-const struct codec *packed_codec(uint32_t tag, uint32_t *protocol) {
-    for (*protocol = 1; *protocol <= codec_count; ++*protocol)
-        if (codecs[*protocol - 1]->headers_tag == tag && tag != 0) return codecs[*protocol - 1];
-    return NULL;
-}
-
 /* --- said on --------------------------------------------------------------------------------------------------------- */
 
 /* Room for a message with a body of that size; NULL when memory is short. */
@@ -115,20 +109,6 @@ struct packed_waiting {
     uint32_t worker;
     struct message message;
 };
-
-bool packed_ask(struct acceptor *a, uint64_t id, const struct opening *opening, uint32_t protocol,
-                struct codec_bytes body) {
-    const uint32_t numbers[] = {(uint32_t)id, (uint32_t)(id >> 32), opening->compression, opening->bytes};
-    const size_t bytes = 1 + sizeof numbers + body.bytes;
-    uint8_t *asks = malloc(bytes);
-    if (asks == NULL) return false;
-    asks[0] = PACKED_ASKS;
-    memcpy(asks + 1, numbers, sizeof numbers);
-    memcpy(asks + 1 + sizeof numbers, body.at, body.bytes);
-    upcall_push(a, UPCALL_COMMAND, 0, protocol, NULL, asks, bytes);
-    free(asks);
-    return true;
-}
 
 static void wait(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
                  const struct opening *opening, uint32_t protocol) {

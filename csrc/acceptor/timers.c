@@ -14,10 +14,9 @@ void timer_clear(struct acceptor *a, struct connection *c) {
     c->timed = false;
 }
 
-bool timer_set(struct acceptor *a, struct connection *c, uint64_t due_ns) {
+bool timer_put(struct acceptor *a, struct connection *c, uint64_t due_ns) {
     timer_clear(a, c);
     c->timed = heap_push(&a->timers, places_of(a), heap_key(due_ns, 0, index_of(c)));
-    if (!c->timed) engine_oom(a, c);
     return c->timed;
 }
 

@@ -1,0 +1,45 @@
+/* Upcalls: what Python is told after a turn. They wait in a ring buffer, each with a copy of its bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "acceptor/engine.h"
+
+enum { FIRST_UPCALLS = 16 };
+
+static void grow_upcalls(struct acceptor *a) {
+    size_t capacity = a->upcall_capacity > 0 ? 2 * a->upcall_capacity : FIRST_UPCALLS;
+    struct pending_upcall *larger = malloc(capacity * sizeof *larger);
+    if (larger == NULL) abort(); /* as for numbers */
+    for (size_t i = 0; i < a->upcall_count; i++) larger[i] = a->upcalls[(a->upcall_head + i) % a->upcall_capacity];
+    free(a->upcalls);
+    a->upcalls = larger;
+    a->upcall_head = 0;
+    a->upcall_capacity = capacity;
+}
+
+void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
+                 const void *bytes, size_t bytes_count) {
+    if (a->upcall_count == a->upcall_capacity) grow_upcalls(a);
+    uint8_t *owned = malloc(bytes_count + 1);
+    if (owned == NULL) abort();
+    if (bytes_count > 0) memcpy(owned, bytes, bytes_count);
+    struct pending_upcall *p = &a->upcalls[(a->upcall_head + a->upcall_count++) % a->upcall_capacity];
+    *p = (struct pending_upcall){
+        .upcall = {.kind = kind, .conn = conn, .protocol = protocol, .bytes = owned, .bytes_count = bytes_count},
+        .owned = owned,
+    };
+    if (answer != NULL) p->upcall.answer = *answer;
+}
+
+void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    assert(c->slot_count == 0);
+    c->stall = STALL_PYTHON;
+    c->known = c->codec->python_keeps;
+    upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
+}
+
+void upcalls_free(struct acceptor *a) {
+    for (size_t i = 0; i < a->upcall_count; i++) free(a->upcalls[(a->upcall_head + i) % a->upcall_capacity].owned);
+    free(a->upcalls);
+    free(a->upcall_bytes);
+}
