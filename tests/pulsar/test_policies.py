@@ -117,6 +117,24 @@ def test_producers_of_a_topic_over_its_quota_wait_until_it_is_not(
         wait_until(comes, "there is room again")
 
 
+def test_a_quota_of_age_without_an_age_takes_nothing(quick: PulsarServer, namespace: str) -> None:
+    kept, goes = f"{namespace}/kept", f"{namespace}/goes"
+    quota = {"limitSize": 10, "policy": "consumer_backlog_eviction"}
+    with Wire(quick.port).connect() as wire:
+        for number, topic in enumerate((kept, goes), 1):
+            wire.producer(f"persistent://{topic}", number)
+            wire.subscribe(f"persistent://{topic}", "s", consumer=number)
+        wire.send(b"x" * 100, 1)
+        wire.expect("send_receipt")
+        post(quick, f"persistent/{kept}/backlogQuota?backlogQuotaType=message_age", quota)
+        post(quick, f"persistent/{goes}/backlogQuota", quota)
+        for sequence in range(2):  # when the second is gone, both topics have been looked at
+            wire.send(b"x" * 100, 2, sequence)
+            wire.expect("send_receipt")
+            wait_until(lambda: backlog(quick, goes) == 0, "it is gone")
+        assert backlog(quick, kept) == 1
+
+
 def test_the_oldest_of_a_backlog_goes_where_that_is_the_policy(quick: PulsarServer, namespace: str) -> None:
     topic = f"{namespace}/t"
     with Wire(quick.port).connect() as wire:
