@@ -135,6 +135,7 @@ build/spark-classes.jsa: .venv/.spark | java
 	@$(call ALONE,tree)
 	$(FRESH)
 	rm -f $@
+	echo "writing down the classes that Spark loads, once: it starts in half of the time then"
 	.venv/bin/python -m tests.pipeline.class_archive
 
 java:
