@@ -4,8 +4,8 @@
 
 #include "base/siphash.h"
 
-/* The hash is on disk, so its key is the same for all. Strangers may choose names with one hash: that costs only these
- * their places. */
+/* The hash is on disk, so its key is the same for all, and strangers may choose names with one hash: these count on from
+ * the higher seq, or from the floor. */
 uint64_t forgotten_key(const char *name, size_t name_bytes) {
     return siphash((struct siphash_key){{0, 0}}, name, name_bytes);
 }
@@ -21,15 +21,15 @@ static void empty(struct forgotten *all, struct forgotten_topic *item) {
     *item = (struct forgotten_topic){0};
 }
 
-void forgotten_remove(struct forgotten *all, uint64_t key) {
+void forgotten_remove(struct forgotten *all, uint64_t key, uint64_t next_seq) {
     uint32_t place = map_find(&all->places, key);
-    if (place) empty(all, &all->items[place - 1]);
+    if (place && all->items[place - 1].next_seq <= next_seq) empty(all, &all->items[place - 1]);
 }
 
 void forgotten_note(struct forgotten *all, uint64_t key, uint64_t next_seq) {
     uint64_t before = forgotten_next_seq(all, key);
     if (before > next_seq) next_seq = before;
-    forgotten_remove(all, key);
+    forgotten_remove(all, key, next_seq);
     if (all->doubtful || !next_seq) return;
     if (!all->items) all->items = calloc(FORGOTTEN_MOST, sizeof *all->items);
     if (!all->items) return;

@@ -35,7 +35,8 @@ uint64_t forgotten_key(const char *name, size_t name_bytes);
 uint64_t forgotten_next_seq(const struct forgotten *all, uint64_t key);
 /* Notes a topic's next seq, and forgets the oldest one if there are too many. If memory is short nothing is noted. */
 void forgotten_note(struct forgotten *all, uint64_t key, uint64_t next_seq);
-void forgotten_remove(struct forgotten *all, uint64_t key);
+/* A topic that is known again need not be remembered. With a higher seq it is another one, of the same hash. */
+void forgotten_remove(struct forgotten *all, uint64_t key, uint64_t next_seq);
 /* Forgets all; as long as it is doubtful, nothing is noted. */
 void forgotten_clear(struct forgotten *all, bool doubtful);
 /* Copies up to `most` of them, in the order in which they were noted. `at` is 0 at first, and says where to go on.

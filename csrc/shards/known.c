@@ -104,7 +104,7 @@ bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_
      * */
     if (t->number) leave_known(w, s, t);
     t->number = number;
-    forgotten_remove(&s->forgotten, forgotten_key(t->name, t->name_bytes));
+    forgotten_remove(&s->forgotten, forgotten_key(t->name, t->name_bytes), t->next_seq);
     link_last(w, s, topic);
     if (number > s->topics_known) s->topics_known = number;
     return true;
