@@ -199,7 +199,7 @@ class Policy:
     setting: str = "POST"
     default: Any = None  # what a GET returns if it is not set
     can_go: bool = True
-    of_cluster: bool = False  # stored by cluster, of which there is one
+    of_cluster: bool = False  # stored by cluster; that of this one is obeyed
 
 
 POLICIES: Final[dict[str, Policy]] = {
@@ -471,13 +471,13 @@ class HttpNamespaces:
             quota = policies.get("backlog_quota_map", {}).get(QUOTA_TYPES[0])
             if policy.key == "retention_policies" and exceeds(quota, checked):
                 raise precondition("Retention Quota must exceed configured backlog quota for namespace.")
-            return await self._set(call, policy.key, checked)
+            return await self._set(call, policy.key, _beside_others(policies, policy, checked))
 
         return put
 
     def _unsetting(self, policy: Policy) -> Handler:
         async def unset(call: Call) -> Answer:
-            return await self._set(call, policy.key, None)
+            return await self._set(call, policy.key, _beside_others(self._found(call).policies, policy, None))
 
         return unset
 
@@ -558,6 +558,14 @@ async def actions_of(call: Call) -> list[str]:
     return [action for action in ACTIONS if action in given]
 
 
+def _beside_others(policies: Json, policy: Policy, value: Any) -> Any:  # noqa: ANN401
+    """The new value of a policy; None: it goes. What is stored for other clusters stays."""
+    if not policy.of_cluster:
+        return value
+    others = {cluster: rate for cluster, rate in (policies.get(policy.key) or {}).items() if cluster != CLUSTER}
+    return {**others, **(value or {})} or None
+
+
 def _given_policies(given: Json) -> Json:
     """The policies with which a namespace is made: those that can be set one by one, checked in the same way."""
     found: Json = {}
@@ -566,7 +574,8 @@ def _given_policies(given: Json) -> Json:
         if policy.of_cluster and wanted is not None:
             if not isinstance(wanted, dict):
                 raise RefusedError(400, "MetadataError", f"{policy.key} is given by cluster")
-            wanted = wanted.get(CLUSTER)
-        if wanted is not None:
+            rates = {cluster: policy.checked(rate) for cluster, rate in wanted.items()}
+            found[policy.key] = {cluster: rate[CLUSTER] for cluster, rate in rates.items() if rate is not None}
+        elif wanted is not None:
             found[policy.key] = policy.checked(wanted)
     return found

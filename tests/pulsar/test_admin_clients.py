@@ -322,7 +322,12 @@ def test_a_cluster_and_a_namespace_are_made_with_what_pulsar_admin_says_of_them(
     shown = ask(server, "GET", "namespaces/public/said")
     assert {name: shown[name] for name in rates} == {name: {} for name in rates}
     dispatch = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": 50, "ratePeriodInSecond": 2}
-    ask(server, "PUT", "namespaces/public/rated", {"topicDispatchRate": {"standalone": dispatch}})
+    ask(server, "PUT", "namespaces/public/rated", {"topicDispatchRate": {"standalone": dispatch, "far": dispatch}})
     found = ask(server, "GET", "namespaces/public/rated/dispatchRate")
     assert found == {**dispatch, "relativeToPublishRate": False}
+    ask(server, "POST", "namespaces/public/rated/dispatchRate", {**dispatch, "ratePeriodInSecond": 3})
+    shown = ask(server, "GET", "namespaces/public/rated")["topicDispatchRate"]
+    assert {name: rate["ratePeriodInSecond"] for name, rate in shown.items()} == {"standalone": 3, "far": 2}
+    ask(server, "DELETE", "namespaces/public/rated/dispatchRate")
+    assert list(ask(server, "GET", "namespaces/public/rated")["topicDispatchRate"]) == ["far"]
     assert play(server.http, ("PUT", "namespaces/public/bad", {"topicDispatchRate": 3}))["status"] == 400
