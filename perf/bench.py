@@ -1,4 +1,4 @@
-"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd, nats-server, Pulsar. See docs/measuring.md."""
+"""`python -m perf.bench`: measures mq-shards beside the servers that it replaces. See docs/measuring.md."""
 
 from __future__ import annotations
 
@@ -17,37 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
-from perf import load, scenarios, scenarios_nats, scenarios_nsq, scenarios_pulsar, scenarios_spark
-from perf.brokers import (
-    Bare,
-    BrokerError,
-    MqShards,
-    Product,
-    Wire,
-    installed_beanstalkd,
-    installed_nats_server,
-    installed_nsqd,
-    installed_pulsar,
-    this_mq_shards,
-)
+from perf import load
+from perf.brokers import Bare, BrokerError, MqShards, Product, this_mq_shards
 from perf.figures import Report, table
 from perf.scenarios import Plan, Scenario
+from perf.table import MEASURED, Subject
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "perf" / "results"
-
-
-Subject: TypeAlias = Wire | Literal["spark"]
-
-SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
-    "beanstalk": scenarios.SCENARIOS,
-    "nsq": scenarios_nsq.SCENARIOS,
-    "nats": scenarios_nats.SCENARIOS,
-    "pulsar": scenarios_pulsar.SCENARIOS,
-    "spark": scenarios_spark.SCENARIOS,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings={"rounds": str(plan.rounds), "seconds": str(plan.seconds), "workers": str(options.workers)},
     )
     for subject, plan in plans.items():
-        for name, measure in SCENARIOS[subject].items():
+        for name, measure in MEASURED[subject].scenarios.items():
             if not options.only or name in options.only:
                 measure_into(report, plan, name, measure)
     path = options.json or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
@@ -96,32 +75,36 @@ def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> No
 
 def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
     """Returns the subjects of --only if it is given, else the one of --protocol, else all that can be measured here."""
-    chosen: list[Subject] = [subject for subject in SCENARIOS if options.protocol in (None, subject)]
+    chosen: list[Subject] = [subject for subject in MEASURED if options.protocol in (None, subject)]
     if options.only:
-        chosen = [subject for subject in chosen if any(name in options.only for name in SCENARIOS[subject])]
-    elif options.protocol is None and (absent := scenarios_spark.missing()):
-        _say(f"without {absent} nothing can be measured of Spark")
-        chosen.remove("spark")
+        chosen = [subject for subject in chosen if any(name in options.only for name in MEASURED[subject].scenarios)]
+    elif options.protocol is None:
+        chosen = [subject for subject in chosen if _can_be_measured(subject)]
     if not chosen:
-        has = ", ".join(SCENARIOS[options.protocol])
+        has = ", ".join(MEASURED[options.protocol].scenarios)
         raise SystemExit(f"{', '.join(options.only)}: not scenarios of {options.protocol}, which has: {has}")
     return chosen
 
 
+def _can_be_measured(subject: Subject) -> bool:
+    absent = MEASURED[subject].missing()
+    if absent is not None:
+        _say(f"without {absent} nothing can be measured of {subject}")
+    return absent is None
+
+
 def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
     program = tuple(shlex.split(options.mq_shards))
-    wire: Wire = "nsq" if subject == "spark" else subject
-    ours = this_mq_shards(options.workers, wire)
+    measured = MEASURED[subject]
+    ours = this_mq_shards(options.workers, measured.wire)
     if program:
-        ours = MqShards(program, options.workers, protocol=wire)
-    theirs: Product | None = None
-    if subject != "spark":
-        peer, theirs = peer_of(wire)
-        if theirs is None:
-            _say(f"{peer} is not installed: there will be nothing to compare with")
+        ours = MqShards(program, options.workers, protocol=measured.wire)
+    theirs = measured.installed()
+    if measured.peer and theirs is None:
+        _say(f"{measured.peer} is not installed: there will be nothing to compare with")
     products: list[Product] = [ours] if theirs is None else [ours, theirs]
     plan = Plan(
-        products=products, limit=None if subject == "spark" else Bare(wire), rounds=3, seconds=2.0, warmup=0.4,
+        products=products, limit=Bare(measured.wire) if measured.peer else None, rounds=3, seconds=2.0, warmup=0.4,
         recovery_jobs=2_000_000, memory_jobs=1_000_000, connections=10_000, subscriptions=1_000_000,
         spark_messages=5_000_000, base=options.dir, say=_say,
     )  # fmt: skip
@@ -131,15 +114,6 @@ def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
             subscriptions=100_000, spark_messages=1_000_000,
         )  # fmt: skip
     return replace(plan, rounds=options.rounds or plan.rounds, seconds=options.seconds or plan.seconds)
-
-
-def peer_of(wire: Wire) -> tuple[str, Product | None]:
-    """Returns the program that a product is compared with, if it is installed."""
-    if wire == "beanstalk":
-        return "beanstalkd", installed_beanstalkd()
-    if wire == "pulsar":
-        return "Pulsar", installed_pulsar()
-    return ("nsqd", installed_nsqd()) if wire == "nsq" else ("nats-server", installed_nats_server())
 
 
 def print_report(report: Report, path: Path) -> None:
@@ -214,8 +188,8 @@ def _say(line: str) -> None:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
     options.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
-    options.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one, or spark (default: all)")
-    names = tuple(name for each in SCENARIOS.values() for name in each)
+    options.add_argument("--protocol", choices=tuple(MEASURED), help="measure only this one (default: all)")
+    names = tuple(name for each in MEASURED.values() for name in each.scenarios)
     options.add_argument("--only", action="append", choices=names, help="this scenario; may be repeated")
     options.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")
     options.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2)")

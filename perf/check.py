@@ -22,10 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from perf import bench, load, scenarios, scenarios_nats, scenarios_nsq
-from perf.brokers import DISK, BrokerError
+from perf import bench, load
+from perf.brokers import BrokerError
 from perf.figures import RATIOS, Figure, Figures, Name, Report
 from perf.scenarios import Plan, Scenario
+from perf.table import MEASURED, Subject
 
 BASELINE: Final = Path(__file__).resolve().parent / "baseline.json"
 METRICS: Final = ("rate", "cpu_us_per_job", "cpu_us_per_message")
@@ -39,23 +40,8 @@ LIMIT_S: Final = 280.0  # no measurement begins later; those that were made are 
 
 Verdict: TypeAlias = Literal["worse", "better", "same", "unclear", "not in the baseline", "not measured"]
 
-CHECKED: Final[Mapping[str, tuple[bench.Subject, Scenario]]] = {
-    **{
-        each.name: ("beanstalk", replace(each, keepings=(DISK,)).measure)
-        for each in scenarios.TRAFFIC
-        if each.name in ("pipelined", "unpipelined")
-    },
-    **{
-        each.name: ("nsq", each.measure)
-        for each in scenarios_nsq.LOADS
-        if each.name in ("nsq-mpub", "nsq-pub", "nsq-pub-wait", "nsq-consume", "nsq-channels")
-    },
-    **{
-        each.name: ("nats", each.measure)
-        for each in scenarios_nats.LOADS
-        if each.name in ("nats-one-128", "nats-queue", "nats-request-many")
-    },
-    "nsq-spread-pub": ("nsq", scenarios_nsq.SCENARIOS["nsq-spread-pub"]),
+CHECKED: Final[Mapping[str, tuple[Subject, Scenario]]] = {
+    name: (subject, scenario) for subject, each in MEASURED.items() for name, scenario in each.checked.items()
 }
 
 
@@ -129,13 +115,13 @@ def status(judgements: Sequence[Judgement], failures: Sequence[str]) -> int:
     return 0 if any(each.verdict in ("same", "better") for each in judgements) else 2
 
 
-def make_plans(rounds: int, seconds: float) -> dict[bench.Subject, Plan]:
+def make_plans(rounds: int, seconds: float) -> dict[Subject, Plan]:
     options = bench.parser().parse_args(["--rounds", str(rounds), "--seconds", str(seconds)])
-    subjects: tuple[bench.Subject, ...] = ("beanstalk", "nsq", "nats")
+    subjects = [subject for subject, each in MEASURED.items() if each.checked]
     return {subject: replace(bench.make_plan(options, subject), warmup=WARMUP) for subject in subjects}
 
 
-def measure(names: Sequence[str], plans: Mapping[bench.Subject, Plan], deadline: float) -> tuple[Figures, list[str]]:
+def measure(names: Sequence[str], plans: Mapping[Subject, Plan], deadline: float) -> tuple[Figures, list[str]]:
     figures: Figures = {}
     failures: list[str] = []
     for name in names:
@@ -195,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status(judgements, report.failures)
 
 
-def _write(report: Report, plans: Mapping[bench.Subject, Plan], path: Path) -> int:
+def _write(report: Report, plans: Mapping[Subject, Plan], path: Path) -> int:
     if report.failures:
         print("\n".join(("not written, for this failed:", *report.failures)), file=sys.stderr)
         return 1
