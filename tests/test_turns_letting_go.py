@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -68,6 +70,21 @@ def test_a_topic_of_many_jobs_is_deleted_in_pieces_and_has_none_at_once(bench: C
     bench.restart()
     assert take(bench, 1, 2) == [new]
     assert live(bench) == 1
+
+
+def test_the_memory_of_many_jobs_is_given_back_in_pieces(bench: Channels) -> None:
+    def resident() -> int:
+        text = Path("/proc/self/status").read_text()
+        return int(text.partition("RssAnon:")[2].split()[0]) << 10
+
+    count, mib = 100_000, 1 << 20
+    put(bench, count)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_DELETE, body=b"t")
+    held = [resident()]
+    while bench.pass_turn():
+        held.append(resident())
+    assert held[0] - held[-1] > count * 36 * 0.7
+    assert all(before - after < 2 * mib for before, after in itertools.pairwise(held))
 
 
 def test_reserved_jobs_of_a_deleted_topic_end_with_their_client_or_their_time(bench: Channels) -> None:

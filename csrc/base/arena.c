@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <sys/mman.h>
 
+#include "base/stale.h"
+
 bool arena_open(struct arena *arena, size_t item_bytes, uint32_t limit) {
     assert(item_bytes >= sizeof(uint32_t));
     void *base =
@@ -20,7 +22,12 @@ void arena_close(struct arena *arena) {
 
 void arena_reset(struct arena *arena) {
     assert(arena->live == 0);
-    madvise(arena->base, arena->item_bytes * arena->end, MADV_DONTNEED);
+    const size_t touched = arena->item_bytes * arena->end;
+    if (touched > arena->stale_bytes) arena->stale_bytes = touched;
     arena->end = 1;
     arena->free = 0;
+}
+
+bool arena_give_back(struct arena *arena, size_t most_bytes) {
+    return stale_give_back(arena->base, arena->item_bytes * arena->end, &arena->stale_bytes, most_bytes);
 }

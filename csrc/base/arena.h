@@ -17,13 +17,16 @@ struct arena {
     uint32_t end;   /* numbers from here up have never been given out */
     uint32_t free;  /* head of the list of freed items */
     uint32_t live;
+    size_t stale_bytes; /* memory that was touched before the last reset ends here; 0: all of it was given back */
 };
 
 /* False with errno when the address space cannot be had. */
 bool arena_open(struct arena *arena, size_t item_bytes, uint32_t limit);
 void arena_close(struct arena *arena);
-/* Gives all memory back to the kernel; only for an arena without live items. */
+/* Numbers items from 1 on again; only for an arena without live items. Its memory is stale then. */
 void arena_reset(struct arena *arena);
+/* Gives back a piece of the stale memory: see stale.h. True if there is more. */
+bool arena_give_back(struct arena *arena, size_t most_bytes);
 
 static inline void *arena_at(const struct arena *arena, uint32_t number) {
     return arena->base + arena->item_bytes * number;

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "base/stale.h"
+
 /* Items per bucket: two, so that the heads take half the memory. */
 enum { FIRST_BUCKETS = 1024, CHAIN = 2 };
 
@@ -28,9 +30,15 @@ void index_close(struct index *index) {
 
 void index_reset(struct index *index) {
     assert(index->count == 0);
-    madvise(index->heads, index->reserved_bytes, MADV_DONTNEED);
+    const size_t touched = index->buckets * sizeof *index->heads;
+    if (touched > index->stale_bytes) index->stale_bytes = touched;
     index->buckets = FIRST_BUCKETS;
     index->level_mask = FIRST_BUCKETS - 1;
+}
+
+bool index_give_back(struct index *index, size_t most_bytes) {
+    return stale_give_back((char *)index->heads, index->buckets * sizeof *index->heads, &index->stale_bytes,
+                           most_bytes);
 }
 
 uint32_t index_next(const struct arena *items, uint32_t number) {

@@ -25,6 +25,7 @@ struct __attribute__((packed, aligned(4), may_alias)) indexed {
 struct index {
     uint32_t *heads;
     uint64_t reserved_bytes;
+    size_t stale_bytes; /* see struct arena */
     uint32_t count;
     uint32_t buckets; /* in use: 2^level + split */
     uint32_t level_mask;
@@ -34,7 +35,10 @@ struct index {
 
 bool index_open(struct index *index, uint32_t limit, uint32_t shards);
 void index_close(struct index *index);
+/* Only for an index without items: it shrinks. What it does not need any more is stale then, and is given back piece by
+ * piece: see arena.h. */
 void index_reset(struct index *index);
+bool index_give_back(struct index *index, size_t most_bytes);
 
 static inline struct indexed *index_item(const struct arena *items, uint32_t number) {
     return arena_at(items, number);

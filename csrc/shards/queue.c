@@ -45,12 +45,24 @@ void queue_free(struct worker *w, uint32_t job) {
     if (j->reservation) arena_give(&w->reservations, j->reservation);
     j->state = 0;
     arena_give(&w->jobs, job);
-    /* When a backlog has been worked off its memory is given back. */
+    /* When a backlog has been worked off its memory is given back, in the next turns. */
     if (w->jobs.live == 0 && w->jobs.end > 1 << 16) {
         arena_reset(&w->jobs);
         arena_reset(&w->reservations);
         index_reset(&w->ids);
+        w->jobs_stale = true;
     }
+}
+
+/* The most that is given back in a turn of each table of jobs. */
+enum { GIVEN_BACK_BYTES = 512 << 10 };
+
+bool queue_give_back(struct worker *w) {
+    if (!w->jobs_stale) return false;
+    w->jobs_stale = arena_give_back(&w->jobs, GIVEN_BACK_BYTES);
+    w->jobs_stale |= arena_give_back(&w->reservations, GIVEN_BACK_BYTES);
+    w->jobs_stale |= index_give_back(&w->ids, GIVEN_BACK_BYTES);
+    return w->jobs_stale;
 }
 
 static struct reservation *make_reservation(struct worker *w, uint32_t job, uint64_t delay_ns) {

@@ -86,6 +86,9 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
 /* Tells the acceptors, by the board, whether the topic joined the catalog or left it. */
 void queue_note_listed(struct worker *w, struct topic *t);
 
+/* Each turn: gives back some of the memory of a backlog that has been worked off. True if there is more. */
+bool queue_give_back(struct worker *w);
+
 /* Does what is due up to w->now_ns. True if there was anything. */
 bool queue_tick(struct worker *w);
 uint64_t queue_next_ns(const struct worker *w);

@@ -122,6 +122,7 @@ uint32_t ready_exhume(struct ready *r) {
     if (r->heap.count) return heap_item(r->heap.entries[--r->heap.count]);
     uint32_t job = *slot(r, --r->tail);
     if (job) r->run--;
+    while (r->page_count * RUN_PAGE >= r->tail + RUN_PAGE) free(r->pages[--r->page_count]);
     return job;
 }
 

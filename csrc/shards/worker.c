@@ -529,6 +529,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= releases_go_on(w);
         busy |= keepings_go_on(w);
         busy |= larges_go_on(w);
+        busy |= queue_give_back(w);
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         worker_share_piece(w);

@@ -166,6 +166,7 @@ struct worker {
     struct keeping *keepings;
     struct release *releases, *releases_last;
     uint64_t held_bytes;  /* of bodies of parked requests: see HELD_MOST_BYTES */
+    bool jobs_stale;      /* memory of a backlog of jobs is being given back */
     bool larges_left;     /* some shard has a large message whose client has left, or is cutting one off */
     bool forgetting;      /* some shard has retained messages to forget */
     struct shard *drowsy; /* the first of those with topics to forget */
