@@ -71,7 +71,7 @@ enum message_kind {
     MSG_KICK_ID,      /* id -> OK | NOT_FOUND | NO_SPACE */
     MSG_PAUSE,        /* body: topic name; delay_ns -> OK | NOT_FOUND */
     MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
-    MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
+    MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats, then the topic's name | NOT_FOUND */
     MSG_LIST, /* id: 0, or the `id` of the reply before -> OK + id: where to go on, 0: that was all; body: for each
                          topic its name and a '\n', LIST_BYTES and one name at most */
 

@@ -414,8 +414,9 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
     struct topic *t = topic_at(&w->topics, topic);
     end_pause(w, topic);
     t->pauses++;
+    /* A pause of zero length is over for the next request, though its end is an event, too. */
     t->pause_ns = pause_ns ? pause_ns : 1;
-    t->unpause_ns = w->now_ns + t->pause_ns;
+    t->unpause_ns = w->now_ns + pause_ns;
     push(&w->pauses, pause_places(w), heap_key(t->unpause_ns, 0, topic));
 }
 

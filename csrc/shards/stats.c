@@ -23,23 +23,27 @@ void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
         return;
     }
     const struct topic *t = topic_at(&w->topics, topic);
-    struct topic_stats stats = {
-        .urgent = t->urgent,
-        .ready = ready_count(&t->ready),
-        .reserved = t->reserved,
-        .delayed = t->delayed.count,
-        .buried = t->buried,
-        .total = t->total,
-        .using = t->using,
-        .watching = t->watching,
-        .waiting = t->waiting,
-        .deletes = t->deletes,
-        .pauses = t->pauses,
-        .pause_ns = t->pause_ns,
-        .pause_left_ns = queue_paused(w, t) ? t->unpause_ns - w->now_ns : 0,
-    };
+    struct {
+        struct topic_stats topic;
+        char name[TOPIC_NAME_MAX];
+    } stats = {.topic = {
+                   .urgent = t->urgent,
+                   .ready = ready_count(&t->ready),
+                   .reserved = t->reserved,
+                   .delayed = t->delayed.count,
+                   .buried = t->buried,
+                   .total = t->total,
+                   .using = t->using,
+                   .watching = t->watching,
+                   .waiting = t->waiting,
+                   .deletes = t->deletes,
+                   .pauses = t->pauses,
+                   .pause_ns = t->pause_ns,
+                   .pause_left_ns = queue_paused(w, t) ? t->unpause_ns - w->now_ns : 0,
+               }};
+    memcpy(stats.name, t->name, t->name_bytes);
     struct message a = request_answer_of(w, client, m, STATUS_OK);
-    request_send(w, client, &a, &stats, sizeof stats);
+    request_send(w, client, &a, &stats, (uint32_t)(sizeof stats.topic + t->name_bytes));
 }
 
 void stats_id(struct worker *w, uint32_t client, const struct message *m) {

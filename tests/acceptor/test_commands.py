@@ -92,7 +92,7 @@ def test_put_becomes_a_publish_whose_id_tells_its_shard_and_rises(duo: Bench) ->
         (b"stats-job 8", {"kind": STATS_ID, "id": 8}),
         (b"stats-tube x(y)", {"kind": STATS_TOPIC, "body": b"x(y)"}),
         (b"pause-tube  x 3", {"kind": PAUSE, "body": b"x", "delay_ns": 3 * SECOND}),
-        (b"pause-tubex 0", {"kind": PAUSE, "body": b"x", "delay_ns": 1}),
+        (b"pause-tubex 0", {"kind": PAUSE, "body": b"x", "delay_ns": 0}),
         (b"list-tubes", {"kind": LIST}),
     ],
 )

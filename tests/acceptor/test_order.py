@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
 
 from tests.acceptor.bench import (
     CLOSE,
@@ -42,6 +42,31 @@ def test_a_body_whose_turn_has_not_come_is_kept(duo: Bench) -> None:
     assert client.received() == b""
     duo.answer(0, duo.one(0))
     assert client.received() == b"TOUCHED\r\nRESERVED %d 4\r\nkept\r\n" % duo.id_at(1)
+
+
+def test_looks_at_jobs_and_tubes_are_under_way_together(duo: Bench) -> None:
+    here, there = duo.id_at(0), duo.id_at(1)
+    client = duo.quiet_client(duo.name_at(0))
+    client.send(b"stats-job %d\r\npeek %d\r\nkick-job %d\r\nkick 7\r\npeek-ready\r\n" % (there, here, there))
+    client.send(b"pause-tube %s 9\r\nstats-tube %s\r\n" % (duo.name_at(1), duo.name_at(0)))
+    peek, kick, ready, tube = duo.take(0)
+    job, kick_job, pause = duo.take(1)
+    assert (kick.id, kick_job.id, pause.delay_ns) == (7, there, 9_000_000_000)
+    figures = ffi.new("struct topic_stats *", {"ready": 3, "pause_ns": 1})
+    duo.answer(0, tube, OK, body=bytes(ffi.buffer(figures)) + duo.name_at(0))
+    duo.answer(0, ready, NOT_FOUND)
+    duo.answer(0, kick, OK, id=5)
+    duo.answer(0, peek, OK, id=here, body=b"body")
+    assert client.received() == b""
+    of_job = ffi.new("struct job_stats *", {"id": there, "state": lib.JOB_BURIED, "pri": 4, "age_ns": 2_999_999_999})
+    duo.answer(1, job, OK, body=bytes(ffi.buffer(of_job)) + b"mail")
+    duo.answer(1, kick_job, OK)
+    duo.answer(1, pause, OK)
+    said = client.received()
+    assert said.startswith(b"OK ") and b"tube: mail\nstate: buried\npri: 4\nage: 2\n" in said
+    rest = said[said.index(b"FOUND") :]
+    assert rest.startswith(b"FOUND %d 4\r\nbody\r\nKICKED\r\nKICKED 5\r\nNOT_FOUND\r\nPAUSED\r\nOK " % here)
+    assert b"---\nname: %s\ncurrent-jobs-urgent: 0\ncurrent-jobs-ready: 3\n" % duo.name_at(0) in rest
 
 
 def test_the_id_of_a_put_whose_turn_has_not_come_is_kept(duo: Bench) -> None:
@@ -126,14 +151,14 @@ def test_a_large_put_is_not_parked_behind_a_reserve(bench: Bench) -> None:
 
 def test_a_command_of_pythons_waits_for_all_before_it_and_holds_up_all_behind(bench: Bench) -> None:
     client = bench.quiet_client()
-    client.send(b"delete 1\r\npeek 2\r\ndelete 3\r\n")
+    client.send(b"delete 1\r\nstats\r\ndelete 3\r\n")
     first = bench.one()
     assert first.kind == DELETE
     bench.answer(0, first)
-    peek = bench.one()
-    assert peek.kind == PEEK_ID
-    bench.answer(0, peek, OK, id=2, body=b"two")
-    assert client.received() == b"DELETED\r\nFOUND 2 3\r\ntwo\r\n"
+    asked = bench.one()
+    assert asked.kind == PEEK_ID
+    bench.answer(0, asked, NOT_FOUND)
+    assert client.received().startswith(b"DELETED\r\nOK ")
     assert bench.one().kind == DELETE
 
 

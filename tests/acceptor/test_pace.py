@@ -44,7 +44,7 @@ def received_in_a_turn(bench: Bench, floods: list[Flood]) -> int:
     for flood in floods:
         flood.go_on()
     before = floods[0].unreceived()
-    asking.socket.send(b"unknown\r\n")
+    asking.socket.send(b"list-tube-used\r\n")
     assert bench.acceptor.run(5 * SECOND) == 1
     received = before - floods[0].unreceived()
     for upcall in bench.acceptor.upcalls():

@@ -69,6 +69,18 @@ def reserve_jobs(bench: Bench, client: Client, count: int) -> list[Request]:
     return [request for request in bench.take() if request.kind == RESERVE_ID]
 
 
+def test_no_more_bodies_are_looked_at_than_are_reserved(bench: Bench) -> None:
+    bench.acceptor.set("beanstalk.max-job-size", 4 * MIB)
+    client = bench.quiet_client()
+    client.send(b"peek 1\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\nreserve-job 2\r\n" * 20)
+    asked = bench.take()
+    assert len(asked) == 4
+    for request in asked:
+        bench.answer(0, request, OK, id=1, body=b"x")
+    assert client.received() == b"FOUND 1 1\r\nx\r\n" * 4
+    assert bench.take()[0].kind == RESERVE_ID
+
+
 def test_as_many_bodies_are_asked_for_as_would_do_if_each_were_as_large_as_it_may_be(bench: Bench) -> None:
     bench.acceptor.set("beanstalk.max-job-size", 4 * MIB)
     assert len(reserve_jobs(bench, bench.quiet_client(), 100)) == 4

@@ -113,6 +113,14 @@ def test_reserves_sent_ahead_are_answered_in_order_with_bodies_of_many_tubes(wir
     assert wire.replies(len(put)) == [Reply(b"DELETED")] * len(put)
 
 
+def test_a_pause_of_no_length_is_over_for_the_command_behind_it(wire: Wire) -> None:
+    tube = unique_tube("paused")
+    wire.use(tube)
+    wire.watch_only(tube)
+    wire.send(b"put 0 0 60 1\r\nx\r\npause-tube %s 0\r\nreserve-with-timeout 0\r\n" % tube.encode())
+    assert [reply.word for reply in wire.replies(3)] == [b"INSERTED", b"PAUSED", b"RESERVED"]
+
+
 def test_a_command_sees_what_those_before_it_on_the_connection_did(wire: Wire) -> None:
     """Also when they are on different shards, and all are under way at once."""
     stem = unique_tube("causal")

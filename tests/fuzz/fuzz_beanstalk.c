@@ -43,47 +43,8 @@ static void done(uint32_t conn, const char *line) {
     acceptor_resume(world.acceptor, conn);
 }
 
-static void ask(uint32_t worker, uint32_t conn, struct message request, const void *body, size_t bytes) {
-    expect(conn, 1);
-    if (acceptor_request(world.acceptor, worker, conn, &request, body, bytes) < 0) {
-        for (uint32_t i = 0; i < PENDING; i++)
-            if (pending[i].conn == conn) pending[i].missing = 0;
-    }
-}
-
 static bool begins(const struct upcall *u, const char *prefix) {
     return u->bytes_count >= strlen(prefix) && !memcmp(u->bytes, prefix, strlen(prefix));
-}
-
-static uint64_t number_after(const struct upcall *u, size_t skip) {
-    uint64_t n = 0;
-    for (size_t i = skip; i < u->bytes_count && u->bytes[i] >= '0' && u->bytes[i] <= '9'; i++)
-        n = n * 10 + (uint64_t)(u->bytes[i] - '0');
-    return n;
-}
-
-static void ask_id(const struct upcall *u, uint8_t kind, size_t skip) {
-    uint64_t id = number_after(u, skip);
-    ask((uint32_t)(id % SHARDS % WORKERS), u->conn, (struct message){.kind = kind, .id = id}, NULL, 0);
-}
-
-static void ask_used(const struct upcall *u, uint8_t kind, uint64_t id) {
-    uint32_t topic = (uint32_t)acceptor_call(world.acceptor, u->conn, "used", 0, NULL, 0, NULL, 0);
-    if (!topic) return;
-    uint32_t worker = acceptor_worker_of_topic(world.acceptor, topic);
-    ask(worker, u->conn, (struct message){.kind = kind, .topic = topic, .id = id}, NULL, 0);
-}
-
-static void ask_name(const struct upcall *u, uint8_t kind, size_t skip, uint64_t delay_ns) {
-    size_t bytes = 0;
-    while (skip + bytes < u->bytes_count && u->bytes[skip + bytes] > ' ') bytes++;
-    if (!bytes || bytes > TOPIC_NAME_BYTES) {
-        done(u->conn, "BAD_FORMAT\r\n");
-        return;
-    }
-    const char *name = (const char *)u->bytes + skip;
-    uint32_t worker = acceptor_shard_of_name(world.acceptor, name, bytes) % WORKERS;
-    ask(worker, u->conn, (struct message){.kind = kind, .delay_ns = delay_ns}, name, bytes);
 }
 
 static void list_all(const struct upcall *u) {
@@ -93,30 +54,12 @@ static void list_all(const struct upcall *u) {
 }
 
 static void command(const struct upcall *u) {
-    if (begins(u, "peek-ready"))
-        ask_used(u, MSG_PEEK_READY, 0);
-    else if (begins(u, "peek-delayed"))
-        ask_used(u, MSG_PEEK_DELAYED, 0);
-    else if (begins(u, "peek-buried"))
-        ask_used(u, MSG_PEEK_BURIED, 0);
-    else if (begins(u, "peek "))
-        ask_id(u, MSG_PEEK_ID, 5);
-    else if (begins(u, "kick-job "))
-        ask_id(u, MSG_KICK_ID, 9);
-    else if (begins(u, "kick "))
-        ask_used(u, MSG_KICK, number_after(u, 5) & UINT32_MAX);
-    else if (begins(u, "stats-job "))
-        ask_id(u, MSG_STATS_ID, 10);
-    else if (begins(u, "stats-tube "))
-        ask_name(u, MSG_STATS_TOPIC, 11, 0);
-    else if (begins(u, "pause-tube "))
-        ask_name(u, MSG_PAUSE, 11, (uint64_t)(u->bytes_count % 4) * SECOND / 2 + 1);
-    else if (begins(u, "list-tubes"))
+    if (begins(u, "list-tubes"))
         list_all(u);
     else if (begins(u, "quit"))
         acceptor_close(world.acceptor, u->conn);
     else
-        done(u->conn, "UNKNOWN_COMMAND\r\n");
+        done(u->conn, "NOT_FOUND\r\n");
 }
 
 static void answered(const struct upcall *u) {
@@ -147,9 +90,10 @@ static void handle_upcalls(void) {
 /* A whole reply off the front of what was received: how long it is, or 0 if there is none yet. */
 static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     static const char *const words[] = {
-        "INSERTED ", "RESERVED ",  "FOUND ",      "DELETED",       "RELEASED",      "BURIED",         "KICKED",
-        "TOUCHED",   "USING ",     "WATCHING ",   "NOT_FOUND",     "NOT_IGNORED",   "TIMED_OUT",      "DEADLINE_SOON",
-        "DRAINING",  "BAD_FORMAT", "JOB_TOO_BIG", "EXPECTED_CRLF", "OUT_OF_MEMORY", "INTERNAL_ERROR", "UNKNOWN_COMMAND",
+        "INSERTED ",     "RESERVED ",      "FOUND ",          "DELETED",    "RELEASED",    "BURIED",
+        "KICKED",        "TOUCHED",        "USING ",          "WATCHING ",  "NOT_FOUND",   "NOT_IGNORED",
+        "TIMED_OUT",     "DEADLINE_SOON",  "DRAINING",        "BAD_FORMAT", "JOB_TOO_BIG", "EXPECTED_CRLF",
+        "OUT_OF_MEMORY", "INTERNAL_ERROR", "UNKNOWN_COMMAND", "PAUSED",     "OK ",
     };
     const uint8_t *end = memmem(got, bytes, "\r\n", 2);
     if (!end) {
@@ -161,13 +105,14 @@ static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         known |= line >= strlen(words[i]) && !memcmp(got, words[i], strlen(words[i]));
     assert(known && "a client was sent something that is no reply");
-    if (memcmp(got, "RESERVED ", 9) && memcmp(got, "FOUND ", 6)) return line + 2;
+    bool is_figures = !memcmp(got, "OK ", 3);
+    if (memcmp(got, "RESERVED ", 9) && memcmp(got, "FOUND ", 6) && !is_figures) return line + 2;
     char text[64];
     assert(line < sizeof text);
     memcpy(text, got, line);
     text[line] = 0;
     unsigned long long id, body;
-    int fields = sscanf(text, "%*s %llu %llu", &id, &body);
+    int fields = is_figures ? 1 + sscanf(text, "OK %llu", &body) : sscanf(text, "%*s %llu %llu", &id, &body);
     assert(fields == 2 && body <= MAX_JOB_BYTES);
     size_t whole = line + 2 + body + 2;
     if (bytes < whole) return 0;

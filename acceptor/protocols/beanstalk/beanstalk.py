@@ -1,4 +1,4 @@
-"""The rare commands of beanstalkd's protocol: peek, kick, statistics, lists, pause and quit; and unknown commands.
+"""The rare commands of beanstalkd's protocol: stats, the lists of tubes, and quit.
 
 The codec, beanstalk.c, does the others. It hands over a line when everything before it on the connection has been
 answered, and takes no more input of the connection until the line is done. Commands are accepted, and replies written
@@ -9,7 +9,6 @@ name.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,10 +27,8 @@ from mq_shards.acceptor.protocols.beanstalk.tubes import TubeList
 from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
-NOT_FOUND: Final = b"NOT_FOUND\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 FAILURES: Final = {
-    engine.NOT_FOUND: NOT_FOUND,
     engine.NO_SPACE: b"OUT_OF_MEMORY\r\n",
     engine.TOO_MANY: b"OUT_OF_MEMORY\r\n",
     engine.FAILED: b"INTERNAL_ERROR\r\n",
@@ -39,29 +36,19 @@ FAILURES: Final = {
 
 # The beanstalkd whose protocol this is to the byte: clients look at it.
 BEANSTALKD_VERSION: Final = "1.12"
-MAX_U32: Final = (1 << 32) - 1
-MAX_U64: Final = (1 << 64) - 1
 SECOND_NS: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
-
-NUMBER: Final = re.compile(rb" *([0-9]+)")
-# What strtoul accepts.
-LOOSE_NUMBER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
-PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]++) *([0-9]+)")
-
-STATES: Final = {
-    lib.JOB_READY: "ready",
-    lib.JOB_RESERVED: "reserved",
-    lib.JOB_DELAYED: "delayed",
-    lib.JOB_BURIED: "buried",
-}
 
 # The codec's gauges, which count current connections; its other counters count commands.
 GAUGES: Final = ("producers", "workers", "waiting")
 
 NO_MESSAGE: Final = 0  # an id that no message has
-# Makes the reply of all workers' answers, which come in any order. None: the command goes on, with another request.
-Compose: TypeAlias = Callable[[list[Answer]], bytes | None]
+# Makes the reply of all workers' answers, which come in any order.
+Compose: TypeAlias = Callable[[list[Answer]], bytes]
+
+# Questions of the codec about a right to a tube, and to a job's tube (enum beanstalk_question).
+RIGHTS_TO_TUBE: Final = {b"w": CONSUME, b"R": READ, b"M": MANAGE}
+RIGHTS_TO_JOB: Final = {b"j": CONSUME, b"r": READ, b"m": MANAGE}
 
 
 @dataclass(slots=True)
@@ -112,20 +99,11 @@ class Beanstalk(Protocol):
         self._tubes: TubeList | None = None  # the list that workers are being asked for
         # In the order in which beanstalkd compares them; a name that is the beginning of another comes after it.
         self._commands: tuple[tuple[bytes, Callable[[int, bytes], None]], ...] = (
-            (b"peek ", self._peek),
-            (b"peek-ready", self._peek_ready),
-            (b"peek-delayed", self._peek_delayed),
-            (b"peek-buried", self._peek_buried),
-            (b"kick ", self._kick),
-            (b"kick-job ", self._kick_job),
-            (b"stats-job ", self._stats_job),
-            (b"stats-tube ", self._stats_tube),
             (b"stats", self._stats),
             (b"list-tubes-watched", self._list_tubes_watched),
             (b"list-tube-used", self._list_tube_used),
             (b"list-tubes", self._list_tubes),
             (b"quit", self._quit),
-            (b"pause-tube", self._pause_tube),
         )
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
@@ -152,8 +130,6 @@ class Beanstalk(Protocol):
         if pending.missing == 0:
             del self._pending[conn]
             reply = pending.compose(pending.answers)
-            if reply is None:
-                return
             if pending.together is None:
                 self._done(conn, reply)
             else:
@@ -191,56 +167,25 @@ class Beanstalk(Protocol):
             self._engine.reply(conn, UNKNOWN_COMMAND)
             self._engine.close_connection(conn)
             return
-        if question == b"w":
-            guard.say_verdict(conn, allowed=guard.may(conn, CONSUME, about))
-        elif question == b"p":
+        if question == b"p":
             guard.say_may_put(conn)
-        elif question == b"j":
-            self._ask_about(conn, int.from_bytes(about, "little"), CONSUME, partial(self._decide_job, conn, guard))
+        elif question in RIGHTS_TO_TUBE:
+            guard.say_verdict(conn, allowed=guard.may(conn, RIGHTS_TO_TUBE[question], about))
+        elif question in RIGHTS_TO_JOB:
+            self._decide_job(conn, guard, RIGHTS_TO_JOB[question], int.from_bytes(about, "little"))
             return
         self._engine.resume(conn)
 
-    def _decide_job(self, conn: int, guard: Guard, allowed: bool) -> bytes:
-        guard.say_verdict(conn, allowed=allowed)
-        return b""
+    def _decide_job(self, conn: int, guard: Guard, right: str, id: int) -> None:
+        """Says whether the user has that right to the tube of a job; yes if there is no such job."""
 
-    def _ask_about(self, conn: int, id: int, right: str, then: Callable[[bool], bytes | None]) -> None:
-        """Calls `then` with whether the user has that right to the tube of a job; true if there is no such job. `then`
-        returns the reply."""
-        guard = self._guard
-        assert guard is not None
-
-        def decide(answers: list[Answer]) -> bytes | None:
+        def decide(answers: list[Answer]) -> bytes:
             tube = answers[0].body[ffi.sizeof("struct job_stats") :]
-            return then(answers[0].status != engine.OK or guard.may(conn, right, tube))
+            guard.say_verdict(conn, allowed=answers[0].status != engine.OK or guard.may(conn, right, tube))
+            return b""
 
-        self._ask_id(conn, lib.MSG_STATS_ID, id, decide)
-
-    def _may(self, conn: int, right: str, tube: bytes) -> bool:
-        """Whether the client has that right to the tube; if not, the command has been refused."""
-        if self._guard is None or self._guard.may(conn, right, tube):
-            return True
-        self._done(conn, UNKNOWN_COMMAND)
-        return False
-
-    def _may_used(self, conn: int, right: str) -> bool:
-        """The same for the tube that the connection uses."""
-        if self._guard is None or not self._guard.is_guarded(conn):
-            return True
-        return self._may(conn, right, self._engine.topic_name(self._engine.call(conn, "used")))
-
-    def _with_job(self, conn: int, id: int, right: str, does: Callable[[], None]) -> None:
-        if self._guard is None or not self._guard.is_guarded(conn):
-            does()
-            return
-
-        def then(allowed: bool) -> bytes | None:
-            if not allowed:
-                return UNKNOWN_COMMAND
-            does()
-            return None
-
-        self._ask_about(conn, id, right, then)
+        self._pending[conn] = Pending(1, decide)
+        self._engine.request(self._engine.worker_of_id(id), conn, lib.MSG_STATS_ID, id=id)
 
     # --- how a command ends or waits --------------------------------------------------------------------------------
 
@@ -252,86 +197,7 @@ class Beanstalk(Protocol):
     def _count(self, command: str) -> None:
         self._engine.count(self._number, command)
 
-    def _expect(self, conn: int, requests: int, compose: Compose) -> None:
-        self._pending[conn] = Pending(requests, compose)
-
-    def _ask_topic(self, conn: int, kind: int, compose: Compose, id: int = 0) -> None:
-        """Asks the worker of the topic that the connection uses."""
-        topic = self._engine.call(conn, "used")
-        self._expect(conn, 1, compose)
-        self._engine.request(self._engine.worker_of_topic(topic), conn, kind, topic=topic, id=id)
-
-    def _ask_id(self, conn: int, kind: int, id: int, compose: Compose) -> None:
-        self._expect(conn, 1, compose)
-        self._engine.request(self._engine.worker_of_id(id), conn, kind, id=id)
-
-    def _ask_name(self, conn: int, kind: int, name: bytes, compose: Compose, delay_ns: int = 0) -> None:
-        self._expect(conn, 1, compose)
-        self._engine.request(self._engine.worker_of_name(name), conn, kind, body=name, delay_ns=delay_ns)
-
     # --- commands: each is given what follows its name --------------------------------------------------------------
-
-    def _peek(self, conn: int, rest: bytes) -> None:
-        id = whole_number(rest)
-        if id is None:
-            self._done(conn, BAD_FORMAT)
-            return
-        self._count("peek")
-        self._with_job(conn, id, READ, lambda: self._ask_id(conn, lib.MSG_PEEK_ID, id, found))
-
-    def _peek_ready(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, "peek-ready", lib.MSG_PEEK_READY)
-
-    def _peek_delayed(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, "peek-delayed", lib.MSG_PEEK_DELAYED)
-
-    def _peek_buried(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, "peek-buried", lib.MSG_PEEK_BURIED)
-
-    def _peek_state(self, conn: int, rest: bytes, command: str, kind: int) -> None:
-        if rest:
-            self._done(conn, BAD_FORMAT)
-            return
-        self._count(command)
-        if self._may_used(conn, READ):
-            self._ask_topic(conn, kind, found)
-
-    def _kick(self, conn: int, rest: bytes) -> None:
-        match = LOOSE_NUMBER.match(rest)
-        bound = int(match[2]) if match else MAX_U64 + 1
-        if match is None or bound > MAX_U64:
-            self._done(conn, BAD_FORMAT)
-            return
-        # strtoul negates in unsigned arithmetic, and beanstalkd keeps 32 bits of that.
-        if match[1] == b"-":
-            bound = -bound
-        self._count("kick")
-        if not self._may_used(conn, MANAGE):
-            return
-        self._ask_topic(conn, lib.MSG_KICK, lambda a: failure(a) or b"KICKED %d\r\n" % a[0].id, id=bound & MAX_U32)
-
-    def _kick_job(self, conn: int, rest: bytes) -> None:
-        id = whole_number(rest)
-        if id is None:
-            self._done(conn, BAD_FORMAT)
-            return
-        kicked: Compose = lambda a: failure(a) or b"KICKED\r\n"  # noqa: E731
-        self._with_job(conn, id, MANAGE, lambda: self._ask_id(conn, lib.MSG_KICK_ID, id, kicked))
-
-    def _stats_job(self, conn: int, rest: bytes) -> None:
-        id = whole_number(rest)
-        if id is None:
-            self._done(conn, BAD_FORMAT)
-            return
-        self._count("stats-job")
-        self._ask_id(conn, lib.MSG_STATS_ID, id, job_stats)
-
-    def _stats_tube(self, conn: int, rest: bytes) -> None:
-        if not engine.is_name(self._number, rest):
-            self._done(conn, BAD_FORMAT)
-            return
-        self._count("stats-tube")
-        self._ask_name(conn, lib.MSG_STATS_TOPIC, rest, lambda a: failure(a) or tube_stats(rest, a[0].body))
 
     def _stats(self, conn: int, rest: bytes) -> None:
         if rest:
@@ -393,46 +259,8 @@ class Beanstalk(Protocol):
     def _quit(self, conn: int, rest: bytes) -> None:
         self._engine.close_connection(conn)
 
-    def _pause_tube(self, conn: int, rest: bytes) -> None:
-        match = PAUSE.fullmatch(rest)
-        seconds = int(match[2]) if match else MAX_U32 + 1
-        if match is None or seconds > MAX_U32:
-            self._done(conn, BAD_FORMAT)
-            return
-        self._count("pause-tube")
-        if not engine.is_name(self._number, match[1]):
-            self._done(conn, BAD_FORMAT)
-            return
-        if not self._may(conn, MANAGE, match[1]):
-            return
-        # A pause is never of zero length, so that its end is an event.
-        delay_ns = max(seconds * SECOND_NS, 1)
-        self._ask_name(conn, lib.MSG_PAUSE, match[1], lambda a: failure(a) or b"PAUSED\r\n", delay_ns)
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
-def whole_number(text: bytes) -> int | None:
-    """The number in a text of spaces and digits; None if the text has anything else, or more than 64 bits."""
-    match = NUMBER.fullmatch(text)
-    if match is None or int(match[1]) > MAX_U64:
-        return None
-    return int(match[1])
-
 
 # --- replies ----------------------------------------------------------------------------------------------------------
-
-
-def failure(answers: list[Answer]) -> bytes:
-    """The error to reply with; empty if no worker has refused."""
-    status = max(answer.status for answer in answers)
-    return b"" if status == engine.OK else FAILURES.get(status, FAILURES[engine.FAILED])
-
-
-def found(answers: list[Answer]) -> bytes:
-    answer = answers[0]
-    return failure(answers) or b"FOUND %d %d\r\n%s\r\n" % (answer.id, len(answer.body), answer.body)
 
 
 def ok(body: bytes) -> bytes:
@@ -445,54 +273,6 @@ def listed(names: list[bytes]) -> bytes:
 
 def mapped(fields: dict[str, object]) -> bytes:
     return ok(("---\n" + "".join(f"{name}: {value}\n" for name, value in fields.items())).encode())
-
-
-def job_stats(answers: list[Answer]) -> bytes:
-    failed = failure(answers)
-    if failed:
-        return failed
-    body = answers[0].body
-    stats = ffi.from_buffer("struct job_stats *", body)
-    return mapped(
-        {
-            "id": stats.id,
-            "tube": body[ffi.sizeof("struct job_stats") :].decode(),
-            "state": STATES[stats.state],
-            "pri": stats.pri,
-            "age": stats.age_ns // SECOND_NS,
-            "delay": stats.delay_ns // SECOND_NS,
-            "ttr": stats.ttr_ns // SECOND_NS,
-            "time-left": stats.time_left_ns // SECOND_NS,
-            "file": stats.file,
-            "reserves": stats.reserves,
-            "timeouts": stats.timeouts,
-            "releases": stats.releases,
-            "buries": stats.buries,
-            "kicks": stats.kicks,
-        }
-    )
-
-
-def tube_stats(name: bytes, body: bytes) -> bytes:
-    stats = ffi.from_buffer("struct topic_stats *", body)
-    return mapped(
-        {
-            "name": name.decode(),
-            "current-jobs-urgent": stats.urgent,
-            "current-jobs-ready": stats.ready,
-            "current-jobs-reserved": stats.reserved,
-            "current-jobs-delayed": stats.delayed,
-            "current-jobs-buried": stats.buried,
-            "total-jobs": stats.total,
-            "current-using": stats.using,
-            "current-watching": stats.watching,
-            "current-waiting": stats.waiting,
-            "cmd-delete": stats.deletes,
-            "cmd-pause-tube": stats.pauses,
-            "pause": stats.pause_ns // SECOND_NS,
-            "pause-time-left": stats.pause_left_ns // SECOND_NS,
-        }
-    )
 
 
 def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, max_job_bytes: int, uptime_ns: int) -> bytes:

@@ -4,80 +4,16 @@
 #include <string.h>
 
 #include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
-#include "base/decimal.h"
+#include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
 enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
 
 /* The longest line including its end. Of a longer line, this much is discarded at a time. */
-enum { LINE_BYTES = 224, CRLF_BYTES = 2 };
-
-#define SECOND_NS ((uint64_t)1000000000)
+enum { LINE_BYTES = 224 };
 
 static const char DEFAULT_TOPIC[] = "default";
 
 #define REPLY(a, c, text) reply_text(a, c, text, sizeof(text) - 1)
-
-/* --- words and numbers -------------------------------------------------------------------------------------------- */
-
-/* The rest of a line, still to be parsed. */
-struct words {
-    const uint8_t *at, *end;
-};
-
-/* Reads digits after any number of spaces. Inlined, because it is used several times a command and a call would double
- * its cost. */
-__attribute__((always_inline)) static inline bool get_number(struct words *w, uint64_t max, uint64_t *number) {
-    const uint8_t *at = w->at;
-    while (at < w->end && *at == ' ') at++;
-    if (!decimal_get(&at, w->end, max, number)) return false;
-    w->at = at;
-    return true;
-}
-
-static bool get_id(struct words *w, uint64_t *id) {
-    return get_number(w, UINT64_MAX, id);
-}
-
-static bool get_u32(struct words *w, uint32_t *number) {
-    uint64_t value;
-    if (!get_number(w, UINT32_MAX, &value)) return false;
-    *number = (uint32_t)value;
-    return true;
-}
-
-static bool get_seconds(struct words *w, uint64_t *ns) {
-    uint64_t seconds;
-    if (!get_number(w, UINT32_MAX, &seconds)) return false;
-    *ns = seconds * SECOND_NS;
-    return true;
-}
-
-static bool at_end(const struct words *w) {
-    return w->at == w->end;
-}
-
-/* Letters, digits and -+/;.$_() */
-static const bool name_byte[256] = {
-    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
-    ['J'] = 1, ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1,
-    ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1,
-    ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1,
-    ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1,
-    ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1,
-    ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['-'] = 1,
-    ['+'] = 1, ['/'] = 1, [';'] = 1, ['.'] = 1, ['$'] = 1, ['_'] = 1, ['('] = 1, [')'] = 1,
-};
-
-static size_t words_bytes(const struct words *w) {
-    return (size_t)(w->end - w->at);
-}
-
-static bool is_name(const uint8_t *name, size_t bytes) {
-    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *name == '-') return false;
-    for (size_t i = 0; i < bytes; i++)
-        if (!name_byte[name[i]]) return false;
-    return true;
-}
 
 static void count(struct acceptor *a, const struct connection *c, enum beanstalk_counter counter) {
     codec_count_add(a, c, counter, 1);
@@ -150,10 +86,20 @@ static bool put(struct acceptor *a, struct connection *c, struct words w) {
     return true;
 }
 
+/* Requests, other than reserves, whose reply brings a job's body. */
+#define KINDS_FOR_BODIES                                                                                               \
+    ((uint64_t)1 << MSG_RESERVE_ID | (uint64_t)1 << MSG_PEEK_ID | (uint64_t)1 << MSG_PEEK_READY |                      \
+     (uint64_t)1 << MSG_PEEK_DELAYED | (uint64_t)1 << MSG_PEEK_BURIED)
+_Static_assert(MSG_RESERVE_ID < 64 && MSG_PEEK_BURIED < 64, "a bit for each kind");
+
+static bool asks_for_body(uint8_t kind) {
+    return kind < 64 && (KINDS_FOR_BODIES >> kind & 1) != 0;
+}
+
 /* Whether a request whose reply brings a body may be sent beside those that are under way. */
 static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
     const struct beanstalk *b = beanstalk_of(c);
-    uint64_t bodies = c->reserves + b->reserve_jobs, body_bytes = beanstalk_options(a, c)->max_job_bytes;
+    uint64_t bodies = c->reserves + b->bodies_asked, body_bytes = beanstalk_options(a, c)->max_job_bytes;
     if (body_bytes < b->largest_body) body_bytes = b->largest_body;
     return bodies == 0 || (bodies + 1) * body_bytes <= BODIES_AHEAD_BYTES || stalled(c, STALL_OUTSTANDING);
 }
@@ -162,8 +108,8 @@ static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
 static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
     struct beanstalk *b = beanstalk_of(c);
     if (b->watched_count == 0) return forbid(a, c);
-    /* The reply to a reserve-job decides which workers must be asked about deadlines. */
-    if (a->workers > 1 && b->reserve_jobs > 0) return stalled(c, STALL_IDLE);
+    /* The reply to a reserve-job, which is one of them, decides which workers must be asked about deadlines. */
+    if (a->workers > 1 && b->bodies_asked > 0) return stalled(c, STALL_IDLE);
     if (!may_ask_for_body(a, c)) return false;
     uint64_t workers = b->watched_workers | b->holding_workers;
     if ((workers & (workers - 1)) == 0) {
@@ -199,26 +145,45 @@ static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
     return (uint32_t)(id % a->shards) % a->workers;
 }
 
-/* A command about one message asks the worker that owns it. */
-static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
-    uint32_t worker = worker_of_id(a, request->id);
-    bool brings_body = request->kind == MSG_RESERVE_ID;
+enum { NOT_COUNTED = -1 };
+
+/* Sends a request, with a body or without, whose reply is the command's. */
+__attribute__((always_inline)) static inline bool ask(struct acceptor *a, struct connection *c, uint32_t worker,
+                                                      struct message *request, const struct words *body, int command) {
+    bool brings_body = asks_for_body(request->kind);
     if (!may_ask(a, c, worker) || (brings_body && !may_ask_for_body(a, c))) return false;
-    if (brings_body) beanstalk_of(c)->reserve_jobs++;
-    if (command >= 0) count(a, c, (enum beanstalk_counter)command);
-    peer_ask(a, c, worker, request, NULL, 0, request->id);
+    if (brings_body) beanstalk_of(c)->bodies_asked++;
+    if (command != NOT_COUNTED) count(a, c, (enum beanstalk_counter)command);
+    if (body != NULL)
+        peer_ask(a, c, worker, request, body->at, (uint32_t)words_bytes(body), 0);
+    else
+        peer_ask(a, c, worker, request, NULL, 0, request->id);
     return true;
 }
 
-enum { NOT_COUNTED = -1 };
+/* A command about one message asks the worker that owns it. */
+static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
+    return ask(a, c, worker_of_id(a, request->id), request, NULL, command);
+}
+
+/* What Python must be asked, where there are users, before a command about one message; 0: nothing. */
+static enum beanstalk_question question_about_job(uint8_t kind) {
+    switch (kind) {
+    case MSG_RESERVE_ID: return ASKS_JOB;
+    case MSG_PEEK_ID: return ASKS_READ_JOB;
+    case MSG_KICK_ID: return ASKS_MANAGE_JOB;
+    default: return ASKS_NOTHING;
+    }
+}
 
 static bool by_id_alone(struct acceptor *a, struct connection *c, struct words w, uint8_t kind, int command) {
     struct message request = {.kind = kind};
     if (!get_id(&w, &request.id) || !at_end(&w)) return refuse(a, c);
     if (kind == MSG_DELETE && beanstalk_is_guarded(a, c) && !beanstalk_of(c)->consumes_all)
         request.flags = MSG_ONLY_CONSUMED;
-    if (kind == MSG_RESERVE_ID) {
-        enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_JOB, &request.id, sizeof request.id);
+    enum beanstalk_question question = question_about_job(kind);
+    if (question != ASKS_NOTHING) {
+        enum beanstalk_verdict said = beanstalk_may(a, c, question, &request.id, sizeof request.id);
         if (said == VERDICT_NONE) return false;
         if (said == VERDICT_REFUSED) return forbid(a, c);
     }
@@ -240,6 +205,54 @@ static bool bury(struct acceptor *a, struct connection *c, struct words w) {
 
 static uint32_t worker_of_name(const struct acceptor *a, const struct words *name) {
     return bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
+}
+
+/* Asks the worker of the tube that the connection uses, if its user has the right to that tube. */
+static bool ask_of_used(struct acceptor *a, struct connection *c, struct message *request,
+                        enum beanstalk_question right, enum beanstalk_counter command) {
+    const struct binding *used = binding_at(&a->bindings, beanstalk_of(c)->used);
+    enum beanstalk_verdict said = beanstalk_may(a, c, right, used->name, used->name_bytes);
+    if (said == VERDICT_NONE) return false;
+    if (said == VERDICT_REFUSED) return forbid(a, c);
+    request->topic = beanstalk_of(c)->used;
+    return ask(a, c, used->worker, request, NULL, (int)command);
+}
+
+static bool peek(struct acceptor *a, struct connection *c, struct words w, uint8_t kind,
+                 enum beanstalk_counter command) {
+    struct message request = {.kind = kind};
+    return at_end(&w) ? ask_of_used(a, c, &request, ASKS_READ, command) : refuse(a, c);
+}
+
+/* The bound is what beanstalkd keeps of strtoul's result: 32 bits. What follows the number is ignored. */
+static bool kick(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_KICK};
+    uint32_t most;
+    if (!get_loose_u32(&w, &most)) return refuse(a, c);
+    request.most = most;
+    return ask_of_used(a, c, &request, ASKS_MANAGE, COUNT_KICK);
+}
+
+static bool stats_tube(struct acceptor *a, struct connection *c, struct words w) {
+    if (!beanstalk_is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    struct message request = {.kind = MSG_STATS_TOPIC};
+    return ask(a, c, worker_of_name(a, &w), &request, &w, COUNT_STATS_TUBE);
+}
+
+static bool pause_tube(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_PAUSE};
+    struct words name;
+    skip_spaces(&w);
+    if (!beanstalk_get_name(&w, &name) || !get_seconds(&w, &request.delay_ns) || !at_end(&w)) return refuse(a, c);
+    if (!beanstalk_is_name(name.at, words_bytes(&name))) {
+        if (!may_reply(c)) return false;
+        count(a, c, COUNT_PAUSE_TUBE);
+        return refuse(a, c);
+    }
+    enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_MANAGE, name.at, words_bytes(&name));
+    if (said == VERDICT_NONE) return false;
+    if (said == VERDICT_REFUSED) return forbid(a, c);
+    return ask(a, c, worker_of_name(a, &name), &request, &name, COUNT_PAUSE_TUBE);
 }
 
 /* Whether the tubes that a connection uses or watches may be changed now. */
@@ -265,7 +278,7 @@ static void reply_told(struct acceptor *a, struct connection *c, uint32_t worker
 }
 
 static bool use(struct acceptor *a, struct connection *c, struct words w) {
-    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!beanstalk_is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_USE);
     uint32_t topic = topic_bind(a, w.at, words_bytes(&w));
@@ -298,7 +311,7 @@ static uint32_t watch_place(const struct acceptor *a, const struct beanstalk *b,
 
 static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
-    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!beanstalk_is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_WATCH, w.at, words_bytes(&w));
     if (said == VERDICT_NONE) return false;
@@ -328,7 +341,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
 
 static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
-    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!beanstalk_is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_IGNORE);
     uint32_t place = watch_place(a, b, &w);
@@ -344,14 +357,6 @@ static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
-static bool begins(struct words *w, const char *prefix, size_t bytes) {
-    if (words_bytes(w) < bytes || memcmp(w->at, prefix, bytes) != 0) return false;
-    w->at += bytes;
-    return true;
-}
-
-#define BEGINS(w, prefix) begins(w, prefix, sizeof(prefix) - 1)
-
 /* Handles a command line, without its end. False if the connection stalled. */
 static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct words w = {line, line + bytes}, at = w;
@@ -359,9 +364,15 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
     bool is_read = BEGINS(&at, "put ") || BEGINS(&at, "delete ") || (BEGINS(&at, "reserve") && at_end(&at));
     if (!is_read && memchr(line, 0, bytes) != NULL) return refuse(a, c);
     if (!beanstalk_introduced(a, c)) return false;
+    bool is_rare = false; /* Python has the command */
     switch (bytes > 0 ? *line : 0) {
     case 'p':
         if (BEGINS(&w, "put ")) return put(a, c, w);
+        if (BEGINS(&w, "peek ")) return by_id_alone(a, c, w, MSG_PEEK_ID, COUNT_PEEK);
+        if (BEGINS(&w, "peek-ready")) return peek(a, c, w, MSG_PEEK_READY, COUNT_PEEK_READY);
+        if (BEGINS(&w, "peek-delayed")) return peek(a, c, w, MSG_PEEK_DELAYED, COUNT_PEEK_DELAYED);
+        if (BEGINS(&w, "peek-buried")) return peek(a, c, w, MSG_PEEK_BURIED, COUNT_PEEK_BURIED);
+        if (BEGINS(&w, "pause-tube")) return pause_tube(a, c, w);
         break;
     case 'r':
         if (BEGINS(&w, "reserve-with-timeout ")) return reserve_with_timeout(a, c, w);
@@ -387,8 +398,20 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
     case 'i':
         if (BEGINS(&w, "ignore ")) return ignore(a, c, w);
         break;
+    case 'k':
+        if (BEGINS(&w, "kick ")) return kick(a, c, w);
+        if (BEGINS(&w, "kick-job ")) return by_id_alone(a, c, w, MSG_KICK_ID, NOT_COUNTED);
+        break;
+    case 's':
+        if (BEGINS(&w, "stats-job ")) return by_id_alone(a, c, w, MSG_STATS_ID, COUNT_STATS_JOB);
+        if (BEGINS(&w, "stats-tube ")) return stats_tube(a, c, w);
+        is_rare = BEGINS(&w, "stats");
+        break;
+    case 'l': is_rare = BEGINS(&w, "list-tube"); break;
+    case 'q': is_rare = BEGINS(&w, "quit"); break;
     default: break;
     }
+    if (!is_rare) return forbid(a, c);
     if (!may_do_alone(c)) return false;
     reply_by_python(a, c, line, bytes);
     return true;
@@ -482,84 +505,6 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return at;
 }
 
-/* --- replies ------------------------------------------------------------------------------------------------------ */
-
-static const char *const done_texts[MSG_LIST + 1] = {
-    [MSG_DELETE] = "DELETED\r\n",
-    [MSG_RELEASE] = "RELEASED\r\n",
-    [MSG_BURY] = "BURIED\r\n",
-    [MSG_TOUCH] = "TOUCHED\r\n",
-};
-
-static const char *failure_text(uint8_t status) {
-    switch (status) {
-    case STATUS_NOT_FOUND: return "NOT_FOUND\r\n";
-    case STATUS_TIMED_OUT:
-    case STATUS_CANCELLED: return "TIMED_OUT\r\n";
-    case STATUS_DEADLINE_SOON: return "DEADLINE_SOON\r\n";
-    case STATUS_NO_SPACE:
-    case STATUS_TOO_MANY: return "OUT_OF_MEMORY\r\n";
-    default: return "INTERNAL_ERROR\r\n";
-    }
-}
-
-static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
-    (void)socket_say(a, c, text, strlen(text));
-}
-
-static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t id) {
-    uint8_t *room = socket_room(a, c, sizeof "INSERTED \r\n" + DECIMAL_MAX_BYTES);
-    if (room == NULL) return;
-    memcpy(room, "INSERTED ", 9);
-    uint8_t *end = decimal_put(room + 9, id);
-    memcpy(end, "\r\n", CRLF_BYTES);
-    socket_written(a, c, end + CRLF_BYTES);
-}
-
-static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t id, const uint8_t *body,
-                            uint32_t body_bytes) {
-    size_t here = body_bytes < BORROWED_BYTES ? body_bytes : 0;
-    uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + here);
-    if (room == NULL) return;
-    memcpy(room, "RESERVED ", 9);
-    uint8_t *end = decimal_put(room + 9, id);
-    *end++ = ' ';
-    end = decimal_put(end, body_bytes);
-    memcpy(end, "\r\n", CRLF_BYTES);
-    end += CRLF_BYTES;
-    if (here < body_bytes) {
-        socket_written(a, c, end);
-        if (socket_say(a, c, body, body_bytes)) answer_text(a, c, "\r\n");
-        return;
-    }
-    if (body_bytes > 0) memcpy(end, body, body_bytes);
-    end += body_bytes;
-    memcpy(end, "\r\n", CRLF_BYTES);
-    socket_written(a, c, end + CRLF_BYTES);
-}
-
-void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                      uint64_t id, const uint8_t *body, uint32_t body_bytes) {
-    if (kind == MSG_BARRIER) {
-        /* A worker that has died is told everything again when it is back. */
-        (void)socket_say(a, c, body, body_bytes);
-        return;
-    }
-    if (status != STATUS_OK) {
-        answer_text(a, c, failure_text(status));
-        return;
-    }
-    switch (kind) {
-    case MSG_PUBLISH: answer_inserted(a, c, value); break;
-    case MSG_RESERVE_ID:
-        count_consumer(a, c);
-        answer_reserved(a, c, id, body, body_bytes);
-        break;
-    case MSG_RESERVE: answer_reserved(a, c, id, body, body_bytes); break;
-    default: answer_text(a, c, done_texts[kind]);
-    }
-}
-
 /* --- what becomes of a reserve ------------------------------------------------------------------------------------ */
 
 /* Replies tell which workers have messages in flight for the connection. */
@@ -571,10 +516,13 @@ static void replied(struct acceptor *a, struct connection *c, uint32_t worker, c
                     const struct message *reply) {
     struct beanstalk *b = beanstalk_of(c);
     note_holding(b, worker, reply);
-    bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
-    if (delivers && reply->status == STATUS_OK) b->holding_workers |= bit_of(worker);
-    if (delivers && reply->kind == MSG_RESERVE_ID) b->reserve_jobs--;
-    if (delivers && reply->body_bytes > b->largest_body) b->largest_body = reply->body_bytes;
+    bool is_reserve = reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID;
+    if (is_reserve && reply->status == STATUS_OK) b->holding_workers |= bit_of(worker);
+    if (!slot->python && asks_for_body(reply->kind)) {
+        b->bodies_asked--;
+        if (is_reserve && reply->status == STATUS_OK) count_consumer(a, c);
+    }
+    if (reply->body_bytes > b->largest_body && !slot->python) b->largest_body = reply->body_bytes;
     if (reply->kind == MSG_RESERVE && c->reserves == 0) beanstalk_set_waiting(a, c, false);
 }
 
@@ -586,10 +534,10 @@ static void heard(struct acceptor *a, struct connection *c, uint32_t worker, con
 static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct beanstalk *b = beanstalk_of(c);
     b->holding_workers &= ~bit_of(worker);
-    b->reserve_jobs = 0;
+    b->bodies_asked = 0;
     for (uint32_t i = 0; i < c->slot_count; i++) {
         const struct slot *slot = connection_slot(c, c->head_slot + i);
-        if (slot->kind == MSG_RESERVE_ID && !slot->answered) b->reserve_jobs++;
+        if (asks_for_body(slot->kind) && !slot->python && !slot->answered) b->bodies_asked++;
     }
     if (b->gather.phase != GATHER_NONE) gather_lost(a, c, worker);
 }
@@ -599,7 +547,7 @@ static void hung_up(struct acceptor *a, struct connection *c) {
 }
 
 static void crowded(struct acceptor *a, struct connection *c) {
-    answer_text(a, c, failure_text(STATUS_NO_SPACE));
+    beanstalk_answer_failure(a, c, STATUS_NO_SPACE);
 }
 
 static bool idles(const struct connection *c) {
@@ -679,7 +627,7 @@ const struct codec beanstalk_codec = {
     .counters = counters,
     .counter_count = COUNT_ALL,
     .first_gauge = COUNT_PRODUCERS,
-    .is_name = is_name,
+    .is_name = beanstalk_is_name,
     .answer = beanstalk_answer,
     .parse = parse,
     .started = started,

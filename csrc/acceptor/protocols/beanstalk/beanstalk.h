@@ -1,7 +1,9 @@
-/* The beanstalkd protocol's hot commands: put, reserve, reserve-with-timeout, reserve-job, delete, release, bury,
- * touch, use, watch, ignore. Any other line goes to Python (acceptor/protocols/beanstalk/beanstalk.py).
+/* The beanstalkd protocol. Python has the rest of it: stats, the lists of tubes, and quit
+ * (acceptor/protocols/beanstalk/beanstalk.py).
  *
- *   beanstalk.c           bytes to requests, replies to bytes
+ *   beanstalk.c           bytes to requests
+ *   beanstalk_words.c     numbers and names in a line
+ *   beanstalk_replies.c   replies to bytes
  *   beanstalk_tubes.c     what a connection uses and watches, and how a worker that is back learns of it
  *   beanstalk_reserve.c   a reserve over several workers
  *   beanstalk_access.c    what a connection may do, where there are users; and what else Python says and asks
@@ -111,8 +113,8 @@ struct beanstalk {
     uint64_t watched_workers;        /* sets of workers: those of the watched topics */
     uint64_t holding_workers;        /* ... and those that may have messages in flight for it */
 
-    uint32_t reserve_jobs; /* reserve-jobs under way */
-    uint32_t largest_body; /* largest body that a reserve has brought */
+    uint32_t bodies_asked; /* reserve-jobs and peeks under way */
+    uint32_t largest_body; /* largest body that a reserve or a peek has brought */
 
     struct gather gather;
 };
@@ -130,6 +132,12 @@ static inline struct beanstalk_options *beanstalk_options(const struct acceptor 
 /* --- beanstalk.c -------------------------------------------------------------------------------------------------- */
 
 void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
+
+/* --- beanstalk_replies.c ------------------------------------------------------------------------------------------ */
+
+enum { CRLF_BYTES = 2 };
+
+void beanstalk_answer_failure(struct acceptor *a, struct connection *c, uint8_t status);
 void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
                       uint64_t id, const uint8_t *body, uint32_t body_bytes);
 
@@ -145,7 +153,17 @@ static inline bool beanstalk_is_guarded(const struct acceptor *a, const struct c
 
 /* A question to Python is a line: a zero byte, one of these, then what it is about. No client's line begins with a zero
  * byte. */
-enum beanstalk_question { ASKS_WHO = 'h', ASKS_WATCH = 'w', ASKS_JOB = 'j', ASKS_PUT = 'p' };
+enum beanstalk_question {
+    ASKS_NOTHING = 0,
+    ASKS_WHO = 'h',
+    ASKS_PUT = 'p',
+    ASKS_WATCH = 'w',      /* about a tube's name: whether the client may consume from it */
+    ASKS_READ = 'R',       /* ... look at its jobs */
+    ASKS_MANAGE = 'M',     /* ... pause it, kick its jobs */
+    ASKS_JOB = 'j',        /* about a job's id: whether the client may consume from its tube */
+    ASKS_READ_JOB = 'r',   /* ... look at its jobs */
+    ASKS_MANAGE_JOB = 'm', /* ... kick its jobs */
+};
 
 /* Whether the client is identified. False: Python has been asked, or the connection is stalled; the line is parsed
  * again later. */

@@ -30,7 +30,8 @@ bool beanstalk_knows_put(struct acceptor *a, struct connection *c) {
 enum beanstalk_verdict beanstalk_may(struct acceptor *a, struct connection *c, enum beanstalk_question question,
                                      const void *about, size_t bytes) {
     struct beanstalk *b = beanstalk_of(c);
-    if (!beanstalk_is_guarded(a, c) || b->consumes_all) return VERDICT_ALLOWED;
+    bool consumes = question == ASKS_WATCH || question == ASKS_JOB;
+    if (!beanstalk_is_guarded(a, c) || (consumes && b->consumes_all)) return VERDICT_ALLOWED;
     enum beanstalk_verdict said = (enum beanstalk_verdict)b->verdict;
     b->verdict = VERDICT_NONE;
     if (said == VERDICT_NONE) (void)ask_python(a, c, question, about, bytes);
