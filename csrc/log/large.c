@@ -40,7 +40,7 @@ static enum log_result begin(struct log *log, struct large l, uint64_t before, u
     if (l.end > SEGMENT_MAX_BYTES) return LOG_NO_SPACE;
     struct segment *next = log_waiting_for(log, l.end);
     if (next == NULL) return LOG_NO_SPACE;
-    if (!spares_cut(next)) return LOG_FAILING;
+    if (!spares_cut(next, UINT64_MAX)) return LOG_FAILING;
     /* Memory (tmpfs) is cleared as it is allocated, which takes long: it is allocated as the body is written. */
     enum log_result result = log_allocate(log, next, next->copied ? l.at : l.end);
     if (result == LOG_OK) log->large = l;

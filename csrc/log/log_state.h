@@ -101,7 +101,9 @@ struct log {
     int error;
 
     bool leaves_uncut, prepares;
-    struct spares *spares; /* NULL: segments are not made of earlier ones */
+    uint64_t looked_ns, looked_at; /* when spares_trim_log last looked, and `flushed` then */
+    bool is_slow;                  /* little had been added since the look before */
+    struct spares *spares;         /* NULL: segments are not made of earlier ones */
     struct large large;
     struct checked checked;
     struct prefixes *prefixes; /* of log_scan; a pointer so that scanning can take a const log */

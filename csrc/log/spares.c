@@ -86,10 +86,25 @@ void spares_clear(struct segment *s, uint64_t target) {
     note_end(s->fd, until < s->stale ? until : 0);
 }
 
-bool spares_cut(struct segment *s) {
+bool spares_cut(struct segment *s, uint64_t most) {
     if (s->allocated >= s->stale) return true;
-    if (!log_cut(s->fd, s->allocated)) return false;
-    s->stale = 0;
-    note_end(s->fd, 0);
+    const uint64_t left = s->stale - s->allocated > most ? s->stale - most : s->allocated;
+    if (!log_cut(s->fd, left)) return false;
+    s->stale = left;
+    if (left == s->allocated) note_end(s->fd, 0);
     return true;
+}
+
+bool spares_trim_log(struct log *log, uint64_t now_ns) {
+    if (log->spares == NULL || log->current == NULL || log->large.at != 0) return false;
+    if (now_ns - log->looked_ns >= SPARES_KEPT_NS) {
+        log->is_slow = log->flushed - log->looked_at < SEGMENT_BYTES / 4;
+        log->looked_at = log->flushed;
+        log->looked_ns = now_ns;
+    }
+    for (uint32_t i = log->active; log->is_slow && i < log->count; i++) {
+        struct segment *s = &log->segments[i];
+        if (s->allocated < s->stale) return spares_cut(s, GIVEN_BACK_BYTES);
+    }
+    return false;
 }

@@ -16,10 +16,11 @@
 #include <stdint.h>
 
 enum { SPARES_MOST = 16 };
-/* One that was not needed for so long is given back to the system. */
+/* One that was not needed for so long is given back to the system; so are pages of segments that fill slowly. */
 #define SPARES_KEPT_NS ((uint64_t)4000000000)
 
 struct segment;
+struct log;
 
 struct spares {
     struct spare {
@@ -46,10 +47,12 @@ int spares_next(struct spares *spares);
 bool spares_use(struct spares *spares, int fd, struct segment *s);
 /* Gives back what was not needed, a piece at a time; true: there is more. */
 bool spares_trim(struct spares *spares, uint64_t now_ns);
+/* The same for what a log's last segments have that is stale, when it would take long to reach it. */
+bool spares_trim_log(struct log *log, uint64_t now_ns);
 
 /* Moves what is allocated of a segment up to `target`, or to the end of what is stale, and clears that part. */
 void spares_clear(struct segment *s, uint64_t target);
-/* Frees what is stale in a segment. False with errno. */
-bool spares_cut(struct segment *s);
+/* Frees what is stale in a segment, `most` bytes of it at most. False with errno. */
+bool spares_cut(struct segment *s, uint64_t most);
 
 #endif

@@ -312,7 +312,10 @@ int worker_spare_segment(struct worker *w) {
 }
 
 bool worker_trim_spares(struct worker *w) {
-    return spares_trim(&w->spares, w->now_ns);
+    bool more = spares_trim(&w->spares, w->now_ns);
+    /* One piece of all logs at a time, so that the turn is short. */
+    for (uint32_t n = 0; n < w->shards && !more; n++) more = w->own[n] && spares_trim_log(w->own[n]->log, w->now_ns);
+    return more;
 }
 
 int worker_disk_errno(const struct worker *w) {

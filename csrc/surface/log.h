@@ -20,6 +20,7 @@ struct spares {
 void spares_free(struct spares *spares);
 int spares_next(struct spares *spares);
 bool spares_trim(struct spares *spares, uint64_t now_ns);
+bool spares_trim_log(struct log *log, uint64_t now_ns);
 
 /* == log/log == */
 

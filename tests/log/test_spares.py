@@ -163,3 +163,19 @@ def test_one_that_is_too_small_is_mapped_anew(log: Log, spares: Any) -> None:  #
     assert [e for _, e in log.scan(3).entries] == held
     assert lib.log_segment_end(log.c, 3) == HEADER + sum(e.stride for e in held)
     os.close(kept)
+
+
+def test_pages_of_a_segment_that_fills_slowly_are_given_back(log: Log, spares: Any) -> None:  # noqa: ANN401
+    now = 1_000 * KEPT_NS
+    fd = made_of_a_spare(log, spares, random.Random(9))
+    before = len(content_of(fd))
+    assert lib.spares_trim_log(log.c, now)
+    while lib.spares_trim_log(log.c, now):
+        pass
+    assert len(content_of(fd)) < before and os.lseek(fd, 0, os.SEEK_CUR) == 0
+    held = [Entry(seq=n, body=bytes(4_000)) for n in range(300)]
+    assert all(log.put(e) for e in held) and log.flush() == lib.LOG_OK
+    again, found = recovered(fd)
+    assert found[-300:] == held
+    again.close()
+    os.close(fd)
