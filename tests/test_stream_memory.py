@@ -11,7 +11,7 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.subscriptions import SUBSCRIBE, TIMEOUT, Channels
-from tests.test_worker import PUBLISH, SECOND, SHARDS
+from tests.test_worker import CLOSE, IGNORE, PUBLISH, SECOND, SHARDS, WATCH
 
 
 @pytest.fixture()
@@ -45,6 +45,30 @@ def test_a_topic_with_a_channel_and_one_message_costs_about_a_kilobyte(bench: Ch
     make(1000, 8000)
     assert (own_memory() - before) / 8000 < 1120
     assert lib.worker_topics(bench.worker) == 9000
+
+
+def test_memory_of_tubes_that_are_gone_is_given_back(bench: Channels) -> None:
+    """Whatever others are there."""
+
+    def watch(begin: int, end: int) -> None:
+        for n in range(begin, end):
+            bench.open(f"t{n}", 500 + n)
+            bench.raw(WATCH, 1, topic=500 + n)
+            if n % 500 == 499:
+                bench.turn()
+
+    watch(0, 1000)
+    before = own_memory()
+    watch(1000, 30_000)
+    most = own_memory()
+    for n in range(1000, 30_000):
+        bench.raw(IGNORE, 1, topic=500 + n)
+        bench.raw(CLOSE, topic=500 + n)
+        if n % 500 == 499:
+            bench.turn()
+    assert most - before > 12 << 20
+    assert own_memory() - before < (most - before) / 2
+    assert lib.worker_topics(bench.worker) == 1000
 
 
 def test_a_stream_grows_from_its_first_message_to_both_sides(bench: Channels) -> None:

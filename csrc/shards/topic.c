@@ -6,7 +6,7 @@
 
 bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key) {
     *topics = (struct topics){.key = key, .limit = limit};
-    return arena_open(&topics->arena, sizeof(struct topic), limit);
+    return arena_pages_open(&topics->pages, &topics->arena, sizeof(struct topic), limit);
 }
 
 void topics_close(struct topics *topics) {
@@ -20,7 +20,7 @@ void topics_close(struct topics *topics) {
         free(t->name);
     }
     map_free(&topics->names);
-    arena_close(&topics->arena);
+    arena_pages_close(&topics->pages, &topics->arena);
 }
 
 uint32_t topics_find(const struct topics *topics, const char *name, size_t name_bytes) {
@@ -38,9 +38,9 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
     char *copy = malloc(name_bytes);
     if (!copy) return 0;
     memcpy(copy, name, name_bytes);
-    uint32_t number = arena_take(&topics->arena);
+    uint32_t number = arena_pages_take(&topics->pages, &topics->arena);
     if (!number || !map_insert(&topics->names, key, number)) {
-        if (number) arena_give(&topics->arena, number);
+        if (number) arena_pages_give(&topics->pages, &topics->arena, number);
         free(copy);
         return 0;
     }
@@ -80,5 +80,5 @@ void topics_remove(struct topics *topics, uint32_t topic) {
     stream_free(&t->stream);
     free(t->name);
     t->name = NULL;
-    arena_give(&topics->arena, topic);
+    arena_pages_give(&topics->pages, &topics->arena, topic);
 }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h"
+#include "base/arena_pages.h"
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/siphash.h"
@@ -25,7 +25,6 @@
 #define TOPIC_NAME_MAX 1024
 
 struct topic {
-    uint32_t arena_link;
     uint32_t shard;
     uint32_t number; /* its number in the shard's log; 0: never written there */
     uint32_t name_bytes;
@@ -105,6 +104,7 @@ struct topic {
 
 struct topics {
     struct arena arena;
+    struct arena_pages pages;
     struct map names;
     struct siphash_key key;
     uint32_t limit;

@@ -41,3 +41,7 @@ def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) 
 
 def test_a_treap_keeps_its_order_and_stays_flat_wherever_items_come_and_go(tmp_path: Path) -> None:
     run_model(tmp_path, "treap_model", ("base/treap.c",), os.environ.get("TREAP_SEEDS", "20"))
+
+
+def test_an_arena_that_gives_pages_back_keeps_what_lives(tmp_path: Path) -> None:
+    run_model(tmp_path, "arena_pages_model", ("base/arena_pages.c", "base/arena.c"))
