@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.nats.conftest import KINDS
-from tests.nats.latency_scenes import LATENCIES, Latency, play
+from tests.nats.latency_scenes import LATENCIES, PARENT, Latency, by_headers, play
 from tests.nats.record import LATENCY_TRANSCRIPTS
 from tests.nats.servers import NatsServer
 from tests.nats.test_who import serving
@@ -26,3 +26,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
 def test_results_are_those_of_a_nats_server(server: NatsServer, scene: Latency) -> None:
     # Text, since the order of the fields counts, too.
     assert json.dumps(play(scene, server.port), indent=1) == json.dumps(SEEN[scene.name], indent=1)
+
+
+def test_headers_that_are_very_long_are_left_out_of_a_result(server: NatsServer, request: pytest.FixtureRequest) -> None:
+    """They are kept until there is an answer, and anybody who may ask can send them."""
+    if "[nats-server]" in request.node.name:
+        pytest.skip("a nats-server keeps any")
+    (result,) = play(by_headers("long", f"{PARENT}-01", "Tracestate: " + "x" * 20_000), server.port)["results"]
+    assert result["status"] == 200 and "header" not in result

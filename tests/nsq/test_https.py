@@ -245,7 +245,7 @@ def test_where_plain_http_is_refused_this_is_served_and_named(tmp_path: Path) ->
         with socket.create_connection((HOST, https.plain_port), timeout=PATIENCE_S) as plain:
             plain.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
             refused = b"".join(iter(lambda: plain.recv(4096), b""))
-    assert refused.startswith(b"HTTP/1.1 403 ")
+    assert refused.startswith(b"HTTP/1.0 403 ")
     assert json.loads(refused.partition(b"\r\n\r\n")[2]) == {"message": "TLS_REQUIRED", "https_port": https.port}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -70,5 +71,7 @@ def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> 
             return anonymous_bytes(server.pid_of("mq-acceptor-0"))
 
         burst_all("warm")  # the pools of the acceptor have what they keep then
-        first = burst_all("first")
-        assert burst_all("second") - first < sends * connections * pending_bytes / 2
+        sizes = [burst_all(name) for name in ("first", "second", "third")]
+        # The memory's end may move once for another reason; what a burst leaves behind, each of them does.
+        grown = min(after - before for before, after in itertools.pairwise(sizes))
+        assert grown < sends * connections * pending_bytes / 2

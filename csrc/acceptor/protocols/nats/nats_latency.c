@@ -10,6 +10,7 @@ enum {
     BUCKETS = 1 << 10,
     ID_BYTES = 22,           /* of a result */
     RESULT_BYTES = 1 << 20,  /* longest result */
+    HEADERS_BYTES = 16 << 10, /* of a request in its result; without them if they are longer */
     PUBLISHED_AT_ONCE = 256, /* results in a turn */
     EXPIRED_AT_ONCE = 1024,
 };
@@ -62,12 +63,22 @@ static struct text text_of(struct bytes bytes) {
     return (struct text){bytes.at, bytes.bytes};
 }
 
-/* Without memory it is empty. */
-static struct bytes copy_of(struct text text) {
-    struct bytes copy = {text.bytes > 0 ? malloc(text.bytes) : NULL, text.bytes};
-    if (copy.at == NULL) return (struct bytes){NULL, 0};
-    memcpy(copy.at, text.at, text.bytes);
-    return copy;
+static bool has_room(const struct nats_latencies *l, size_t bytes) {
+    return bytes <= NATS_KEPT_BYTES - l->kept_bytes;
+}
+
+/* Without room it is empty. */
+static struct bytes keep(struct nats_latencies *l, struct text text) {
+    uint8_t *at = text.bytes > 0 && has_room(l, text.bytes) ? malloc(text.bytes) : NULL;
+    if (at == NULL) return (struct bytes){NULL, 0};
+    memcpy(at, text.at, text.bytes);
+    l->kept_bytes += text.bytes;
+    return (struct bytes){at, text.bytes};
+}
+
+static void let_go(struct nats_latencies *l, const struct bytes *kept) {
+    free(kept->at);
+    l->kept_bytes -= kept->bytes;
 }
 
 static uint64_t less(uint64_t one, uint64_t other) {
@@ -96,9 +107,11 @@ void nats_latency_drop(struct nats_latency *latency) {
 void nats_latency_say(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                       const struct json_text *result) {
     struct nats_latencies *l = server->latencies;
-    if (result->failed || l->results == NATS_RESULTS) return;
-    struct nats_result *r = malloc(sizeof *r + subject.bytes + result->bytes);
+    const size_t bytes = subject.bytes + result->bytes;
+    if (result->failed || l->results == NATS_RESULTS || !has_room(l, bytes)) return;
+    struct nats_result *r = malloc(sizeof *r + bytes);
     if (r == NULL) return;
+    l->kept_bytes += bytes;
     *r = (struct nats_result){NULL, account, subject.bytes, result->bytes};
     memcpy(r->text, subject.at, subject.bytes);
     memcpy(r->text + subject.bytes, result->at, result->bytes);
@@ -117,6 +130,7 @@ void nats_latency_publish(struct acceptor *a, struct nats_server *server) {
         l->first = r->next;
         if (l->first == NULL) l->last = &l->first;
         l->results--;
+        l->kept_bytes -= r->subject_bytes + r->payload_bytes;
         struct nats_message m = {.subject = {r->text, r->subject_bytes},
                                  .payload = r->text + r->subject_bytes,
                                  .payload_bytes = r->payload_bytes};
@@ -210,9 +224,9 @@ static void free_measure(struct nats_latencies *l, struct nats_measure *m) {
         l->measures[m->previous].next = m->next;
     else
         *bucket_of(l, m->asker_number) = m->next;
-    free(m->headers.at);
-    free(m->asker.at);
-    free(m->responder.at);
+    let_go(l, &m->headers);
+    let_go(l, &m->asker);
+    let_go(l, &m->responder);
     nats_latency_drop(m->latency);
     *m = (struct nats_measure){.state = IS_FREE, .next = l->first_free};
     l->first_free = number;
@@ -272,21 +286,20 @@ static void say_bad(struct acceptor *a, struct nats_server *server, const struct
 
 uint32_t nats_latency_begin(struct acceptor *a, struct nats_server *server, const struct nats_measured *request) {
     struct nats_latencies *l = server->latencies;
-    struct json_text headers = {.limit = RESULT_BYTES};
+    struct json_text headers = {.limit = HEADERS_BYTES};
     struct nats_measure *m = NULL;
     if (l == NULL || request->asker == NULL || nats_is(request->asker, NATS_OF_SERVER)) return 0;
     bool is_sampled = nats_is_sampled(server, request->latency->percent, request->message, &headers);
+    if (headers.failed) headers.bytes = 0;
     if (is_sampled && request->message->reply.bytes == 0)
         say_bad(a, server, request, (struct text){headers.at, headers.bytes});
-    else if (is_sampled)
+    else if (is_sampled && has_room(l, headers.bytes))
         m = new_measure(l, request->asker->number);
-    if (m == NULL) {
-        free(headers.at);
-        return 0;
-    }
+    if (m != NULL) m->headers = keep(l, (struct text){headers.at, headers.bytes});
+    free(headers.at);
+    if (m == NULL) return 0;
     m->latency = request->latency;
     m->latency->references++;
-    m->headers = (struct bytes){headers.at, headers.bytes};
     m->start_ns = exact_now(a);
     m->start_wall_ns = nats_wall_now(a);
     m->until_ns = m->start_ns + request->lifetime_ns;
@@ -328,7 +341,7 @@ void nats_latency_answered(struct acceptor *a, struct nats_server *server, uint3
     struct text who = nats_latency_describe(server, asker, m->shared, &l->asker);
     if (responder == NULL) {
         m->state = IS_HALF;
-        m->asker = copy_of(who);
+        m->asker = keep(l, who);
         if (m->responder.at != NULL) end_whole(a, server, m);
         return;
     }
@@ -395,7 +408,7 @@ static int64_t hear_half(struct acceptor *a, struct nats_server *server, uint64_
     if (m == NULL || m->responder.at != NULL) return CALL_DONE;
     m->half_service_ns = service_ns;
     m->half_rtt_ns = rtt_ns;
-    m->responder = copy_of((struct text){blank + 1, (size_t)(end - blank - 1)});
+    m->responder = keep(server->latencies, (struct text){blank + 1, (size_t)(end - blank - 1)});
     if (m->state == IS_HALF && m->responder.at != NULL) end_whole(a, server, m);
     return CALL_DONE;
 }

@@ -19,9 +19,11 @@
 #include "base/json_text.h"
 
 enum {
-    NATS_MEASURES = 1 << 13, /* most requests measured at a time, less one; others are not measured */
-    NATS_HALVES = 1 << 13,   /* most requests that clients here have got from elsewhere; older ones are forgotten */
-    NATS_RESULTS = 1 << 13,  /* most results that wait to be published; further ones are dropped */
+    NATS_MEASURES = 1 << 13,    /* most requests measured at a time, less one; others are not measured */
+    NATS_HALVES = 1 << 13,      /* most requests that clients here have got from elsewhere; older ones are forgotten */
+    NATS_RESULTS = 1 << 13,     /* most results that wait to be published; further ones are dropped */
+    NATS_KEPT_BYTES = 16 << 20, /* most bytes of headers, clients and results that wait; without room for them a request
+                                   is not measured, or its result is dropped */
 };
 
 /* What an export says. It is shared by the imports of the service and the requests that are measured. */
@@ -101,6 +103,7 @@ struct nats_latencies {
     struct nats_halves *halves;
     struct nats_result *first, **last; /* results that wait to be published */
     uint32_t results;
+    size_t kept_bytes;
     struct nats_room asker, responder; /* scratch for their descriptions */
 };
 
