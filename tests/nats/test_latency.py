@@ -28,7 +28,7 @@ def test_results_are_those_of_a_nats_server(server: NatsServer, scene: Latency) 
     assert json.dumps(play(scene, server.port), indent=1) == json.dumps(SEEN[scene.name], indent=1)
 
 
-def test_headers_that_are_very_long_are_left_out_of_a_result(server: NatsServer, request: pytest.FixtureRequest) -> None:
+def test_very_long_headers_are_left_out_of_a_result(server: NatsServer, request: pytest.FixtureRequest) -> None:
     """They are kept until there is an answer, and anybody who may ask can send them."""
     if "[nats-server]" in request.node.name:
         pytest.skip("a nats-server keeps any")
