@@ -37,6 +37,12 @@ def test_in_memory_with_one_worker_ids_count_also_when_it_was_killed() -> None:
         assert put(server, 2, "d", "a") == [6, 7]
 
 
+def test_a_put_whose_body_does_not_end_takes_an_id_as_with_beanstalkd() -> None:
+    with running(SINGLE) as server, Wire(server) as wire:
+        assert wire.ask(b"put 0 0 60 1\r\nabc") == b"EXPECTED_CRLF"
+        assert wire.put(b"x") == 2
+
+
 def test_in_a_data_directory_ids_go_on_counting_after_each_start(tmp_path: Path) -> None:
     with running(SINGLE, data_dir=tmp_path, options=SEQUENTIAL) as server:
         assert put(server, 4, "a", "b") == [1, 2, 3, 4]

@@ -476,8 +476,10 @@ static size_t take_body(struct acceptor *a, struct connection *c, const uint8_t 
     if (bytes < needed || !may_reply(c)) return 0;
     const struct binding *to = binding_at(&a->bindings, b->used);
     if (memcmp(data + b->put_bytes, "\r\n", CRLF_BYTES) != 0) {
+        (void)ids_take(a, to, 1); /* as in beanstalkd, where a job has its id before its body has come */
         REPLY(a, c, "EXPECTED_CRLF\r\n");
     } else if (draining(a)) {
+        (void)ids_take(a, to, 1);
         REPLY(a, c, "DRAINING\r\n");
     } else {
         if (b->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
