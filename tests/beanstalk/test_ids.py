@@ -39,7 +39,8 @@ def test_in_memory_with_one_worker_ids_count_also_when_it_was_killed() -> None:
 
 def test_a_put_whose_body_does_not_end_takes_an_id_as_with_beanstalkd() -> None:
     with running(SINGLE) as server, Wire(server) as wire:
-        assert wire.ask(b"put 0 0 60 1\r\nabc") == b"EXPECTED_CRLF"
+        wire.send(b"put 0 0 60 1\r\nabc")
+        assert wire.reply().line == b"EXPECTED_CRLF"
         assert wire.put(b"x") == 2
 
 
