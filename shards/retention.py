@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 # The oldest segment, once past its retention, is emptied (its live messages move to the head of the log) when less than
-# this part of it, or of the whole log, is live: then each byte moved frees at least one.
+# this part of its messages, or of the bytes of the whole log, is live: then about each byte moved frees one. What is
+# live of a segment's bytes is reckoned by its messages; a large one has a segment of its own once it was moved.
 WORTH_MOVING: Final = 0.5
 # The names that would have to be written anew are at most this part of what is past its retention; when the disk is
 # full, no more than what goes.
@@ -87,5 +88,5 @@ def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
 
 def _worth_moving(sealed: Sequence[Segment]) -> bool:
     oldest = sealed[0]
-    live, total = sum(s.live for s in sealed), sum(s.total for s in sealed)
-    return oldest.live < WORTH_MOVING * oldest.total or live < WORTH_MOVING * total
+    live = sum(s.bytes * s.live / s.total for s in sealed if s.total)
+    return oldest.live < WORTH_MOVING * oldest.total or live < WORTH_MOVING * sum(s.bytes for s in sealed)

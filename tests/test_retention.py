@@ -38,6 +38,14 @@ def test_the_oldest_go_when_dead_and_past_retention(
     assert decide(segments, 64 * MIB, KEEP, 1000 * DAY, disk_full) == expected
 
 
+def test_a_large_message_is_not_moved_for_a_few_bytes() -> None:
+    """However many messages these were."""
+    large, small = Segment(1, 200 * MIB, 0.0, 1, 1), Segment(2, 64 * MIB, 0.0, 0, 500_000)
+    behind = [small._replace(number=n) for n in range(2, 6)]
+    assert decide([large, *behind[:3]], 0, KEEP, 1000 * DAY, disk_full=False) == Decision(0, compact=False)
+    assert decide([large, *behind], 0, KEEP, 1000 * DAY, disk_full=False) == Decision(0, compact=True)
+
+
 def test_nothing_is_kept_without_a_retention() -> None:
     assert decide(sealed(0, 0, 50), 0, Retention(0.0, 0), 1000 * DAY, disk_full=False) == Decision(2, compact=False)
 
