@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 # The oldest segment, once past its retention, is emptied (its live messages move to the head of the log) when less than
 # this part of its messages, or of the bytes of the whole log, is live: then about each byte moved frees one. What is
-# live of a segment's bytes is reckoned by its messages; a large one has a segment of its own once it was moved.
+# live of a segment's bytes is reckoned by its messages; one larger than a segment has one of its own.
 WORTH_MOVING: Final = 0.5
 # The names that would have to be written anew are at most this part of what is past its retention; when the disk is
 # full, no more than what goes.

@@ -115,11 +115,14 @@ class Client(ABC):
 
 
 class Publisher(Client):
+    kept = 0
+
     def serve(self) -> None:
         while not self.stopping.is_set():
             topic = self.draw.choice(TOPICS)
             for body in self.publish(topic, [self.ledger.new(topic, self.draw) for _ in range(SOME)]):
                 self.ledger.is_kept(topic, body)
+                self.kept += 1
             time.sleep(0.02)
 
     @abstractmethod

@@ -26,6 +26,7 @@ from tests.crash.every_protocol import (
     Ledger,
     NatsPublisher,
     NsqPublisher,
+    Publisher,
     PulsarPublisher,
 )
 from tests.crash.test_clock import HOUR_S, Clock
@@ -55,7 +56,7 @@ class Broker(Victim):
             running(
                 workers=next(self._workers), acceptors=2, shards=8, data_dir=self._data_dir, env=self._clock.env,
                 listen=[f"nats://127.0.0.1:{self.nats_port}"],
-                settings=["nats.topics=t*", "log.retention-hours=0"],
+                settings=["nats.topics=*", "log.retention-hours=0"],
                 sync=self._sync,
             )
         )  # fmt: skip
@@ -142,8 +143,10 @@ def consumers_of(broker: Broker, ledger: Ledger) -> list[Consumer]:
 
 
 def wait_for_more(ledger: Ledger, count: int, clients: Sequence[Client]) -> None:
+    """All publishers get on."""
     before = ledger.kept()
-    wait_for(lambda: ledger.kept() > before + count, clients)
+    each = {one: one.kept for one in clients if isinstance(one, Publisher)}
+    wait_for(lambda: ledger.kept() > before + count and all(one.kept > had for one, had in each.items()), clients)
 
 
 def wait_for(condition: object, clients: Sequence[Client]) -> None:
