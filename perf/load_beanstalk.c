@@ -40,7 +40,8 @@
 #define MAX_EVENTS       256
 #define IN_BYTES         ((size_t)256 << 10) /* most that one recv() brings, besides one whole reply */
 #define REPLY_HEAD_BYTES 64u                 /* more than the longest reply line */
-#define COMMAND_BYTES    64u                 /* more than the longest delete and reserve together */
+#define STATS_BYTES      1024u               /* more than the longest answer to a stats-job */
+#define COMMAND_BYTES    96u                 /* more than the longest stats-job, delete and reserve together */
 #define PIPELINED_SAMPLE 16u                 /* with depth > 1, one of so many puts carries the time */
 #define STALL_NS         (20 * NS)
 #define TTR_SECONDS      3600
@@ -63,6 +64,7 @@ struct options {
     const char *tube;
     unsigned tubes;
     bool watch_all;
+    bool stats_job; /* consumers ask for the figures of each job that they have reserved */
     struct processes server;
 };
 
@@ -262,6 +264,12 @@ static size_t take_reserved(struct load *load, struct connection *c, const char 
     check_body(load, body);
 
     char *to = *out;
+    if (load->options.stats_job) {
+        memcpy(to, "stats-job ", 10);
+        memcpy(to + 10, id, id_bytes);
+        memcpy(to + 10 + id_bytes, "\r\n", 2);
+        to += id_bytes + 12;
+    }
     memcpy(to, "delete ", 7);
     memcpy(to + 7, id, id_bytes);
     memcpy(to + 7 + id_bytes, "\r\n", 2);
@@ -273,6 +281,15 @@ static size_t take_reserved(struct load *load, struct connection *c, const char 
     return (size_t)(body - at) + load->options.body_bytes + 2;
 }
 
+/* Takes the answer to a stats-job. Returns its length, or 0 if it is not whole. */
+static size_t take_stats(const struct connection *c, const char *at, size_t bytes) {
+    const char *end = at + bytes, *length = at + 3, *length_end = skip_digits(length);
+    if (length_end + 2 > end) return 0;
+    size_t whole = (size_t)(length_end + 2 - at) + (size_t)strtoul(length, NULL, 10) + 2;
+    if (length_end == length || whole > STATS_BYTES) die_of_reply(c, at, bytes);
+    return whole <= bytes ? whole : 0;
+}
+
 static size_t take_deliveries(struct load *load, struct connection *c, const char *in, size_t bytes) {
     const char *at = in, *end = in + bytes;
     char *out = load->out;
@@ -281,6 +298,10 @@ static size_t take_deliveries(struct load *load, struct connection *c, const cha
             at += 9;
             load->counts.deletes++;
             if (load->options.depth == 1) out += add_reserve(c, out);
+        } else if (load->options.stats_job && memcmp(at, "OK ", 3) == 0) {
+            size_t used = take_stats(c, at, (size_t)(end - at));
+            if (used == 0) break;
+            at += used;
         } else if (memcmp(at, "RESERVED ", 9) == 0) {
             size_t used = take_reserved(load, c, at, (size_t)(end - at), &out);
             if (used == 0) break;
@@ -415,6 +436,12 @@ static void choose_tubes(const struct load *load, const struct connection *c, in
     if (strcmp(o->tube, "default") != 0 || o->tubes > 1) expect(fd, "ignore default\r\n", "WATCHING ");
 }
 
+/* The longest reply. */
+static size_t reply_bytes(const struct options *o) {
+    size_t job = o->body_bytes + REPLY_HEAD_BYTES;
+    return o->stats_job && job < STATS_BYTES ? STATS_BYTES : job;
+}
+
 static void open_connection(struct load *load, struct connection *c, bool is_producer, unsigned index) {
     const struct options *o = &load->options;
     c->is_producer = is_producer;
@@ -423,7 +450,7 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     size_t output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
     int fd = stream_connect(o->host, o->port);
     choose_tubes(load, c, fd, index);
-    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, o->body_bytes + REPLY_HEAD_BYTES);
+    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, reply_bytes(o));
 }
 
 static void share_out_jobs(struct load *load) {
@@ -444,7 +471,7 @@ static void open_load(struct load *load) {
     load->groups = allocate(load->group_count, sizeof *load->groups);
     share_out_jobs(load);
     prepare_block(load);
-    load->in_bytes = IN_BYTES + o->body_bytes + REPLY_HEAD_BYTES;
+    load->in_bytes = IN_BYTES + reply_bytes(o);
     load->in = allocate(1, load->in_bytes);
     /* Every reply, of at least 9 bytes, causes commands of at most about twice its length. */
     load->out_bytes = 3 * load->in_bytes;
@@ -500,6 +527,7 @@ static const char usage[] =
     "  --tubes K           K tubes NAME-0 .. NAME-K-1: producer i uses i % K, consumer i watches what has its "
     "remainder\n"
     "  --watch-all         every consumer watches all tubes\n"
+    "  --stats-job         every consumer asks stats-job for each job before it deletes it\n"
     "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
     "  --idle N            instead of all that: open N connections, print \"ready\", hold them until killed\n"
     "prints one line of JSON; times in microseconds unless named otherwise\n";
@@ -522,12 +550,25 @@ static void check_options(struct options *o) {
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"host", 1, 0, 'h'},      {"port", 1, 0, 'p'},      {"mode", 1, 0, 'm'},
-                                          {"producers", 1, 0, 'P'}, {"consumers", 1, 0, 'C'}, {"depth", 1, 0, 'D'},
-                                          {"body", 1, 0, 'b'},      {"seconds", 1, 0, 's'},   {"warmup", 1, 0, 'w'},
-                                          {"jobs", 1, 0, 'n'},      {"max-ready", 1, 0, 'r'}, {"tube", 1, 0, 't'},
-                                          {"tubes", 1, 0, 'k'},     {"watch-all", 0, 0, 'a'}, {"pids", 1, 0, 'i'},
-                                          {"idle", 1, 0, 'I'},      {"help", 0, 0, 'H'},      {0, 0, 0, 0}};
+    static const struct option names[] = {{"host", 1, 0, 'h'},
+                                          {"port", 1, 0, 'p'},
+                                          {"mode", 1, 0, 'm'},
+                                          {"producers", 1, 0, 'P'},
+                                          {"consumers", 1, 0, 'C'},
+                                          {"depth", 1, 0, 'D'},
+                                          {"body", 1, 0, 'b'},
+                                          {"seconds", 1, 0, 's'},
+                                          {"warmup", 1, 0, 'w'},
+                                          {"jobs", 1, 0, 'n'},
+                                          {"max-ready", 1, 0, 'r'},
+                                          {"tube", 1, 0, 't'},
+                                          {"tubes", 1, 0, 'k'},
+                                          {"watch-all", 0, 0, 'a'},
+                                          {"pids", 1, 0, 'i'},
+                                          {"stats-job", 0, 0, 'S'},
+                                          {"idle", 1, 0, 'I'},
+                                          {"help", 0, 0, 'H'},
+                                          {0, 0, 0, 0}};
     struct options o = {.host = "127.0.0.1",
                         .producers = 20,
                         .consumers = 20,
@@ -554,6 +595,7 @@ static struct options read_options(int argc, char **argv) {
         case 't': o.tube = optarg; break;
         case 'k': o.tubes = (unsigned)number(optarg, 1, MAX_TUBES); break;
         case 'a': o.watch_all = true; break;
+        case 'S': o.stats_job = true; break;
         case 'i': read_pids(&o.server, optarg); break;
         case 'I':
             o.mode = MODE_IDLE;

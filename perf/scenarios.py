@@ -66,12 +66,13 @@ class Traffic:
     keepings: tuple[Keeping, ...]
     arguments: tuple[str, ...]
     targets: Mapping[str, float]
+    bare: bool = True  # the bare server can do it
 
     def measure(self, plan: Plan) -> Figures:
         figures: Figures = {}
         for keeping in self.keepings:
             once = lambda product, keeping=keeping: self._once(plan, product, keeping)  # noqa: E731
-            limit = None if keeping.sync_always else plan.limit
+            limit = plan.limit if self.bare and not keeping.sync_always else None
             figures |= in_turn(plan, self.name, keeping.name, once, TRAFFIC_UNITS, self.targets, limit=limit)
         return figures
 
@@ -102,6 +103,11 @@ TRAFFIC: Final = (
         "pipelined", (DISK, MEMORY), _connections(20, 20, 64, 5000), {"rate": 8.0, "cpu_us_per_job": 1 / 6}
     ),
     Traffic("unpipelined", (DISK, MEMORY), _connections(20, 20, 1, 1000), {"rate": 2.0, "cpu_us_per_job": 0.8}),
+    # Workers of Laravel and others ask how often a job was tried.
+    Traffic(
+        "stats-job", (DISK,), (*_connections(20, 20, 64, 5000), "--stats-job"), {"rate": 8.0, "cpu_us_per_job": 1 / 6},
+        bare=False,
+    ),
     Traffic("single", (DISK, MEMORY), _connections(1, 1, 1, 100), {"rate": 1.0}),
     Traffic("sync-always", (SYNCED,), _connections(20, 20, 1, 1000), {"rate": 4.0}),
     Traffic("sync-always-puts", (SYNCED,), ("--mode", "put-only", "--producers", "20", "--depth", "1"), {"rate": 4.0}),
