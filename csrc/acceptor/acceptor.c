@@ -258,6 +258,7 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
     struct pending_upcall *p = &a->upcalls[a->upcall_head];
     a->upcall_head = (a->upcall_head + 1) % a->upcall_capacity;
     a->upcall_count--;
+    a->upcalls_bytes -= p->upcall.bytes_count;
     *out = p->upcall;
     a->upcall_bytes = p->owned;
     if (out->kind == UPCALL_CONTROL) a->control_pending = false;

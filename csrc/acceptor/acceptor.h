@@ -109,7 +109,8 @@ uint32_t acceptor_busy(const struct acceptor *a);
 int acceptor_turn(struct acceptor *a);
 /* Sets the (monotonic) time for the following turns; acceptor_run and acceptor_poll read the clock themselves. */
 void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
-/* Runs turns until there are upcalls or, if max_wait_ns is not negative, until about that time has passed. */
+/* Runs turns until there are upcalls or, if max_wait_ns is not negative, until about that time has passed. While
+ * upcalls are left, one turn: what Python has to do keeps no connection waiting that does not need it. */
 int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
 /* The next upcall; false when there is none. */
 bool acceptor_upcall(struct acceptor *a, struct upcall *out);

@@ -137,6 +137,9 @@
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
+/* While upcalls that hold this much wait for Python, connections wait too: they could add to them without a limit. */
+#define UPCALLS_BYTES ((size_t)16 << 20)
+
 /* While received replies wait for the next turn, output of at most HELD_BYTES is held back if its connection is owed
  * more replies, for at most HELD_TURNS turns: a send costs as much as fifty replies. */
 #define HELD_BYTES ((size_t)64 << 10)

@@ -152,6 +152,7 @@ struct acceptor {
 
     struct pending_upcall *upcalls; /* a ring buffer */
     size_t upcall_head, upcall_count, upcall_capacity;
+    size_t upcalls_bytes;  /* what those that wait hold */
     uint8_t *upcall_bytes; /* of the upcall handed out last */
     bool control_pending;
 

@@ -322,6 +322,7 @@ static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadli
 int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
     a->live = true;
     a->polled = false;
+    if (a->upcall_count > 0 && a->upcalls_bytes < UPCALLS_BYTES) turn(a, 0);
     bool forever = max_wait_ns < 0;
     uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
     bool patient = false; /* spinning brought nothing: sleep */

@@ -28,6 +28,7 @@ void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t prot
         .upcall = {.kind = kind, .conn = conn, .protocol = protocol, .bytes = owned, .bytes_count = bytes_count},
         .owned = owned,
     };
+    a->upcalls_bytes += bytes_count;
     if (answer != NULL) p->upcall.answer = *answer;
 }
 

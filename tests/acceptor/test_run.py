@@ -36,6 +36,17 @@ def test_run_comes_back_for_an_upcall_for_control_and_when_the_wait_is_over(benc
     theirs.close()
 
 
+def test_while_upcalls_are_left_run_serves_others_in_one_turn(bench: Bench) -> None:
+    slow, other = bench.client(), bench.quiet_client()
+    slow.socket.send(b"stats\r\n")
+    assert bench.acceptor.run(5 * SECOND) == 1
+    other.socket.send(b"use a\r\n")
+    for _ in range(2):  # it is received in one and answered in the next
+        assert bench.acceptor.run(5 * SECOND) == 1
+    assert other.socket.recv(100, socket.MSG_DONTWAIT) == b"USING a\r\n"
+    assert [upcall.conn for upcall in bench.acceptor.upcalls()] == [slow.number]
+
+
 def test_before_run_sleeps_the_workers_have_heard_of_connections_that_are_gone(bench: Bench) -> None:
     client = bench.quiet_client()
     client.send(b"reserve\r\n")
