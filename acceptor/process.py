@@ -228,6 +228,7 @@ class AcceptorProcess:
         protocol, host, port = self._protocols[number], message["host"], message["port"]
         scheme = message.get("scheme", protocol.name)
         otherwise = scheme != protocol.name and not message["secure"]
+        protocol.host_name = message.get("name", "")
         if otherwise:
             protocol.listening_otherwise(scheme, host, port)
         else:

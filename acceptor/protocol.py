@@ -159,6 +159,9 @@ class Protocol(ABC):
         self._broker = broker
         self._number = protocol_number(self.name)
         self.secured: SecureConnections | None = None  # connections encrypted from the first byte; None: none
+        # The host of the address that it listens on next, as it was asked for, if that is a name. Clients may have to
+        # be told the name: a certificate may be for that, and not for the address.
+        self.host_name = ""
 
     @property
     def access(self) -> Access | None:

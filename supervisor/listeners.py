@@ -32,6 +32,7 @@ class Listener(NamedTuple):
     sockets: tuple[socket.socket, ...]  # one for each acceptor, or one that they share
     file: tuple[int, int] | None = None  # device and inode of the socket file to remove; None: none
     inherited: bool = False  # belongs to the service manager, and keeps listening when this broker stops
+    name: str = ""  # the host as it was asked for, if that is a name of the address
 
     def socket_of(self, acceptor: int) -> socket.socket:
         return self.sockets[acceptor % len(self.sockets)]
@@ -146,7 +147,7 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
             absent = error
     if not listeners and absent is not None:
         raise ListenError(f"cannot listen on {listen}: {os.strerror(absent.errno or 0)}")
-    return listeners
+    return [one._replace(name=listen.host if listen.host != one.address.host else "") for one in listeners]
 
 
 def _bind_both(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> list[Listener]:

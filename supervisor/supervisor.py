@@ -286,6 +286,7 @@ class Supervisor:
                     "scheme": listener.address.protocol,
                     "secure": listener.address.protocol in SECURE,
                     "host": listener.address.host,
+                    "name": listener.name,
                     "port": listener.address.port,
                     "user": listener.address.user,
                     "cert": listener.address.cert,

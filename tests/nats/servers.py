@@ -57,19 +57,24 @@ def settings_of(acceptors: int, directory: Path, **options: str) -> list[str]:
     return ["-c", str(path)]
 
 
-def _command(port: int, acceptors: int, settings: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def _command(host: str, port: int, acceptors: int, settings: Sequence[str], arguments: Sequence[str]) -> list[str]:
     if acceptors == 0:
         program = nats_server()
         assert program is not None
-        return [program, "-a", "127.0.0.1", "-p", str(port), *settings, *arguments]
+        return [program, "-a", host, "-p", str(port), *settings, *arguments]
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--acceptors", str(acceptors)]
-    command += ["--workers", "1", "--listen", f"nats://127.0.0.1:{port}"]
+    command += ["--workers", "1", "--listen", f"nats://{host}:{port}"]
     return [*command, *arguments, *(word for setting in settings for word in ("--set", setting))]
 
 
 @contextlib.contextmanager
 def running(
-    acceptors: int, settings: Sequence[str] = (), arguments: Sequence[str] = (), *, is_silent: bool = False
+    acceptors: int,
+    settings: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+    *,
+    host: str = "127.0.0.1",
+    is_silent: bool = False,
 ) -> Iterator[NatsServer]:
     """`acceptors` 0: a real nats-server. `settings` are --set's of mq-shards, or arguments of nats-server;
     `arguments` are either's. `is_silent`: it waits for its clients to speak first."""
@@ -77,7 +82,7 @@ def running(
     port = free_port()
     with (directory / "stderr").open("wb") as sink:
         process = subprocess.Popen(
-            _command(port, acceptors, settings, arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+            _command(host, port, acceptors, settings, arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
             cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     server = NatsServer(port, process, acceptors == 0, acceptors, directory)

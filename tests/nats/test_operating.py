@@ -77,6 +77,13 @@ def infos(wire: Wire) -> list[dict[str, Any]]:
     return [json.loads(line[5:]) for line in wire.heard.data.split(b"\r\n") if line.startswith(b"INFO")]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_clients_are_told_the_name_of_the_host_that_was_asked_for(kind: int) -> None:
+    """A certificate may be for the name, and not for the address."""
+    with running(kind, host="localhost") as server, contextlib.closing(Wire(server.port)) as wire:
+        assert json.loads(wire.info[5:])["host"] == "localhost"
+
+
 def test_a_client_too_many_is_told_so(operated: Callable[[str], Operated]) -> None:
     server = operated("max_connections: 2")
     # The one that looked whether it serves may still be counted, by another acceptor.

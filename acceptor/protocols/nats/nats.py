@@ -440,12 +440,12 @@ class Nats(Guarding):
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
-        self.identity = replace(self.identity, host=host, port=port)
+        self.identity = replace(self.identity, host=self.host_name or host, port=port)
         describe(self._engine, self._number, self._server_row())
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """Listens for websockets."""
-        self._websocket_address = (host, port)
+        self._websocket_address = (self.host_name or host, port)
         if self._websockets is None:
             from mq_shards.acceptor.protocols.nats.websocket import Websockets
 
