@@ -8,10 +8,10 @@
 
 enum {
     BUCKETS = 1 << 10,
-    ID_BYTES = 22,           /* of a result */
-    RESULT_BYTES = 1 << 20,  /* longest result */
+    ID_BYTES = 22,            /* of a result */
+    RESULT_BYTES = 1 << 20,   /* longest result */
     HEADERS_BYTES = 16 << 10, /* of a request in its result; without them if they are longer */
-    PUBLISHED_AT_ONCE = 256, /* results in a turn */
+    PUBLISHED_AT_ONCE = 256,  /* results in a turn */
     EXPIRED_AT_ONCE = 1024,
 };
 
