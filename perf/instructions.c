@@ -92,12 +92,12 @@ static void greet_nats(const struct upcall *u) {
 /* Does what Python does for a CONNECT and a PRODUCER; the client sends only the first. */
 static void greet_pulsar(const struct upcall *u) {
     static const char topic[] = "load";
-    const uint8_t terms[24 + sizeof(struct pulsar_rate)] = {0}; /* no policies */
+    static const struct producer_terms terms; /* no policies */
     if (u->bytes_count == 0 || *u->bytes != PULSAR_DO) return;
     acceptor_call(acceptor, u->conn, "connected", 0, NULL, 0, NULL, 0);
     acceptor_call(acceptor, u->conn, "done", 0, NULL, 0, NULL, 0);
     acceptor_call(acceptor, u->conn, "add-producer", 0, topic, sizeof topic - 1, NULL, 0);
-    if (acceptor_call(acceptor, u->conn, "open-producer", 0, terms, sizeof terms, NULL, 0) != CALL_DONE)
+    if (acceptor_call(acceptor, u->conn, "open-producer", 0, &terms, sizeof terms, NULL, 0) != CALL_DONE)
         die("no producer");
     acceptor_resume(acceptor, u->conn);
 }
