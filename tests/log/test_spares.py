@@ -32,12 +32,17 @@ def fill(log: Log, held: list[Entry], rng: random.Random, most: int = 40_000) ->
         assert log.put(held[-1])
 
 
-def made_of_a_spare(log: Log, spares: Any, rng: random.Random) -> int:  # noqa: ANN401
-    """Lets the active segment be one that was made of another; returns a descriptor that outlives the log."""
+def with_a_spare(log: Log, spares: Any, rng: random.Random) -> None:  # noqa: ANN401
+    """Fills the first segment and drops it: the second one is active, and there is one spare."""
     lib.log_use_spares(log.c, spares)
     assert log.add(memfd(), 1, CAPACITY) and log.add(memfd(), 2, CAPACITY)
     fill(log, [], rng)
     lib.log_drop_first(log.c)
+
+
+def made_of_a_spare(log: Log, spares: Any, rng: random.Random) -> int:  # noqa: ANN401
+    """Lets the active segment be one that was made of another; returns a descriptor that outlives the log."""
+    with_a_spare(log, spares, rng)
     fd = lib.spares_next(spares)
     kept = os.dup(fd)
     assert log.add(fd, 3, CAPACITY)
@@ -82,11 +87,7 @@ def test_after_a_kill_nothing_is_found_of_the_segment_before(log: Log, spares: A
 
 
 def test_one_that_nothing_was_written_to_is_as_good_as_empty(log: Log, spares: Any) -> None:  # noqa: ANN401
-    rng = random.Random(5)
-    lib.log_use_spares(log.c, spares)
-    assert log.add(memfd(), 1, CAPACITY) and log.add(memfd(), 2, CAPACITY)
-    fill(log, [], rng)
-    lib.log_drop_first(log.c)
+    with_a_spare(log, spares, random.Random(5))
     fd = os.dup(lib.spares_next(spares))
     cut_stale(fd)
     assert 0 < len(content_of(fd)) < 1 << 16 and not any(content_of(fd))
@@ -95,11 +96,7 @@ def test_one_that_nothing_was_written_to_is_as_good_as_empty(log: Log, spares: A
 
 def test_a_large_record_meets_nothing_stale(log: Log, spares: Any) -> None:  # noqa: ANN401
     """Its body is written ahead of the log's end."""
-    rng = random.Random(6)
-    lib.log_use_spares(log.c, spares)
-    assert log.add(memfd(), 1, CAPACITY) and log.add(memfd(), 2, CAPACITY)
-    fill(log, [], rng)
-    lib.log_drop_first(log.c)
+    with_a_spare(log, spares, random.Random(6))
     fd = lib.spares_next(spares)
     kept = os.dup(fd)
     assert log.add(fd, 3, CAPACITY)
@@ -145,10 +142,7 @@ def test_what_is_not_needed_for_seconds_is_given_back(log: Log, spares: Any) -> 
 
 def test_one_that_is_too_small_is_mapped_anew(log: Log, spares: Any) -> None:  # noqa: ANN401
     rng = random.Random(8)
-    lib.log_use_spares(log.c, spares)
-    assert log.add(memfd(), 1, CAPACITY) and log.add(memfd(), 2, CAPACITY)
-    fill(log, [], rng)
-    lib.log_drop_first(log.c)
+    with_a_spare(log, spares, rng)
     fd = lib.spares_next(spares)
     kept = os.dup(fd)
     assert log.add(fd, 3, 2 * CAPACITY)
