@@ -11,8 +11,15 @@ run over Spark Connect and leave it to Spark to find the source (`declarative.se
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+
+# mq-pipeline imports this package before all else.
+IS_THE_COMMAND = Path(sys.argv[0]).name == "mq-pipeline"
+if IS_THE_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until a job begins, which takes signals as exceptions, they end it at once: not by a traceback out of an import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     from mq_shards.pipeline.source import MqShards, Unfiltered
@@ -20,8 +27,7 @@ try:
     from pyspark.sql.utils import is_remote
 except ModuleNotFoundError as error:
     needed = f"the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17 (there is no {error.name})"
-    # mq-pipeline imports this package first: without this it would end with a traceback.
-    if Path(sys.argv[0]).name == "mq-pipeline":
+    if IS_THE_COMMAND:
         sys.exit(f"mq-pipeline: {needed}")
     raise ModuleNotFoundError(needed) from error
 

@@ -1,119 +1,58 @@
-"""The mq-shards command: reads the options, says in one line what is wrong with them, and runs the supervisor."""
+"""The mq-shards command: finds which command is meant, loads its modules, and runs it.
+
+Before anything else is loaded, SIGINT gets its default action, as SIGTERM has: the process ends at once, without a word
+(130 and 143 for a shell). Otherwise a ^C would be an exception in the middle of an import: a traceback, and a crash if
+it comes while some compiled modules are set up.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from mq_shards.acceptor.option_kinds import OptionsError
-from mq_shards.supervisor import journal
-from mq_shards.supervisor.log_file import LogFile
-from mq_shards.supervisor.options.options import Options, parse
-
-FAILED = 1
-BAD_OPTION = 2
 # The commands that are clients of a running broker; their options are in supervisor/terminal/command.py.
-COMMANDS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
+CLIENTS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] and given[0] in COMMANDS:
-        # Imported late: a broker has no use for the commands.
+    heard_by = signal.getsignal(signal.SIGINT)
+    if heard_by is signal.default_int_handler:  # otherwise we were started with SIGINT ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        command = _command(given, hiding=arguments is None)
+        if command is None:
+            from mq_shards.supervisor import serve
+
+            return serve.main(given)  # the supervisor takes signals as soon as it has something to clean up
+    finally:
+        signal.signal(signal.SIGINT, heard_by)
+    return command(given)
+
+
+def _command(given: list[str], hiding: bool) -> Callable[[list[str]], int] | None:
+    """The function that runs the command, with its modules loaded; None: no command, so the broker is to be served."""
+    name = given[0] if given else ""
+    if name in CLIENTS:
         from mq_shards.supervisor.terminal import command
 
-        if arguments is None:
+        if hiding:
             command.hide(given)
-        return command.main(given)
-    if given[:1] == ["import"]:
+        return command.main
+    if name == "import":
         from mq_shards.supervisor.terminal.importing import command as importing
 
-        return importing.main(given[1:])
-    if given[:1] and given[0] in ("password", "token"):
+        return lambda words: importing.main(words[1:])
+    if name in ("password", "token"):
         from mq_shards.supervisor.terminal import proofs
 
-        return proofs.main(given)
-    if given[:1] and given[0] in ("backup", "restore"):
+        return proofs.main
+    if name in ("backup", "restore"):
         from mq_shards.supervisor.terminal import backup
 
-        return backup.main(given)
-    checking = given[:1] == ["check-config"]
-    if checking:
-        del given[0]
-    try:
-        notes: list[str] = []
-        if given[:1] == ["as"]:
-            from mq_shards.supervisor.moving.table import translate
-
-            translation = translate(given[1:])
-            if translation.said is not None:
-                print(translation.said, end="")
-                return 0
-            if translation.signal is not None:
-                return 0 if checking else _tell(*translation.signal)
-            given, notes = translation.arguments, translation.notes
-            checking |= translation.checks_only
-        options = parse(given)
-        if checking:
-            return _checked(options, notes)
-        log_file = LogFile()
-        try:
-            log_file.use(options.log_file)
-        except OSError as error:
-            return _complain(f"cannot open the log file {options.log_file.path}: {error.strerror}", FAILED)
-        journal.configure(options.log_level, options.log_json, "mq-supervisor")
-        for warning in [*notes, *options.warnings]:
-            logging.getLogger(__name__).warning("%s", warning)
-        return _run(options, log_file, reread=lambda: parse(given))
-    except OptionsError as error:
-        return _complain(str(error), BAD_OPTION)
-
-
-def _run(options: Options, log_file: LogFile, reread: Callable[[], Options]) -> int:
-    # Imported late: children import this module too, as their main module, and have no use for the supervisor.
-    from mq_shards.supervisor.supervisor import StartError, Supervisor
-
-    try:
-        return Supervisor(options, reread=reread, log_file=log_file).run()
-    except (StartError, OptionsError) as error:
-        status = FAILED if isinstance(error, StartError) else BAD_OPTION
-        if not options.log_file.path:
-            return _complain(str(error), status)
-        logging.getLogger(__name__).error("%s", error)  # in a log file each line has its time
-        return status
-
-
-def _tell(pid: int, signal: int) -> int:
-    try:
-        os.kill(pid, signal)
-    except OSError as error:
-        return _complain(f"process {pid}: {error.strerror}", FAILED)
-    return 0
-
-
-def _checked(options: Options, notes: Sequence[str]) -> int:
-    """Prints what a start with these options would do; opens and binds nothing."""
-    options.check_doors(options.listen)
-    for line in [*notes, *options.warnings]:
-        print(f"warning: {line}")
-    for listen in options.listen:
-        print(f"listens on {listen}")
-    if options.users is not None:
-        count = len(options.users.by_name)
-        print(f"knows {count} {'user' if count == 1 else 'users'}")
-    kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
-    print(f"keeps messages in {kept}")
-    if options.log_file.path:
-        print(f"writes its journal to {options.log_file.path}")
-    print("the configuration is good")
-    return 0
-
-
-def _complain(message: str, status: int) -> int:
-    journal.complain(message)
-    return status
+        return backup.main
+    return None
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +41,47 @@ def test_nothing_is_loaded_that_serving_does_not_need() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not LATE & set(loaded)
+
+
+# Sends SIGINT to itself at the import of the first argument, and runs the command that the second names with the rest.
+INTERRUPTED = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+_, wanted, sys.argv[0], entry, *sys.argv[1:] = sys.argv
+sys.meta_path.insert(0, Interrupting())
+module, _, name = entry.rpartition(".")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+__import__(module)
+sys.exit(getattr(sys.modules[module], name)())
+"""
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        "logging", "mq_shards.supervisor.serve", "orjson", "mq_shards.supervisor.options.options",
+        "mq_shards.supervisor.supervisor", "mq_shards.supervisor.mesh",
+    ],
+)  # fmt: skip
+def test_an_interrupt_while_it_is_loaded_ends_it_without_a_word(loaded: str) -> None:
+    assert interrupted(loaded, "mq-shards", "mq_shards.supervisor.command.main", "--memory") == (-signal.SIGINT, "")
+
+
+def test_an_interrupt_ends_a_command_and_a_job_that_are_loaded_without_a_word() -> None:
+    for loaded in ("argparse", "mq_shards.supervisor.terminal.show"):
+        ended = interrupted(loaded, "mq-shards", "mq_shards.supervisor.command.main", "topics")
+        assert ended == (-signal.SIGINT, "")
+    ended = interrupted("pyspark.sql", "mq-pipeline", "mq_shards.pipeline.command.main", "readers")
+    assert ended == (-signal.SIGINT, "")
+
+
+def interrupted(loaded: str, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, loaded, *arguments], stderr=subprocess.PIPE, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    return done.returncode, done.stderr
 
 
 def all_listeners() -> list[str]:
