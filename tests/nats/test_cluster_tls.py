@@ -151,6 +151,7 @@ def test_a_certificate_may_say_who_a_server_is(kinds: tuple[str], certificates: 
     """Both have the name "localhost", one of them is to be known by it."""
     for tls, more, joins in (
         (", verify_and_map: true", "authorization {user: localhost, password: x}", True),
+        (", verify_and_map: true", "authorization {user: localhost}", True),
         (", verify_and_map: true", "authorization {user: other, password: x}", False),
         (", verify_cert_and_check_known_urls: true", 'routes: ["nats-route://localhost:1"]', True),
         (", verify_cert_and_check_known_urls: true", 'routes: ["nats-route://127.0.0.1:1"]', False),

@@ -97,6 +97,13 @@ def complaint(tmp_path: Path, text: str) -> str:
         ("max_payload:\n", "nats.conf:1: expected a value, and found a new line"),
         ("a {b: 99999999999999999999}", "nats.conf:1: 99999999999999999999 is out of range"),
         ("no_auth_user: b\nauthorization {users: [{user: a}]}", 'nats.conf:1: there is no user "b"'),
+        ('leaf {remotes: [{url: "nats://h:1", deny_imports: "a b"}]}', 'nats.conf:1: deny_imports: "a b" is not a'),
+        ("tls {cert_file: a, key_file: b, certs: [{cert_file: c}]}", "nats.conf:1: cert_file and certs are for the"),
+        ("tls {certs: [{cert_file: a}], cert_file: b}", "nats.conf:1: a certificate needs cert_file and key_file"),
+        (
+            "tls {certs: [{cert_file: a, key_file: b}, {cert_file: c, key_file: d}]}",
+            "nats.conf:1: c, d: No such file or directory",
+        ),
         ("include nats.conf\n", "nats.conf:1: nats.conf includes itself"),
         ("a " + "{b " * 100, "nats.conf:1: too many blocks in each other"),
     ],

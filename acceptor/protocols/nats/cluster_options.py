@@ -144,10 +144,16 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raises ValueError, with a message of one line, for options that contradict each other."""
-    if bool(settings["cluster-user"]) != bool(settings["cluster-password"]):
+    is_named = settings["cluster-user"] and settings["cluster-tls-verify-and-map"]
+    if bool(settings["cluster-user"]) != bool(settings["cluster-password"]) and not is_named:
         raise ValueError("nats.cluster-user and nats.cluster-password go together")
     if settings["cluster-pool-size"] == 0:
         raise ValueError("nats.cluster-pool-size is -1, or at least 1")
+    accounts = settings["cluster-accounts"]
+    if len(set(accounts)) < len(accounts):
+        raise ValueError("nats.cluster-accounts names an account twice")
+    if accounts and settings["cluster-pool-size"] < 0:
+        raise ValueError("nats.cluster-accounts needs a nats.cluster-pool-size of at least 1")
     nats_route_compression.thresholds_of(settings)
     if any(settings[name] != kind.default for name, kind in TLS_OPTIONS.items()):
         from mq_shards.acceptor.protocols.nats import route_tls as nats_route_tls

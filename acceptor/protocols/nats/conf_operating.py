@@ -54,13 +54,41 @@ def _certificates(prefix: str) -> Taker:
     """Makes a taker of a list of certificates. nats-server chooses by SNI; here all clients are sent the first."""
 
     def take(conf: Conf, value: Value) -> None:
-        table = {name: option(f"{prefix}{name.replace('_', '-')}", Value.text) for name in ("cert_file", "key_file")}
+        names = {key: f"{prefix}{key.replace('_', '-')}" for key in ("cert_file", "key_file")}
+        table = {key: _certificate_file(name) for key, name in names.items()}
         for place, item in enumerate(value.items()):
-            take_block(conf if place == 0 else Conf(), item.block(), table, " in certs")
+            found = conf if place == 0 else Conf()
+            take_block(found, item.block(), table, " in certs")
+            if not all(name in found.options for name in names.values()):
+                raise item.error("a certificate needs cert_file and key_file")
+            if place > 0:
+                _refuse_certificate(item, *(str(found.options[name][1]) for name in names.values()))
         if len(value.items()) > 1:
             conf.warn(value, "certs: only the first of these certificates is shown")
 
     return take
+
+
+def _certificate_file(name: str) -> Taker:
+    """Makes a taker of a file that is named once: in the block itself, or in its list of certificates."""
+
+    def take(conf: Conf, value: Value) -> None:
+        if name in conf.options:
+            raise value.error("cert_file and certs are for the same, it is one or the other")
+        conf.set(name, value, value.text())
+
+    return take
+
+
+def _refuse_certificate(item: Value, certificate: str, key: str) -> None:
+    """Raises ConfError for one that is not shown, but that nats-server would not start with either."""
+    # Imported late: it takes long, and few files have such a list.
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise item.error(f"{certificate}, {key}: {error.strerror or error}") from None
 
 
 def _some(value: Value) -> list[str]:
@@ -95,8 +123,8 @@ def only_of_routes(_: Conf, value: Value) -> None:
 def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
     """The keys of a block `tls` whose options start with `prefix`. `why_not`: keys without a meaning there, and why."""
     table: dict[str, Taker] = {
-        "cert_file": option(f"{prefix}cert-file", Value.text),
-        "key_file": option(f"{prefix}key-file", Value.text),
+        "cert_file": _certificate_file(f"{prefix}cert-file"),
+        "key_file": _certificate_file(f"{prefix}key-file"),
         "ca_file": option(f"{prefix}ca-file", Value.text),
         "verify": option(f"{prefix}verify", Value.flag),
         "timeout": timeout(f"{prefix}timeout"),

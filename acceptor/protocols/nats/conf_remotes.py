@@ -14,6 +14,7 @@ from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
 from mq_shards.acceptor.protocols.nats.remotes import MOST, by_websocket, hub_url, read
 from mq_shards.acceptor.protocols.nats.route_compression import thresholds
+from mq_shards.acceptor.protocols.nats.transforms import is_subject
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
 PREFIX: Final = "tls-"
@@ -41,7 +42,10 @@ def _nkey(row: dict[str, Any], value: Value) -> None:
 
 def _subjects(name: str) -> RowTaker:
     def take(row: dict[str, Any], value: Value) -> None:
-        row[name] = value.texts() if isinstance(value.content, list) else [value.text()]
+        row[name] = subjects = value.texts() if isinstance(value.content, list) else [value.text()]
+        for subject in subjects:
+            if not is_subject(subject):
+                raise value.error(f'{name}: "{subject}" is not a subject')
 
     return take
 

@@ -79,7 +79,7 @@ class Imports:
             if one.account in visited:
                 return FORMS_CYCLE
             visited.add(account)
-            why = self._look(one.account, narrower if covers(narrower, subject) else subject, visited)
+            why = self._look(one.account, narrower if covers(subject, narrower) else subject, visited)
             if why is not None:
                 return why
         return None
