@@ -121,6 +121,9 @@ enum message_kind {
     MSG_TXN_PENDING, /* topic; id: a transaction; seq; body: a channel's name -> OK + seq: the channel finishes all up to that seq
                          if the transaction commits (NO_PLACE: it acknowledges nothing cumulatively); body: a struct
                          pending_figures of the message asked for | NOT_FOUND: no such topic | NONE: no such channel */
+    MSG_BACKLOG, /* topic, seq; id; body: a channel's name: counts, of some messages from seq on, those that the channel has
+                         not finished, and all before the seq id -> OK + seq: where to go on, or the end, incarnation; body: a
+                         struct backlog_figures | NOT_FOUND: no such topic | NONE: no such channel */
     MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: publish time of the oldest message that the
                          channel has neither finished nor deferred; for a topic, of the oldest that waits for a first channel or is the tube's next
                          job | NONE: there is none | NOT_FOUND: no such topic or channel */
@@ -290,6 +293,13 @@ struct transaction_figures {
 };
 /* What open transactions would finish of a message in one channel: all of it (`whole`), or these parts of it, as bits.
  * */
+/* Of the messages that a BACKLOG has counted. */
+struct backlog_figures {
+    uint64_t entries, messages;   /* a batch is one entry, and as many messages as it has parts */
+    uint64_t first_seq, last_seq; /* NO_PLACE: there is none */
+};
+_Static_assert(sizeof(struct backlog_figures) == 32, "read by Python too");
+
 struct pending_figures {
     uint32_t whole, parts;
     uint64_t bits[16];

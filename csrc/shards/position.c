@@ -189,3 +189,39 @@ void position_peek(struct worker *w, uint32_t client, uint32_t topic, const stru
     request_send_logged(w, client, shard_of_topic(w, topic_at(&w->topics, topic)), &a,
                         (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
 }
+
+/* Most messages that a BACKLOG looks at, each of which may not be in the page cache. */
+enum { BACKLOG_MOST = 512 };
+
+static void count_entry(struct backlog_figures *figures, const struct record *r) {
+    struct headers h = {0};
+    if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    if (!figures->entries++) figures->first_seq = r->seq;
+    figures->last_seq = r->seq;
+    figures->messages += h.parts ? h.parts : 1;
+}
+
+enum outcome position_backlog(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (topic && handover_goes_on(t)) return MORE;
+    uint32_t subscription = topic ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
+    uint8_t status = subscription ? STATUS_OK : topic ? STATUS_NONE : STATUS_NOT_FOUND;
+    struct message a = request_answer_of(w, client, m, status);
+    struct backlog_figures figures = {.first_seq = NO_PLACE, .last_seq = NO_PLACE};
+    if (subscription) {
+        const struct subscription *s = at(w, subscription);
+        uint64_t oldest = retained_oldest(shard_of_topic(w, t)), seq = m->seq, end = subscription_horizon(t);
+        for (uint32_t left = BACKLOG_MOST; left; left--, seq++) {
+            seq = stream_next_place(&t->stream, seq, oldest);
+            if (seq >= end) break;
+            worker_step(w);
+            const struct record *r = message_head(w, t, seq);
+            bool ahead = seq >= s->cursor && !stream_delayed(&t->stream, seq);
+            if (r && (seq < m->id || ahead || delivery_find(w, subscription, r->id))) count_entry(&figures, r);
+        }
+        a.seq = seq < end ? seq : end;
+        a.incarnation = t->incarnation;
+    }
+    request_send(w, client, &a, &figures, subscription ? sizeof figures : 0);
+    return DONE;
+}

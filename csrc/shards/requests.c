@@ -46,6 +46,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_TXN_END: return transaction_end(w, client, topic, m);
     case MSG_TXN_LIST: return transactions_list(w, client, m);
     case MSG_TXN_PENDING: transaction_pending(w, client, topic, m); break;
+    case MSG_BACKLOG: return position_backlog(w, client, topic, m);
     case MSG_OLDEST: return oldest(w, client, m);
     case MSG_RINGS: catalog_rings(w, client, m); break;
     case MSG_CHANGE: return topic_change(w, client, m);
@@ -245,6 +246,7 @@ static bool comes_later(const struct worker *w, const struct message *m) {
     case MSG_TXN_ACK:
     case MSG_TXN_END:
     case MSG_TXN_LIST:
+    case MSG_BACKLOG:
     case MSG_OLDEST:
     case MSG_POSITION:
     case MSG_CHANGE:

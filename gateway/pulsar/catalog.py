@@ -32,6 +32,7 @@ FIRST: Final[tuple[Record, ...]] = (
 )
 
 SCHEMA_OVERHEAD_BYTES: Final = 256  # that a schema, or the record of its deletion, takes besides its texts
+SUBSCRIPTION_OVERHEAD_BYTES: Final = 512  # that a subscription takes besides its properties
 
 
 class CatalogError(Exception):
@@ -75,6 +76,23 @@ class Topic:
 PLAIN: Final = Topic()  # what most topics are: they share this object
 
 
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is known of a durable subscription besides that a worker has it. Most have nothing, and no entry."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    replicated: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.properties and not self.replicated
+
+    @property
+    def stored_bytes(self) -> int:
+        texts = sum(len(name) + len(value) for name, value in self.properties.items())
+        return 0 if self.is_plain else SUBSCRIPTION_OVERHEAD_BYTES + texts
+
+
 @dataclass(slots=True)
 class Transaction:
     """A transaction that is open, or that is decided but not yet ended at every worker."""
@@ -95,6 +113,7 @@ class Namespace:
     policies: Json
     topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; a partitioned topic is one entry
     deleted_partitions: set[str] = field(default_factory=set)
+    subscriptions: dict[str, dict[str, Subscription]] = field(default_factory=dict)  # by topic or partition, and name
     changes: int = 0  # how often its topics have changed
 
 
@@ -108,6 +127,7 @@ class Catalog:
         self.transactions_from = 0  # no id from here on has been given out
         self.topic_count = 0
         self.schema_bytes = 0
+        self.subscription_bytes = 0
 
     @staticmethod
     def new() -> Catalog:
@@ -140,6 +160,9 @@ class Catalog:
                 yield topic_record(name, topic, what)
             for topic in namespace.deleted_partitions:
                 yield {"do": "no-partition", "namespace": name, "name": topic}
+            for topic, subscriptions in namespace.subscriptions.items():
+                for subscription, found in subscriptions.items():
+                    yield subscription_record(name, topic, subscription, found)
         for topic, versions in self.schemas.items():
             for schema in versions:
                 yield schema_record(topic, schema)
@@ -153,9 +176,12 @@ class Catalog:
         copy = Catalog()
         copy.clusters, copy.tenants = dict(self.clusters), dict(self.tenants)
         copy.namespaces = {
-            name: Namespace(found.policies, dict(found.topics), set(found.deleted_partitions))
+            name: Namespace(
+                found.policies, dict(found.topics), set(found.deleted_partitions),
+                {topic: dict(subscriptions) for topic, subscriptions in found.subscriptions.items()},
+            )
             for name, found in self.namespaces.items()
-        }
+        }  # fmt: skip
         copy.schemas = {topic: list(versions) for topic, versions in self.schemas.items()}
         copy.transactions_from = self.transactions_from
         copy.transactions = {
@@ -220,7 +246,10 @@ class Catalog:
             found.policies = record["policies"]
 
     def _no_namespace(self, record: Record) -> None:
-        self.topic_count -= len(self.namespaces.pop(record["name"]).topics)
+        namespace = self.namespaces.pop(record["name"])
+        self.topic_count -= len(namespace.topics)
+        for topic in list(namespace.subscriptions):
+            self._forget_subscriptions(namespace, topic)
 
     def _topic(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
@@ -239,20 +268,40 @@ class Catalog:
 
     def _no_topic(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
-        del namespace.topics[record["name"]]
+        gone = namespace.topics.pop(record["name"])
         self.topic_count -= 1
         namespace.changes += 1
+        self._forget_subscriptions(namespace, record["name"])
+        for i in range(gone.partitions):
+            self._forget_subscriptions(namespace, f"{record['name']}-partition-{i}")
         self._forget_partitions(namespace, record["name"])
 
     def _no_partition(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
         namespace.deleted_partitions.add(record["name"])
         namespace.changes += 1
+        self._forget_subscriptions(namespace, record["name"])
 
     def _partition(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
         namespace.deleted_partitions.discard(record["name"])
         namespace.changes += 1
+
+    def _subscription(self, record: Record) -> None:
+        namespace = self.namespaces[record["namespace"]]
+        new = Subscription(record.get("properties", {}), record.get("replicated", False))
+        topic, name = record["topic"], record["name"]
+        there = namespace.subscriptions.setdefault(topic, {})
+        before = there.pop(name, None)
+        self.subscription_bytes += new.stored_bytes - (before.stored_bytes if before is not None else 0)
+        if not new.is_plain:
+            there[name] = new
+        elif not there:
+            del namespace.subscriptions[topic]
+
+    def _forget_subscriptions(self, namespace: Namespace, topic: str) -> None:
+        gone = namespace.subscriptions.pop(topic, {})
+        self.subscription_bytes -= sum(one.stored_bytes for one in gone.values())
 
     def _schema(self, record: Record) -> None:
         schema = Schema(
@@ -313,6 +362,7 @@ _CHANGES: Final = {
     "no-topic": Catalog._no_topic,
     "no-partition": Catalog._no_partition,
     "partition": Catalog._partition,
+    "subscription": Catalog._subscription,
     "schema": Catalog._schema,
     "no-schemas": Catalog._no_schemas,
     "transactions-from": Catalog._transactions_from,
@@ -333,6 +383,15 @@ def topic_record(namespace: str, name: str, topic: Topic) -> Record:
         record["permissions"] = topic.permissions
     if topic.policies:
         record["policies"] = topic.policies
+    return record
+
+
+def subscription_record(namespace: str, topic: str, name: str, subscription: Subscription) -> Record:
+    record: Record = {"do": "subscription", "namespace": namespace, "topic": topic, "name": name}
+    if subscription.properties:
+        record["properties"] = subscription.properties
+    if subscription.replicated:
+        record["replicated"] = True
     return record
 
 

@@ -35,6 +35,7 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, 
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
 from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError, WrongDefaultError
 from mq_shards.gateway.pulsar.store import Store
+from mq_shards.gateway.pulsar.subscription_properties import SubscriptionProperties, checked
 
 # The limits of the catalog.
 MAX_TENANTS: Final = 10_000
@@ -43,8 +44,6 @@ MAX_TOPICS: Final = 1 << 20
 MAX_PARTITIONS: Final = 4096
 MAX_SCHEMA_VERSIONS: Final = 1000  # of a topic
 MAX_SCHEMAS_BYTES: Final = 256 << 20
-MAX_PROPERTIES: Final = 64
-MAX_PROPERTY_BYTES: Final = 4096
 
 NAMESPACE_NOT_FOUND: Final = "Namespace not found"
 
@@ -62,6 +61,7 @@ class Control:
         self.clients: Final = clients
         self.admission: Final = Admission(core, clients)
         self.schema_checks: Final = SchemaChecks()
+        self.subscription_properties: Final = SubscriptionProperties(store, core)
         self._listing = Listing(core)
         self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # held to put a topic's schema
         self.on_topics: list[Changed] = []  # called with the namespace, new topics, and deleted topics
@@ -185,7 +185,7 @@ class Control:
         if str(name) in namespace.deleted_partitions:
             self.store.change({"do": "partition", "namespace": name.namespace, "name": str(name)})
         else:
-            topic = Topic(partitions, _checked(properties))
+            topic = Topic(partitions, checked(properties))
             self.store.change(topic_record(name.namespace, str(name), topic))
         await self.store.settled()
         made = [name.of_partition(i) for i in range(partitions)] if partitions else [name]
@@ -281,7 +281,7 @@ class Control:
         topic = self.namespace(name.namespace).topics.get(str(name))
         if topic is None:
             raise not_found(f"Topic {name} not found")
-        record = topic_record(name.namespace, str(name), replace(topic, properties=_checked(properties)))
+        record = topic_record(name.namespace, str(name), replace(topic, properties=checked(properties)))
         await self.store.commit(record)
 
     def parts(self, name: TopicName) -> list[TopicName]:
@@ -426,11 +426,3 @@ class Control:
     async def _tell_topics(self, namespace: str, new: list[str], gone: list[str]) -> None:
         for changed in self.on_topics:
             await changed(namespace, new, gone)
-
-
-def _checked(properties: dict[str, str] | None) -> dict[str, str]:
-    properties = properties or {}
-    size = sum(len(name) + len(value) for name, value in properties.items())
-    if len(properties) > MAX_PROPERTIES or size > MAX_PROPERTY_BYTES:
-        raise precondition(f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
-    return properties

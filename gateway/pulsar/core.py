@@ -33,7 +33,15 @@ _TRANSACTION_BYTES: Final = ffi.sizeof("struct transaction_figures")
 # Without that a client would see an error, and some clients give up then. A worker whose disk is full gives the same
 # status, hence the pauses.
 _READS: Final = frozenset(
-    {lib.MSG_POSITION, lib.MSG_CATALOG, lib.MSG_PEEK_SEQ, lib.MSG_SCAN, lib.MSG_TXN_LIST, lib.MSG_TXN_PENDING}
+    {
+        lib.MSG_POSITION,
+        lib.MSG_CATALOG,
+        lib.MSG_PEEK_SEQ,
+        lib.MSG_SCAN,
+        lib.MSG_TXN_LIST,
+        lib.MSG_TXN_PENDING,
+        lib.MSG_BACKLOG,
+    }
 )
 _MAKES: Final = frozenset({lib.CHANGE_RETAIN, lib.CHANGE_MAKE, lib.CHANGE_MAKE_AT})
 PAUSES_S: Final = (0.05, 0.2, 0.5)
@@ -69,6 +77,17 @@ class Pending:
     upto: int | None  # a cumulative ack of one transaction: up to this seq
     whole: bool  # of the message asked for: all of it
     parts: tuple[int, ...]  # or those parts of its batch whose bits are set, 64 in a word
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Messages that a subscription has not finished, as far as they were counted."""
+
+    entries: int = 0
+    messages: int = 0  # a batch is one entry, and each of its messages
+    first: tuple[int, int] | None = None  # ledger and entry of the first and of the last one
+    last: tuple[int, int] | None = None
+    whole: bool = True  # all were counted
 
 
 class NoSubscriptionError(Exception):
@@ -212,6 +231,33 @@ class Core:
             return position_of(answer.body)
         except ValueError:
             raise unavailable("a worker's answer is cut off") from None
+
+    async def backlog(self, topic: str, subscription: str, seq: int, all_until: int, most: int) -> Backlog:
+        """Counts messages from `seq` on: those that the subscription has not finished, and all before `all_until`. It
+        stops when there are `most` entries or more.
+
+        Raises NoTopicError, NoSubscriptionError.
+        """
+        number, found = self._bind(topic), Backlog()
+        while True:
+            answer = await self._ask(
+                self._engine.worker_of_topic(number), lib.MSG_BACKLOG, topic=number, ttr_ns=seq, id=all_until,
+                body=subscription.encode(),
+            )  # fmt: skip
+            _check(answer)
+            one = ffi.from_buffer("struct backlog_figures *", answer.body)
+            first = found.first
+            if one.entries:
+                first = first or (answer.incarnation, int(one.first_seq))
+                found = Backlog(
+                    found.entries + int(one.entries), found.messages + int(one.messages), first,
+                    (answer.incarnation, int(one.last_seq)),
+                )  # fmt: skip
+            if answer.seq <= seq:
+                return found
+            seq = answer.seq
+            if found.entries >= most:
+                return replace(found, whole=False)
 
     async def entry(self, topic: str, seq: int) -> Entry | None:
         number = self._bind(topic)

@@ -99,6 +99,11 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     f"{_SUBSCRIPTION}/skip/{{count}}": {"POST": "topic:SKIP"},
     f"{_SUBSCRIPTION}/resetcursor": {"POST": "topic:RESET_CURSOR"},
     f"{_SUBSCRIPTION}/resetcursor/{{time}}": {"POST": "topic:RESET_CURSOR"},
+    f"{_SUBSCRIPTION}/properties": {"GET": "topic:CONSUME", "PUT": "topic:SUBSCRIBE"},
+    f"{_SUBSCRIPTION}/analyzeBacklog": {"POST": "topic:CONSUME"},
+    f"{_SUBSCRIPTION}/replicatedSubscriptionStatus": {
+        "GET": "topic:GET_REPLICATED_SUBSCRIPTION_STATUS", "POST": "topic:SET_REPLICATED_SUBSCRIPTION_STATUS",
+    },
     f"{_SUBSCRIPTION}/position/{{place}}": {"GET": "topic:PEEK_MESSAGES"},
     f"{_SUBSCRIPTION}/expireMessages": {"POST": "topic:EXPIRE_MESSAGES"},
     f"{_SUBSCRIPTION}/expireMessages/{{seconds}}": {"POST": "topic:EXPIRE_MESSAGES"},

@@ -10,18 +10,22 @@ from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
+from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, where_is
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.scalars import whole
 from mq_shards.gateway.pulsar.stats import Stats
 
 MAX_SHOWN_BYTES: Final = 16 << 20
 # What is not there any more is passed over, this much of it at most.
 MOST_PASSED: Final = 1000
+# Entries that analyzeBacklog counts, as a real broker's subscriptionBacklogScanMaxEntries.
+MOST_COUNTED: Final = 10_000
 
 
 class HttpMessages:
@@ -30,6 +34,7 @@ class HttpMessages:
         self._stats = stats
         self.routes: Routes = {
             f"{SUB}/position/{{place}}": {"GET": self._peek},
+            f"{SUB}/analyzeBacklog": {"POST": self._analyze},
             f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}": {"GET": self._entry},
             f"{TOPIC}/examinemessage": {"GET": self._examine},
             f"{TOPIC}/messageid/{{time}}": {"GET": self._id_at},
@@ -63,6 +68,25 @@ class HttpMessages:
         if entry is None:
             raise not_found("Message not found")
         return _shown(entry, where.incarnation, name)
+
+    async def _analyze(self, call: Call) -> Answer:
+        """Counts what a subscription has not finished; from a message id on, if there is one in the body."""
+        given = await call.object()
+        name, _ = await self._alone(
+            call, "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic partition"
+        )
+        subscription = call.names["subscription"]
+        try:
+            where = await self._control.core.position(name.core, subscription)
+            start = where.unfinished
+            if given:
+                ledger, entry = (whole(given.get(key, 0), key) for key in ("ledgerId", "entryId"))
+                start = max(entry, 0) if ledger == where.incarnation else 0
+                start = start if ledger <= where.incarnation else where.next_seq
+            found = await self._control.core.backlog(name.core, subscription, start, where.unfinished, MOST_COUNTED)
+        except (NoTopicError, NoSubscriptionError):
+            raise not_found(f"Subscription {subscription} not found for topic {name}") from None
+        return json_of(_analyzed(found))
 
     async def _entry(self, call: Call) -> Answer:
         name = call.topic(self._control)
@@ -131,6 +155,19 @@ class HttpMessages:
         figures = await self._control.core.figures(name.core)
         mean = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0
         return text_of(str(int(behind * mean)))
+
+
+def _analyzed(found: Backlog) -> Json:
+    """There are no filters of entries, so all are accepted."""
+    shown: Json = {}
+    for what, count in (("Entries", found.entries), ("Messages", found.messages)):
+        shown |= {what.lower(): count, f"filterRejected{what}": 0, f"filterAccepted{what}": count}
+        shown[f"filterRescheduled{what}"] = 0
+    shown["aborted"] = not found.whole
+    for name, at in (("firstMessageId", found.first), ("lastMessageId", found.last)):
+        if at is not None:
+            shown[name] = f"{at[0]}:{at[1]}"
+    return shown
 
 
 def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:

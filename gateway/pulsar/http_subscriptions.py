@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, RETENTION, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, PERSISTENT, RETENTION, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar.catalog import Subscription
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
-from mq_shards.gateway.pulsar.scalars import flag, whole
+from mq_shards.gateway.pulsar.scalars import flag, strings, whole
 from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.pulsar.subscription_properties import NOTHING
 
 LATEST_ID: Final = (1 << 63) - 1
 MILLISECOND_NS: Final = 1_000_000
@@ -37,6 +39,8 @@ class HttpSubscriptions:
         self.routes: Routes = {
             f"{TOPIC}/subscriptions": {"GET": self._list},
             SUB: {"PUT": self._make, "DELETE": self._delete},
+            f"{SUB}/properties": {"GET": self._properties, "PUT": self._set_properties},
+            f"{SUB}/replicatedSubscriptionStatus": {"GET": self._replicated, "POST": self._set_replicated},
             f"{SUB}/skip_all": {"POST": self._skip_all},
             f"{SUB}/skip/{{count}}": {"POST": self._skip},
             f"{SUB}/resetcursor": {"POST": self._reset_to_id},
@@ -71,7 +75,9 @@ class HttpSubscriptions:
     async def _make(self, call: Call) -> Answer:
         """Makes a subscription that begins where the body says, or at the topic's end."""
         name, wanted = call.topic(self._control), self._name(call)
-        start, at = where_is(await call.json(), default=core_module.LATEST)
+        given = await call.json()
+        start, at = where_is(given, default=core_module.LATEST)
+        properties = strings(given.get("properties")) if isinstance(given, dict) else {}
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
             await self._control.open(name, create=True)
         if wanted in await self._control.subscriptions(name):
@@ -81,6 +87,9 @@ class HttpSubscriptions:
         try:
             for part in self._control.parts(name):
                 await self._stats.position(part)
+                await self._control.subscription_properties.begin(
+                    part, wanted, properties, replicated=call.flag("replicated")
+                )
                 await self._control.core.begin_subscription(part.core, wanted, start, at)
         finally:
             self._control.admission.was_made(name, wanted)
@@ -101,6 +110,49 @@ class HttpSubscriptions:
             await self._control.core.delete_subscription(part.core, wanted)
             self._control.admission.was_made(part, wanted)
         return NO_CONTENT
+
+    # --- properties -------------------------------------------------------------------------------------------------
+
+    async def _having(self, call: Call) -> list[TopicName]:
+        """The topic, or its partitions, of which each has the subscription."""
+        name, parts = await self._there(call)
+        if call.names["subscription"] not in await self._control.subscriptions(name):
+            raise self._missing(call, name)
+        return parts
+
+    async def _properties(self, call: Call) -> Answer:
+        found: dict[str, str] = {}
+        for part in await self._having(call):
+            found |= self._about(part, call).properties
+        return json_of(found)
+
+    def _about(self, part: TopicName, call: Call) -> Subscription:
+        return self._control.subscription_properties.of(part).get(call.names["subscription"], NOTHING)
+
+    async def _set_properties(self, call: Call) -> Answer:
+        given = strings(await call.json())
+        for part in await self._having(call):
+            await self._control.subscription_properties.set_properties(part, call.names["subscription"], given)
+        return NO_CONTENT
+
+    async def _replicated(self, call: Call) -> Answer:
+        self._check_persistent(call, "get")
+        return json_of({str(part): self._about(part, call).replicated for part in await self._having(call)})
+
+    async def _set_replicated(self, call: Call) -> Answer:
+        given = await call.json()
+        self._check_persistent(call, "enable/disable")
+        wanted = flag(given, "the body")
+        for part in await self._having(call):
+            await self._control.subscription_properties.set_replicated(
+                part, call.names["subscription"], replicated=wanted
+            )
+        return NO_CONTENT
+
+    def _check_persistent(self, call: Call, what: str) -> None:
+        if call.topic(self._control).domain != PERSISTENT:
+            why = f"Cannot {what} replicated subscriptions on non-persistent topics"
+            raise RefusedError(405, "NotAllowedError", why)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
@@ -169,8 +221,6 @@ class HttpSubscriptions:
         if not moved:
             raise not_expired(name, call.names["subscription"])
         return NO_CONTENT
-
-
 
     async def _expire_to_id(self, call: Call) -> Answer:
         """Finishes the message with this id, and all before it."""

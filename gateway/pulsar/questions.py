@@ -145,6 +145,11 @@ class Questions:
         opened = await self._control.open(name, create=bool(asked["create"]), asked=asked)
         if asked.get("initial"):
             await self._make_initial(name, asked["initial"])
+        if asked["action"] == CONSUME and asked.get("durable"):
+            properties, replicated = asked.get("properties") or {}, bool(asked.get("replicated"))
+            await self._control.subscription_properties.begin(
+                name, asked["subscription"], properties, replicated=replicated
+            )
         return opened
 
     async def _made(self, acceptor: int, asked: Json) -> Json:

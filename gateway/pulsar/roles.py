@@ -22,7 +22,7 @@ PACKAGES: Final = "packages"
 # Operations on a topic that need the right to consume, and operations that need the right to consume or to produce.
 _CONSUMERS: Final = frozenset((
     "GET_SUBSCRIPTIONS", "CONSUME", "SUBSCRIBE", "UNSUBSCRIBE", "SKIP", "EXPIRE_MESSAGES", "PEEK_MESSAGES",
-    "RESET_CURSOR", "GET_BACKLOG_SIZE",
+    "RESET_CURSOR", "GET_BACKLOG_SIZE", "GET_REPLICATED_SUBSCRIPTION_STATUS", "SET_REPLICATED_SUBSCRIPTION_STATUS",
 ))  # fmt: skip
 _EITHER: Final = frozenset(("LOOKUP", "GET_STATS", "GET_METADATA"))
 # Operations on a topic that need another right of a user than MANAGE.

@@ -10,6 +10,7 @@ import math
 import re
 from typing import Final
 
+import orjson
 from mq_shards.gateway.pulsar.refusals import RefusedError
 
 LIMIT: Final = 1 << 63
@@ -52,6 +53,15 @@ def flag(given: object, what: str) -> bool:
         if text in _FLAGS:
             return _FLAGS[text]
     raise RefusedError(400, "MetadataError", f"{what} is neither true nor false")
+
+
+def strings(given: object) -> dict[str, str]:
+    """An object of strings; null is an empty one. Numbers and flags are strings too. Raises RefusedError."""
+    if given is None or given == "":
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(value, str | int | float) for value in given.values()):
+        raise RefusedError(400, "MetadataError", "the body is not an object of strings")
+    return {name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in given.items()}
 
 
 def _number(given: object) -> int | float | None:

@@ -18,7 +18,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import metadata
-from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.catalog import Json, Subscription
 from mq_shards.gateway.pulsar.client_stats import consumers_together, of_consumers, publisher, publishers_together
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
@@ -116,7 +116,10 @@ class Stats:
         if figures is not None:
             found["msgInCounter"], found["bytesInCounter"] = figures.messages, figures.message_bytes
             found["averageMsgSize"] = figures.message_bytes / figures.messages if figures.messages else 0.0
-            found["subscriptions"] = {c.name: _subscription(c, connected, figures) for c in figures.channels}
+            about = self._control.subscription_properties.of(name)
+            found["subscriptions"] = {
+                c.name: _subscription(c, connected, figures, about.get(c.name)) for c in figures.channels
+            }
             if COMPACTION in found["subscriptions"]:
                 backlog = await self._compaction.backlog(name)
                 found["subscriptions"][COMPACTION] |= _view(backlog, found["averageMsgSize"])
@@ -252,12 +255,17 @@ class Stats:
         return await self._control.core.position(name.core)
 
 
-def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Json:
+def _subscription(channel: Channel, connected: Connected, topic: Figures, about: Subscription | None) -> Json:
     mine = [client for client in connected.consumers if client.get("subscription") == channel.name]
     backlog = channel.depth + channel.in_flight + channel.deferred
     average = topic.message_bytes / topic.messages if topic.messages else 0
+    known: Json = {}
+    if about is not None:
+        known = {"subscriptionProperties": about.properties}
+        known |= dict.fromkeys(("isReplicated", "replicated"), about.replicated)
     return {
         **_SUBSCRIPTION,
+        **known,
         "msgBacklog": backlog,
         "msgBacklogNoDelayed": backlog - channel.deferred,
         "backlogSize": int(backlog * average),

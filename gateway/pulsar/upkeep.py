@@ -87,6 +87,7 @@ class Upkeep:
         await self._retention.end()
         await self._tell_producers(over)
         self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
+        await self._control.subscription_properties.drop_deleted()
 
     async def _topics(self) -> AsyncIterator[tuple[TopicName, Json]]:
         catalog = self._control.store.catalog

@@ -13,7 +13,7 @@ from mq_shards.gateway.catalog import DURABLE, Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Core
+from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.store import Store
@@ -43,6 +43,10 @@ class SmallCore:
         if topic not in self.topics:
             return None
         return Figures(topic, DURABLE, 0, 0, 0, 0, [Channel(n, 0, *[0] * 7) for of, n, _ in self.begun if of == topic])
+
+    async def position(self, topic: str, subscription: str = "") -> None:
+        if not any((of, name) == (topic, subscription) for of, name, _ in self.begun):
+            raise NoSubscriptionError
 
     async def names(self) -> list[str]:
         return sorted(self.topics)

@@ -92,7 +92,12 @@ def producer_fields(body: Message) -> Fields:
 
 def consumer_fields(body: Message) -> Fields:
     kind = KINDS[body.subType] if 0 <= body.subType < len(KINDS) else None
-    return {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
+    found = {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
+    if body.replicate_subscription_state:
+        found["replicated"] = True
+    if body.subscription_properties:  # of a key that is given twice a real broker takes the first
+        found["properties"] = {one.key: one.value for one in reversed(body.subscription_properties)}
+    return found
 
 
 def version_bytes(version: int) -> bytes:

@@ -1,0 +1,118 @@
+"""What the catalog keeps of durable subscriptions: the properties that their maker gave them, and whether they are to
+be replicated. Nothing is replicated here: the flag is only shown.
+
+Workers have the subscriptions themselves. One that a client deletes is not reported here, so what was kept of it is
+dropped when a subscription of that name is made again, or by the next round of upkeep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
+from mq_shards.gateway.pulsar.catalog import Subscription, subscription_record
+from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicError, durable_channels
+from mq_shards.gateway.pulsar.refusals import precondition, too_many
+from mq_shards.gateway.pulsar.store import Store
+
+MAX_PROPERTIES: Final = 64
+MAX_PROPERTY_BYTES: Final = 4096
+MAX_ALL_BYTES: Final = 64 << 20
+MAX_TOPICS_A_ROUND: Final = 1000  # of those that upkeep visits
+# For how long a subscription may be on its way to its worker: until then it is not taken for a deleted one.
+MADE_WITHIN_S: Final = 60.0
+NOTHING: Final = Subscription()
+
+
+def checked(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Properties of a topic or a subscription, if they are not too many. Raises RefusedError."""
+    found = dict(properties or {})
+    size = sum(len(name) + len(value) for name, value in found.items())
+    if len(found) > MAX_PROPERTIES or size > MAX_PROPERTY_BYTES:
+        raise precondition(f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
+    return found
+
+
+class SubscriptionProperties:
+    def __init__(self, store: Store, core: Core, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """`clock_s` is monotonic."""
+        self._store = store
+        self._core = core
+        self._clock_s = clock_s
+        self._begun: OrderedDict[tuple[str, str], float] = OrderedDict()  # being made: since when
+        self._visited = 0  # how many topics upkeep has visited since it began with the first one
+
+    def of(self, topic: TopicName) -> Mapping[str, Subscription]:
+        """What is kept of a topic's subscriptions, by name. Most have nothing."""
+        found = self._store.catalog.namespaces.get(topic.namespace)
+        return {} if found is None else found.subscriptions.get(str(topic), {})
+
+    async def begin(self, topic: TopicName, name: str, properties: Mapping[str, str], *, replicated: bool) -> None:
+        """A client is about to make a durable subscription, or to use it. Properties are those of who makes it. Raises
+        RefusedError, StoreError."""
+        known = self.of(topic).get(name)
+        if topic.domain != PERSISTENT or (known is None and not properties and not replicated):
+            return
+        if await self._exists(topic, name):
+            before = self.of(topic).get(name, NOTHING)
+            wanted = replace(before, replicated=before.replicated or replicated)
+        else:
+            wanted = Subscription(checked(properties), replicated)
+            self._note_begun(topic, name)
+        await self._put(topic, name, wanted)
+
+    async def set_properties(self, topic: TopicName, name: str, properties: Mapping[str, str]) -> None:
+        before = self.of(topic).get(name, NOTHING)
+        await self._put(topic, name, replace(before, properties=checked(properties)))
+
+    async def set_replicated(self, topic: TopicName, name: str, *, replicated: bool) -> None:
+        before = self.of(topic).get(name, NOTHING)
+        await self._put(topic, name, replace(before, replicated=replicated))
+
+    async def drop_deleted(self) -> None:
+        """Drops what is kept of subscriptions that no worker has, of some topics: the next ones at the next call."""
+        topics = [topic for one in self._store.catalog.namespaces.values() for topic in one.subscriptions]
+        if self._visited >= len(topics):
+            self._visited = 0
+        begin, self._visited = self._visited, self._visited + MAX_TOPICS_A_ROUND
+        for text in topics[begin : self._visited]:
+            try:
+                await self._drop_deleted(topic_name(text))
+            except PulsarNameError:  # of a damaged log
+                continue
+
+    async def _drop_deleted(self, topic: TopicName) -> None:
+        figures = await self._core.figures(topic.core)
+        there = {channel.name for channel in durable_channels(figures)} if figures is not None else set()
+        self._forget_begun()
+        for name in [name for name in self.of(topic) if name not in there and (str(topic), name) not in self._begun]:
+            await self._put(topic, name, NOTHING)
+
+    def _note_begun(self, topic: TopicName, name: str) -> None:
+        self._forget_begun()
+        self._begun[str(topic), name] = self._clock_s()
+        self._begun.move_to_end((str(topic), name))
+
+    def _forget_begun(self) -> None:
+        since_s = self._clock_s() - MADE_WITHIN_S
+        while self._begun and next(iter(self._begun.values())) < since_s:
+            self._begun.popitem(last=False)
+
+    async def _exists(self, topic: TopicName, name: str) -> bool:
+        try:
+            await self._core.position(topic.core, name)
+        except (NoTopicError, NoSubscriptionError):
+            return False
+        return True
+
+    async def _put(self, topic: TopicName, name: str, wanted: Subscription) -> None:
+        before = self.of(topic).get(name, NOTHING)
+        if wanted != before:
+            more = wanted.stored_bytes - before.stored_bytes
+            if more > 0 and self._store.catalog.subscription_bytes + more > MAX_ALL_BYTES:
+                raise too_many("there are as many properties of subscriptions as there may be")
+            await self._store.commit(subscription_record(topic.namespace, str(topic), name, wanted))

@@ -1,0 +1,154 @@
+"""What the catalog keeps of subscriptions beside their workers: properties, and whether they are to be replicated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.gateway.pulsar import subscription_properties
+from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.subscription_properties import MADE_WITHIN_S, MAX_PROPERTIES, SubscriptionProperties
+
+from tests.pulsar.control_side import Run, Side, T
+from tests.pulsar.record_admin import play
+from tests.pulsar.servers import running
+from tests.pulsar.test_catalog_kept import state
+from tests.pulsar.wire import Wire
+
+P = "persistent/public/default"
+
+
+def pairs(**properties: str) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in properties.items()]
+
+
+def told(http: str, topic: str, subscription: str = "s") -> tuple[Any, Any]:
+    """What a request for properties says, and what the stats do."""
+    found = play(http, ("GET", f"{P}/{topic}/subscription/{subscription}/properties"))["json"]
+    stats = play(http, ("GET", f"{P}/{topic}/stats"))["json"]["subscriptions"][subscription]
+    assert stats["replicated"] == stats["isReplicated"] and stats["subscriptionProperties"] == found
+    return found, stats["replicated"]
+
+
+# --- by clients -------------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_has_the_properties_of_the_consumer_that_made_it(tmp_path: Path) -> None:
+    with running(data_dir=tmp_path) as server:
+        with Wire(server.port).connect() as wire:
+            wire.subscribe("t", subscription_properties=pairs(a="1", b="2"))
+            assert told(server.http, "t") == ({"a": "1", "b": "2"}, False)
+            wire.ask("close_consumer", consumer_id=1)
+            wire.subscribe("t", consumer=2, subscription_properties=pairs(c="3"), replicate_subscription_state=True)
+            assert told(server.http, "t") == ({"a": "1", "b": "2"}, True)
+            wire.ask("close_consumer", consumer_id=2)
+            wire.subscribe("t", consumer=3)
+            wire.subscribe("t", "twice", consumer=4, subscription_properties=[*pairs(c="3"), *pairs(c="4")])
+            assert told(server.http, "t", "twice") == ({"c": "3"}, False)
+        server.kill()
+    with running(data_dir=tmp_path) as server, Wire(server.port).connect() as wire:
+        assert told(server.http, "t") == ({"a": "1", "b": "2"}, True)
+        wire.subscribe("t")
+        wire.ask("unsubscribe", consumer_id=1)
+        assert play(server.http, ("GET", f"{P}/t/subscription/s/properties"))["status"] == 404
+        wire.subscribe("t", consumer=2)
+        assert told(server.http, "t") == ({}, False)
+        many = pairs(**{f"k{i}": "v" for i in range(MAX_PROPERTIES + 1)})
+        refused = wire.ask(
+            "subscribe", "error", topic="t", subscription="m", subType=0, consumer_id=3, subscription_properties=many
+        )
+        assert refused.message == "properties are 64 and 4096 bytes at most"
+
+
+# --- in the catalog ---------------------------------------------------------------------------------------------------
+
+
+async def opened(side: Side, subscription: str, **more: object) -> Any:  # noqa: ANN401
+    """What an acceptor asks for a consumer, which then makes its subscription."""
+    answer = await side.ask(
+        "open", topic=T + "t", create=True, action="consume", subscription=subscription, durable=True, **more
+    )
+    side.core.begun.append(("t", subscription, 0))
+    return answer
+
+
+def kept(side: Side) -> SubscriptionProperties:
+    return side.control.subscription_properties
+
+
+def test_what_is_kept_goes_with_its_topic_or_partition(run: Run) -> None:
+    async def test(side: Side) -> None:
+        catalog, p = side.store.catalog, topic_name(T + "p")
+        await side.control.create_new(p, 2)
+        for i in range(2):
+            await kept(side).set_properties(p.of_partition(i), "s", {"a": "b"})
+        await opened(side, "s", properties={"a": "b"})
+        bytes_of_one = catalog.subscription_bytes // 3
+        await side.control.delete(p.of_partition(0), force=True)
+        assert not kept(side).of(p.of_partition(0)) and kept(side).of(p.of_partition(1))
+        await side.control.delete_partitioned(p, force=True)
+        assert not kept(side).of(p.of_partition(1)) and catalog.subscription_bytes == bytes_of_one
+        await side.control.delete(topic_name(T + "t"), force=True)
+        assert catalog.subscription_bytes == 0 and not catalog.namespaces["public/default"].subscriptions
+
+    run(test)
+
+
+def test_what_is_kept_is_there_after_a_restart_also_when_the_log_was_written_anew(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq_shards.gateway.pulsar.store.REWRITE_BYTES", 2000)
+    seen = list[list[bytes]]()
+
+    async def write(side: Side) -> None:
+        await opened(side, "s", properties={"a": "b"}, replicated=True)
+        for i in range(100):
+            await kept(side).set_properties(topic_name(T + "t"), "changed", {"n": str(i)})
+        seen.append(state(side.store.catalog))
+
+    async def read(side: Side) -> None:
+        assert state(side.store.catalog) == seen[0]
+        found = kept(side).of(topic_name(T + "t"))
+        assert found["s"].replicated and found["s"].properties == {"a": "b"}
+        assert found["changed"].properties == {"n": "99"}
+
+    run(write)
+    run(read)
+
+
+def test_what_is_kept_of_deleted_subscriptions_is_dropped_by_upkeep(run: Run) -> None:
+    now_s = [0.0]
+
+    async def test(side: Side) -> None:
+        about = SubscriptionProperties(side.store, side.control.core, lambda: now_s[0])
+        topic = topic_name(T + "t")
+        await opened(side, "there")
+        for name in ("there", "gone"):
+            await about.set_properties(topic, name, {"a": "b"})
+        await about.begin(topic, "coming", {"a": "b"}, replicated=False)
+        await about.drop_deleted()
+        assert about.of(topic).keys() == {"there", "coming"}, "that one is on its way to its worker"
+        now_s[0] += MADE_WITHIN_S + 1
+        await about.drop_deleted()
+        assert about.of(topic).keys() == {"there"}
+
+    run(test)
+
+
+def test_properties_of_all_subscriptions_are_limited_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_properties, "MAX_ALL_BYTES", 2000)
+
+    async def test(side: Side) -> None:
+        topic = topic_name(T + "t")
+        for i in range(3):
+            assert "error" not in await opened(side, f"s{i}", properties={"a": "b"})
+        refused = await opened(side, "s3", properties={"a": "b"})
+        assert refused["reason"] == "there are as many properties of subscriptions as there may be"
+        await kept(side).set_properties(topic, "s0", {})
+        await kept(side).set_properties(topic, "s3", {"a": "b"})
+        with pytest.raises(RefusedError):
+            await kept(side).set_replicated(topic, "s0", replicated=True)
+
+    run(test)
