@@ -127,7 +127,7 @@ class Engine:
         """`board_fd` may be closed afterwards, `wake_fd` must stay open. Raises EngineError."""
         self.workers: Final = workers
         self.shards: Final = shards
-        self._acceptor: Any = lib.acceptor_new(index, workers, shards, board_fd, wake_fd)
+        self._acceptor: Any = lib.acceptor_new(lib.table_protocols(), index, workers, shards, board_fd, wake_fd)
         if self._acceptor == ffi.NULL:
             raise _error("cannot set up the acceptor")
         self._open = threading.Lock()  # held by a thread that pokes, so that close() does not free under it
@@ -510,7 +510,7 @@ def _called(what: str, value: int, result: int) -> int:
 
 def protocol_number(name: str) -> int:
     """The number of a wire protocol by its name. ValueError when there is no such protocol."""
-    number = int(lib.acceptor_protocol(name.encode()))
+    number = int(lib.table_protocol(name.encode()))
     if number == 0:
         raise ValueError(f"{name}: there is no codec of that name")
     return number
@@ -518,4 +518,4 @@ def protocol_number(name: str) -> int:
 
 def is_name(protocol: int, name: bytes) -> bool:
     """Whether this is a valid topic name in that protocol."""
-    return bool(lib.acceptor_is_name(protocol, name, len(name)))
+    return bool(lib.table_is_name(protocol, name, len(name)))

@@ -16,6 +16,7 @@
 #include "acceptor/acceptor.h"
 #include "acceptor/protocols/nats/nats.h"
 #include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/table.h"
 #include "measure.h"
 #include "pulsar_block.h"
 #include "pulsar_frames.h"
@@ -133,7 +134,7 @@ static void begin(void) {
     for (uint32_t shard = 0; shard < SHARDS; shard++) worker_own(worker, shard);
     worker_recovered(worker);
     give_segments();
-    acceptor = acceptor_new(0, 1, SHARDS, board, acceptor_wake);
+    acceptor = acceptor_new(table_protocols(), 0, 1, SHARDS, board, acceptor_wake);
     acceptor_set_now(acceptor, now_then);
     if (!worker_peer(worker, 0, back, there, acceptor_wake) || acceptor_peer(acceptor, 0, there, back, worker_wake))
         die("no channel");
@@ -200,7 +201,7 @@ static void beanstalk(unsigned rounds, unsigned depth, size_t body_bytes) {
     memset(puts + head, 'x', body_bytes);
     memcpy(puts + head + body_bytes, "\r\n", 2);
     for (unsigned i = 1; i < depth; i++) memcpy(puts + i * put_bytes, puts, put_bytes);
-    for (unsigned i = 0; i < 40; i++) connect_as(&remotes[i], acceptor_protocol("beanstalk"));
+    for (unsigned i = 0; i < 40; i++) connect_as(&remotes[i], table_protocol("beanstalk"));
     for (unsigned i = 20; i < 40; i++)
         for (unsigned n = 0; n < depth; n++) say(&remotes[i], "reserve\r\n", 9);
     for (unsigned round = 0; round < rounds; round++) {
@@ -260,7 +261,7 @@ static void nsq(unsigned rounds, unsigned batch, unsigned depth, unsigned consum
     size_t bytes = 0;
     for (unsigned i = 0; i < depth; i++) bytes += command(block + bytes, batch);
     for (unsigned i = 0; i < producers + consumers; i++) {
-        connect_as(&remotes[i], acceptor_protocol("nsq"));
+        connect_as(&remotes[i], table_protocol("nsq"));
         say(&remotes[i], "  V2", 4);
         if (i >= producers) say(&remotes[i], "SUB load channel\nRDY 1000\n", 26);
         turns();
@@ -359,8 +360,8 @@ int main(int argc, char **argv) {
     if (argc != 3) die("usage: instructions LOAD ROUNDS");
     unsigned rounds = (unsigned)number(argv[2], 1, 1e9);
     begin();
-    nats_protocol = acceptor_protocol("nats");
-    pulsar_protocol = acceptor_protocol("pulsar");
+    nats_protocol = table_protocol("nats");
+    pulsar_protocol = table_protocol("pulsar");
     if (strcmp(argv[1], "pipelined") == 0)
         beanstalk(rounds, 64, BODY_BYTES);
     else if (strcmp(argv[1], "unpipelined") == 0)

@@ -38,8 +38,10 @@ static bool map_board(struct acceptor *a, int board_fd) {
     /* The connections of an earlier acceptor with this index are gone; its counters go on. */
     a->count->connections = 0;
     members_begin(a);
-    for (uint32_t i = 0; i < codec_count; i++)
-        for (uint32_t k = codecs[i]->first_gauge; k < codecs[i]->counter_count; k++) a->count->counters[i][k] = 0;
+    for (uint32_t i = 0; i < a->codecs->count; i++) {
+        const struct codec *codec = a->codecs->items[i];
+        for (uint32_t k = codec->first_gauge; k < codec->counter_count; k++) a->count->counters[i][k] = 0;
+    }
     return true;
 }
 
@@ -70,8 +72,8 @@ static bool open_epoll(struct acceptor *a) {
 }
 
 static bool start_codecs(struct acceptor *a) {
-    for (uint32_t i = 0; i < codec_count; i++) {
-        const struct codec *codec = codecs[i];
+    for (uint32_t i = 0; i < a->codecs->count; i++) {
+        const struct codec *codec = a->codecs->items[i];
         assert(codec->counter_count <= BOARD_COUNTERS);
         if (codec->acceptor_bytes > 0 && (a->codec_states[i] = calloc(1, codec->acceptor_bytes)) == NULL) return false;
         if (codec->started != NULL && !codec->started(a, a->codec_states[i])) return false;
@@ -79,13 +81,15 @@ static bool start_codecs(struct acceptor *a) {
     return true;
 }
 
-struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd) {
+struct acceptor *acceptor_new(const struct codec_table *codecs, uint32_t index, uint32_t workers, uint32_t shards,
+                              int board_fd, int wake_fd) {
     if (index >= BOARD_MAX_ACCEPTORS || workers == 0 || workers > BOARD_MAX_WORKERS || shards < workers) {
         errno = EINVAL;
         return NULL;
     }
     struct acceptor *a = calloc(1, sizeof *a);
     if (a == NULL) return NULL;
+    a->codecs = codecs;
     a->index = index;
     a->workers = workers;
     a->shards = shards;
@@ -135,8 +139,9 @@ void acceptor_free(struct acceptor *a) {
     free(a->scratch);
     heap_free(&a->timers);
     free(a->timer_places);
-    for (uint32_t i = 0; i < codec_count; i++) {
-        if (a->codec_states[i] != NULL && codecs[i]->stopped != NULL) codecs[i]->stopped(a->codec_states[i]);
+    for (uint32_t i = 0; i < a->codecs->count; i++) {
+        void (*stopped)(void *state) = a->codecs->items[i]->stopped;
+        if (a->codec_states[i] != NULL && stopped != NULL) stopped(a->codec_states[i]);
         free(a->codec_states[i]);
     }
     free(a->dirty.items);
@@ -148,21 +153,12 @@ void acceptor_free(struct acceptor *a) {
     free(a);
 }
 
-uint32_t acceptor_protocol(const char *name) {
-    return codec_number(name, strlen(name));
-}
-
-bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes) {
-    const struct codec *codec = codec_at(protocol);
-    return codec != NULL && codec->is_name != NULL && codec->is_name((const uint8_t *)name, name_bytes);
-}
-
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     const char *dot = strchr(option, '.');
     if (dot != NULL) {
-        uint32_t protocol = codec_number(option, (size_t)(dot - option));
-        if (protocol == 0 || codec_at(protocol)->set == NULL) return -1;
-        return codec_at(protocol)->set(codec_state(a, protocol), dot + 1, value) ? 0 : -1;
+        uint32_t protocol = codec_number(a->codecs, option, (size_t)(dot - option));
+        if (protocol == 0 || codec_at(a->codecs, protocol)->set == NULL) return -1;
+        return codec_at(a->codecs, protocol)->set(codec_state(a, protocol), dot + 1, value) ? 0 : -1;
     }
     if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
         a->max_connections = (uint32_t)value;
@@ -184,7 +180,7 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered) {
-    if (codec_at(protocol) == NULL || a->listeners_made == MAX_LISTENERS) {
+    if (codec_at(a->codecs, protocol) == NULL || a->listeners_made == MAX_LISTENERS) {
         errno = EINVAL;
         return -1;
     }
@@ -218,7 +214,7 @@ void acceptor_stop_listening(struct acceptor *a, uint32_t protocol) {
 }
 
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol) {
-    if (codec_at(protocol) == NULL) {
+    if (codec_at(a->codecs, protocol) == NULL) {
         errno = EINVAL;
         return 0;
     }
@@ -392,7 +388,7 @@ size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_
 
 int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                            size_t bytes_count) {
-    const struct codec *codec = codec_at(protocol);
+    const struct codec *codec = codec_at(a->codecs, protocol);
     if (codec == NULL || codec->configure == NULL) return CALL_REFUSED;
     return codec->configure(a, codec_state(a, protocol), what, value, bytes, bytes_count);
 }
@@ -407,7 +403,7 @@ int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint6
 
 int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                      size_t bytes_count, void *out, size_t out_limit) {
-    const struct codec *codec = codec_at(protocol);
+    const struct codec *codec = codec_at(a->codecs, protocol);
     struct codec_question question = {value, bytes, bytes_count, out, out_limit};
     return codec != NULL && codec->ask != NULL ? codec->ask(a, codec_state(a, protocol), what, &question)
                                                : CALL_REFUSED;
@@ -453,7 +449,7 @@ static uint64_t read_of(const uint64_t *count) {
 }
 
 bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter) {
-    const struct codec *codec = codec_at(protocol);
+    const struct codec *codec = codec_at(a->codecs, protocol);
     for (uint32_t i = 0; codec != NULL && i < codec->counter_count; i++) {
         if (strcmp(codec->counters[i], counter) != 0) continue;
         board_add(&a->count->counters[protocol - 1][i], 1);
@@ -463,7 +459,7 @@ bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter) 
 }
 
 const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum) {
-    const struct codec *codec = codec_at(protocol);
+    const struct codec *codec = codec_at(a->codecs, protocol);
     if (codec == NULL || place >= codec->counter_count) return NULL;
     *sum = 0;
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++)

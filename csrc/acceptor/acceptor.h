@@ -19,6 +19,7 @@
 #include "ringbuf/message.h"
 
 struct acceptor;
+struct codec_table;
 
 enum upcall_kind {
     UPCALL_COMMAND =
@@ -48,15 +49,12 @@ struct upcall {
     size_t bytes_count;
 };
 
-/* `board_fd` is mapped and not kept. `wake_fd`, the eventfd with which workers wake this process, stays the caller's
- * and must be open as long as the acceptor exists. NULL with errno. All workers count as gone until acceptor_peer. */
-struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
+/* `codecs`, in which a protocol has its number, stays the caller's, and so does `wake_fd`, the eventfd with which
+ * workers wake this process; it must be open as long as the acceptor exists. `board_fd` is mapped and not kept. NULL
+ * with errno. All workers count as gone until acceptor_peer. */
+struct acceptor *acceptor_new(const struct codec_table *codecs, uint32_t index, uint32_t workers, uint32_t shards,
+                              int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
-
-/* The number of a wire protocol by its listeners' scheme, or 0. */
-uint32_t acceptor_protocol(const char *name);
-/* Whether this is a valid topic name in that protocol. */
-bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 
 /* Options: "acceptors" (how many there are, this one included), "max-connections", "max-outstanding-output"
  * (OUTPUT_HIGH_BYTES), "max-buffered-bytes" (BUFFERED_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a

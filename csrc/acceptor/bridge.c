@@ -67,9 +67,9 @@ void bridge_drop(struct blocks *blocks, struct bridge_copy *copy) {
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
 static void tell(struct acceptor *a, const struct published *message) {
-    for (uint32_t p = 1; p <= codec_count; p++)
+    for (uint32_t p = 1; p <= a->codecs->count; p++)
         if (bridge_wants(a, p, message->topic, message->topic_bytes))
-            codecs[p - 1]->topic_published(a, codec_state(a, p), message);
+            a->codecs->items[p - 1]->topic_published(a, codec_state(a, p), message);
 }
 
 /* Passes on each message of an opened batch. Missing ones are left out. */
@@ -99,7 +99,7 @@ static bool tell_one(struct acceptor *a, struct published message, const struct 
         if (head.bytes > bytes) return true;
     }
     uint32_t protocol;
-    const struct codec *codec = head.packed_bytes > 0 ? packed_codec(head.tag, &protocol) : NULL;
+    const struct codec *codec = head.packed_bytes > 0 ? packed_codec(a->codecs, head.tag, &protocol) : NULL;
     const struct opening opening =
         codec != NULL ? codec->opens((struct codec_bytes){body, head.bytes}) : (struct opening){0};
     const struct codec_bytes packed = {body + head.bytes, bytes - head.bytes};

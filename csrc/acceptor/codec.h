@@ -189,16 +189,18 @@ struct codec {
     bool (*may_serve)(const struct acceptor *a, const void *state);
 };
 
-/* The table: protocols/table.c. */
-extern const struct codec *const codecs[];
-extern const uint32_t codec_count;
+/* The protocols that an acceptor is given. The number of a protocol is its place in the table, from 1 on. */
+struct codec_table {
+    const struct codec *const *items;
+    uint32_t count;
+};
 
 /* The codec of a protocol by its number, or NULL. */
-static inline const struct codec *codec_at(uint32_t protocol) {
-    return protocol > 0 && protocol <= codec_count ? codecs[protocol - 1] : NULL;
+static inline const struct codec *codec_at(const struct codec_table *codecs, uint32_t protocol) {
+    return protocol > 0 && protocol <= codecs->count ? codecs->items[protocol - 1] : NULL;
 }
 
 /* The number of a protocol by its name, or 0. */
-uint32_t codec_number(const char *name, size_t name_bytes);
+uint32_t codec_number(const struct codec_table *codecs, const char *name, size_t name_bytes);
 
 #endif

@@ -105,6 +105,7 @@ struct acceptor {
     uint64_t wall_ns; /* the same by the wall clock; 0: time is passed in */
     struct board *board;
     struct acceptor_board *count;
+    const struct codec_table *codecs;
     void *codec_states[BOARD_PROTOCOLS]; /* indexed by protocol - 1 */
     uint64_t
         refused[BOARD_PROTOCOLS]; /* the same; what clients asked for without the right to it, see acceptor_refused */

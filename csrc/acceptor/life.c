@@ -59,7 +59,7 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
         errno = EMFILE;
         return NULL;
     }
-    struct connection *c = prepare(a, fd, protocol, codec_at(protocol));
+    struct connection *c = prepare(a, fd, protocol, codec_at(a->codecs, protocol));
     if (c == NULL) return NULL;
     c->events = EPOLLIN | EPOLLRDHUP;
     struct epoll_event event = {.events = c->events, .data.u64 = c->number};

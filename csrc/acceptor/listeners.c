@@ -8,7 +8,7 @@ void listeners_update(struct acceptor *a) {
     a->accepting = a->connections < a->max_connections;
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
-        const struct codec *codec = codec_at(l->protocol);
+        const struct codec *codec = codec_at(a->codecs, l->protocol);
         bool open = a->accepting && (codec->may_serve == NULL || codec->may_serve(a, codec_state(a, l->protocol)));
         if (l->registered == open) continue;
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = EVENT_LISTENER | i};

@@ -90,7 +90,7 @@ static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     const struct message *m;
     bool any = false;
     for (uint32_t i = 0; i < limit && (m = channel_receive(channel)) != NULL; i++, any = true) {
-        const struct codec *codec = codec_at(m->conn);
+        const struct codec *codec = codec_at(a->codecs, m->conn);
         if (codec != NULL && codec->mesh_heard != NULL) codec->mesh_heard(a, codec_state(a, m->conn), other, m);
         if (has_heard_enough(a, limit)) limit = i + 1;
     }
@@ -155,8 +155,8 @@ int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int
     link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
     if (link->channel == NULL) return -1;
     a->mesh_there |= bit_of(other);
-    for (uint32_t i = 0; i < codec_count; i++)
-        if (codecs[i]->mesh_joined != NULL) codecs[i]->mesh_joined(a, a->codec_states[i], other);
+    for (uint32_t i = 0; i < a->codecs->count; i++)
+        if (a->codecs->items[i]->mesh_joined != NULL) a->codecs->items[i]->mesh_joined(a, a->codec_states[i], other);
     mesh_publish(a);
     wake_self(a);
     return 0;
@@ -173,8 +173,8 @@ void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
     link->backlogged = false;
     a->mesh_there &= ~bit_of(other);
     a->mesh_published_to &= ~bit_of(other);
-    for (uint32_t i = 0; i < codec_count; i++)
-        if (codecs[i]->mesh_lost != NULL) codecs[i]->mesh_lost(a, a->codec_states[i], other);
+    for (uint32_t i = 0; i < a->codecs->count; i++)
+        if (a->codecs->items[i]->mesh_lost != NULL) a->codecs->items[i]->mesh_lost(a, a->codec_states[i], other);
     connection_list_wake(a, &link->stalled, STALL_MESH);
     wake_self(a);
 }

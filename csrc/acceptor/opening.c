@@ -4,9 +4,9 @@
 
 #include "acceptor/packed.h"
 
-const struct codec *packed_codec(uint32_t tag, uint32_t *protocol) {
-    for (*protocol = 1; *protocol <= codec_count; ++*protocol)
-        if (codecs[*protocol - 1]->headers_tag == tag && tag != 0) return codecs[*protocol - 1];
+const struct codec *packed_codec(const struct codec_table *codecs, uint32_t tag, uint32_t *protocol) {
+    for (*protocol = 1; *protocol <= codecs->count; ++*protocol)
+        if (codecs->items[*protocol - 1]->headers_tag == tag && tag != 0) return codecs->items[*protocol - 1];
     return NULL;
 }
 

@@ -182,7 +182,7 @@ void packed_said(struct acceptor *a, uint32_t worker, const struct message *mess
     struct packed p;
     uint32_t protocol;
     if (!split(message, &p) || p.run.count == 0 || p.run.count > PACKED_MAX_PARTS) return;
-    const struct codec *codec = packed_codec(p.headers.tag, &protocol);
+    const struct codec *codec = packed_codec(a->codecs, p.headers.tag, &protocol);
     const struct codec_bytes written = {p.written, p.headers.bytes};
     const struct opening opening = codec != NULL ? codec->opens(written) : (struct opening){0};
     const struct codec_bytes kept = {a->packed.bytes, a->packed.bytes_count};

@@ -81,7 +81,7 @@ static void run_codecs(struct acceptor *a) {
     a->codecs_left = 0;
     for (; left != 0; left &= left - 1) {
         uint32_t protocol = first_of(left);
-        codec_at(protocol)->go_on(a, codec_state(a, protocol));
+        codec_at(a->codecs, protocol)->go_on(a, codec_state(a, protocol));
     }
 }
 

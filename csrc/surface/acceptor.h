@@ -40,10 +40,10 @@ struct loop_figures {
 };
 enum board_duration { DURATION_TURN, DURATION_PUBLISH, DURATION_SYNC, ... };
 struct acceptor;
-struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
+struct codec_table;
+struct acceptor *acceptor_new(const struct codec_table *codecs, uint32_t index, uint32_t workers, uint32_t shards,
+                              int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
-uint32_t acceptor_protocol(const char *name);
-bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                            size_t bytes_count);
@@ -199,3 +199,8 @@ uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
 /* == acceptor/protocols/go_quote == */
 
 uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);
+
+/* == acceptor/protocols/table == */
+const struct codec_table *table_protocols(void);
+uint32_t table_protocol(const char *name);
+bool table_is_name(uint32_t protocol, const char *name, size_t name_bytes);

@@ -249,7 +249,7 @@ static void crash_acceptor(void) {
 
 static void step(void) {
     struct remote *c = &clients[pick(CLIENTS)];
-    if (c->fd < 0) (void)remote_connect(c, acceptor_protocol("beanstalk"));
+    if (c->fd < 0) (void)remote_connect(c, table_protocol("beanstalk"));
     switch (pick(32)) {
     case 0: remote_disconnect(c); break;
     case 1: (void)shutdown(c->fd, SHUT_WR); break;

@@ -360,7 +360,7 @@ static void made_up_says(uint32_t to) {
     uint8_t body[2048];
     size_t bytes = 0;
     if (!made_up[to]) return;
-    struct message m = {.conn = acceptor_protocol("nats")};
+    struct message m = {.conn = table_protocol("nats")};
     switch (pick(10)) {
     case 0:
     case 1:
@@ -406,11 +406,11 @@ static void link_made_up(uint32_t to) {
     close(back);
     for (uint32_t i = 0; i < ACCOUNTS; i++) {
         size_t bytes = strlen(account_names[i]);
-        struct message m = {.kind = MESH_ACCOUNT, .id = i + 1, .conn = acceptor_protocol("nats")};
+        struct message m = {.kind = MESH_ACCOUNT, .id = i + 1, .conn = table_protocol("nats")};
         m.body_bytes = (uint32_t)bytes;
         channel_send(made_up[to], &m, account_names[i], bytes);
     }
-    struct message told = {.kind = MESH_TOLD, .conn = acceptor_protocol("nats")};
+    struct message told = {.kind = MESH_TOLD, .conn = table_protocol("nats")};
     channel_send(made_up[to], &told, NULL, 0);
     (void)channel_publish(made_up[to]);
 }
@@ -424,14 +424,14 @@ static void made_up_leaves(uint32_t to) {
 
 static void start(uint32_t which) {
     wakes[which] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    acceptors[which] = acceptor_new(which, 1, SHARDS, world.board, wakes[which]);
+    acceptors[which] = acceptor_new(table_protocols(), which, 1, SHARDS, world.board, wakes[which]);
     assert(acceptors[which]);
     acceptor_set_now(acceptors[which], world.now);
     bool set = !acceptor_set(acceptors[which], "nats.max-payload", MAX_PAYLOAD) &&
                !acceptor_set(acceptors[which], "nats.max-pending", MAX_PENDING) &&
                !acceptor_set(acceptors[which], "nats.max-control-line", MAX_LINE);
     assert(set);
-    uint32_t nats = acceptor_protocol("nats");
+    uint32_t nats = table_protocol("nats");
     for (uint32_t i = 0; i < ACCOUNTS; i++) {
         const char *name = account_names[i];
         int64_t number = acceptor_configure(acceptors[which], nats, "account", 0, name, strlen(name));
@@ -498,7 +498,7 @@ static void connect_client(struct nats_client *c) {
     struct remote remote = c->remote;
     *c = (struct nats_client){.remote = remote, .acceptor = pick(ACCEPTORS)};
     world.acceptor = acceptors[c->acceptor];
-    (void)remote_connect(&c->remote, acceptor_protocol("nats"));
+    (void)remote_connect(&c->remote, table_protocol("nats"));
     if (is_proxied && pick(3) == 0) remote_say(&c->remote, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
     if (is_proxied && pick(9) == 0) bytes_add(&c->remote.unsent, "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0e<addresses-->", 30);
     say_connect(c);
@@ -914,7 +914,7 @@ void run_script(void) {
     uint64_t left = 0;
     for (uint32_t place = 0; place < NATS_COUNTERS; place++) {
         uint64_t sum;
-        const char *name = acceptor_counter(acceptors[0], acceptor_protocol("nats"), place, &sum);
+        const char *name = acceptor_counter(acceptors[0], table_protocol("nats"), place, &sum);
         if (!strcmp(name, "subscriptions")) left = sum;
     }
     assert(left == 0 && "nobody is there, and nothing is kept for anybody");

@@ -358,7 +358,7 @@ void run_script(void) {
     world.disk_was_full = (kind & 0x60) == 0;
     for (uint32_t i = 0; i < CLIENTS; i++) clients[i].remote.fd = -1;
     acceptor_start();
-    protocol = acceptor_protocol("nsq-http");
+    protocol = table_protocol("nsq-http");
     int set = acceptor_set(world.acceptor, "nsq-http.max-msg-size", 60);
     set |= acceptor_set(world.acceptor, "nsq-http.max-body-size", 400);
     assert(set == 0);

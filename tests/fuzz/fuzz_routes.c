@@ -127,8 +127,8 @@ static void handle(const struct upcall *u) {
         return;
     }
     assert(u->kind == UPCALL_COMMAND);
-    bool is_leaf = u->protocol == acceptor_protocol("nats-leaf"), is_new = u->bytes_count == 0;
-    bool is_route = is_leaf || u->protocol == acceptor_protocol("nats-route");
+    bool is_leaf = u->protocol == table_protocol("nats-leaf"), is_new = u->bytes_count == 0;
+    bool is_route = is_leaf || u->protocol == table_protocol("nats-route");
     unsigned account = 1;
     if (is_leaf && is_new) {
         join_leaf(u->conn);
@@ -218,7 +218,7 @@ static void connect_client(struct heard_client *c) {
     struct remote remote = c->remote;
     *c = (struct heard_client){.remote = remote, .server = pick(SERVERS), .account = pick(4) ? 1 : THIRD};
     world.acceptor = servers[c->server];
-    (void)remote_connect(&c->remote, acceptor_protocol("nats"));
+    (void)remote_connect(&c->remote, table_protocol("nats"));
     remote_say(&c->remote, "CONNECT %u\r\n", c->account);
     trace("client %zu at %u, account %u", (size_t)(c - clients), c->server, c->account);
 }
@@ -267,7 +267,7 @@ static bool has_hub(void) {
 static void make_route(uint32_t one, uint32_t other) {
     int pair[2];
     bool is_leaf = one == EDGE || other == EDGE;
-    uint32_t protocol = acceptor_protocol(is_leaf ? "nats-leaf" : "nats-route");
+    uint32_t protocol = table_protocol(is_leaf ? "nats-leaf" : "nats-route");
     if (one == other || routes[one][other] || routes[other][one] || (is_leaf && has_hub())) return;
     if (is_leaf) edge_account = pick(4) ? 1 : THIRD;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) abort();
@@ -309,7 +309,7 @@ static void intrude(void) {
     intruder_began = false;
     bytes_free(&intruder_says);
     intruder_is = pick(3);
-    (void)remote_connect(&intruder, acceptor_protocol(intruder_is == A_SERVER ? "nats-route" : "nats-leaf"));
+    (void)remote_connect(&intruder, table_protocol(intruder_is == A_SERVER ? "nats-route" : "nats-leaf"));
     (void)turn(intruder_at);
     joins_as = 0;
     trace("a made-up %s at %u", ((const char *const[]){"server", "leaf node", "hub"})[intruder_is], intruder_at);
@@ -476,7 +476,7 @@ static uint64_t routed(void) {
     uint64_t sum = 0;
     const char *name = "";
     for (uint32_t i = 0; name && strcmp(name, "out-messages"); i++)
-        name = acceptor_counter(servers[0], acceptor_protocol("nats-route"), i, &sum);
+        name = acceptor_counter(servers[0], table_protocol("nats-route"), i, &sum);
     assert(name);
     return sum;
 }
@@ -530,14 +530,14 @@ static void publish_alone(void) {
 
 static void start(uint32_t which) {
     wakes[which] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    servers[which] = acceptor_new(which, 1, SHARDS, world.board, wakes[which]);
+    servers[which] = acceptor_new(table_protocols(), which, 1, SHARDS, world.board, wakes[which]);
     assert(servers[which]);
     acceptor_set_now(servers[which], world.now);
     bool set = !acceptor_set(servers[which], "nats.max-pending", MAX_PENDING);
     assert(set);
     for (uint32_t i = 0; i < sizeof accounts / sizeof *accounts; i++) {
         const char *name = accounts[i];
-        uint32_t nats = acceptor_protocol("nats");
+        uint32_t nats = table_protocol("nats");
         int64_t number = acceptor_configure(servers[which], nats, "account", 0, name, strlen(name));
         assert(number == i + 1);
     }

@@ -48,7 +48,7 @@ void local_request(void) {
 void tube_command(void) {
     char topic[NAME_BYTES];
     topic_name(topic);
-    if (tube_client.fd < 0) (void)remote_connect(&tube_client, acceptor_protocol("beanstalk"));
+    if (tube_client.fd < 0) (void)remote_connect(&tube_client, table_protocol("beanstalk"));
     unsigned long long id = recent[pick(RECENT)];
     switch (pick(10)) {
     case 0: remote_say(&tube_client, "use %s\r\n", topic); break;

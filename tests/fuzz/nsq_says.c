@@ -32,7 +32,7 @@ static void expect(struct nsq_client *c, enum asked what) {
 void connect_client(struct nsq_client *c) {
     struct remote remote = c->remote;
     *c = (struct nsq_client){.remote = remote};
-    c->conn = remote_connect(&c->remote, acceptor_protocol("nsq"));
+    c->conn = remote_connect(&c->remote, table_protocol("nsq"));
     trace("client %td is %#x", c - clients, c->conn);
     c->crooked = !pick(32);
     remote_say(&c->remote, c->crooked ? " V2" : "  V2");

@@ -170,7 +170,7 @@ bool worker_takes_turn(uint32_t index) {
 
 void acceptor_start(void) {
     world.acceptor_wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    world.acceptor = acceptor_new(0, WORKERS, SHARDS, world.board, world.acceptor_wake);
+    world.acceptor = acceptor_new(table_protocols(), 0, WORKERS, SHARDS, world.board, world.acceptor_wake);
     assert(world.acceptor);
     acceptor_set_now(world.acceptor, world.now);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "acceptor/acceptor.h"
+#include "acceptor/protocols/table.h"
 #include "shards/worker.h"
 
 enum { WORKERS = 2, SHARDS = 4, SEGMENTS = 4096, RING_BYTES = 16 << 10, UNTIL_QUIET = 200000 };

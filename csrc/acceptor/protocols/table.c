@@ -1,6 +1,10 @@
 /* The wire protocols, one line each. The number of a protocol is its place in the list, from 1 on.
  * acceptor/protocols/table.py lists their Python halves. */
-#include "acceptor/codec.h"
+#include "acceptor/protocols/table.h"
+
+#include <string.h>
+
+#include "ringbuf/board.h"
 
 #define EACH_PROTOCOL(CODEC)                                                                                           \
     CODEC(beanstalk)                                                                                                   \
@@ -16,6 +20,20 @@
 
 EACH_PROTOCOL(DECLARE)
 
-const struct codec *const codecs[] = {EACH_PROTOCOL(REFER)};
-const uint32_t codec_count = sizeof codecs / sizeof *codecs;
+static const struct codec *const codecs[] = {EACH_PROTOCOL(REFER)};
 _Static_assert(sizeof codecs / sizeof *codecs <= BOARD_PROTOCOLS, "each has its counters on the board");
+
+static const struct codec_table table = {codecs, sizeof codecs / sizeof *codecs};
+
+const struct codec_table *table_protocols(void) {
+    return &table;
+}
+
+uint32_t table_protocol(const char *name) {
+    return codec_number(&table, name, strlen(name));
+}
+
+bool table_is_name(uint32_t protocol, const char *name, size_t name_bytes) {
+    const struct codec *codec = codec_at(&table, protocol);
+    return codec != NULL && codec->is_name != NULL && codec->is_name((const uint8_t *)name, name_bytes);
+}

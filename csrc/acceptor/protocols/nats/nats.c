@@ -305,8 +305,7 @@ static bool open_first_accounts(struct nats_server *server) {
 
 static bool started(struct acceptor *a, void *state) {
     struct nats_server *server = state;
-    (void)a;
-    server->protocol = codec_number("nats", 4);
+    server->protocol = codec_number(a->codecs, "nats", 4);
     server->max_payload = 1u << 20;
     server->max_control_line = 4096;
     server->max_pending = 64u << 20;

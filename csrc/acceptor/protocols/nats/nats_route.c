@@ -459,7 +459,7 @@ void nats_route_sent(struct acceptor *a, struct connection *c) {
 
 bool nats_route_started(struct acceptor *a, void *state) {
     struct nats_routes *routes = state;
-    uint32_t number = codec_number("nats", 4);
+    uint32_t number = codec_number(a->codecs, "nats", 4);
     /* The client protocol comes before this one in the table. */
     assert(number != 0 && codec_state(a, number) != NULL);
     routes->server = codec_state(a, number);
