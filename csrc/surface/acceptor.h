@@ -140,6 +140,7 @@ size_t websocket_head(uint8_t *out, uint8_t first, uint64_t payload_bytes);
 
 /* == acceptor/protocols/nats/nats_figures == */
 
+enum { NATS_LOOPED, NATS_DAMAGED, ... };
 struct nats_figures {
     uint32_t conn, account;
     uint32_t subscriptions, reason;

@@ -1,5 +1,5 @@
 """/connz: open and closed connections, filtered and sorted; one page of them in detail. Leaf nodes and hubs are among
-the open ones.
+them.
 """
 
 from __future__ import annotations
@@ -131,20 +131,18 @@ def _row(one: Located) -> Row:
 
 
 async def _leaf_row(leaf: Row, options: ConnzOptions, acceptors: Acceptors, now_ns: int) -> Row:
-    """A leaf node or a hub: a row of /leafz that is completed at once. Like nats-server, does not name hubs."""
+    """A leaf node or a hub: a row of /leafz that is completed at once."""
     subs: list[Row] = await acceptors.wanted(leaf) if _with_subs(options) else []
     for sub in subs:
-        sub |= {"sid": " ".join(filter(None, (sub["subject"], sub.get("qgroup")))), "cid": leaf["id"]}
-    named = {} if leaf["is_spoke"] else {"name": leaf["name"], "version": leaf["version"]}
+        sub["cid"] = leaf["id"]
     return {
-        **{name: leaf[name] for name in ("account", "auth", "idle_ns", "rtt_ns", "subscriptions")},
+        **{name: leaf[name] for name in ("account", "auth", "idle_ns", "row", "rtt_ns", "subscriptions")},
         "cid": leaf["id"],
         "start_ns": leaf["started_wall_ns"],
         "opened_ns": time.monotonic_ns() - (now_ns - leaf["started_wall_ns"]),
         "pending_bytes": leaf["pending_size"],
         **{f"{way}_messages": leaf[f"{way}_msgs"] for way in ("in", "out")},
         **{f"{way}_bytes": leaf[f"{way}_bytes"] for way in ("in", "out")},
-        "row": {"kind": "Leafnode", "ip": leaf["ip"], "port": leaf["port"], **{k: v for k, v in named.items() if v}},
         "subs": subs,
     }
 
@@ -202,6 +200,8 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
             found["authorized_user"] = auth.pop("authorized_user")
         if row["account"] != GLOBAL_ACCOUNT:
             found["account"] = row["account"]
+        elif "stop_ns" in row:
+            auth.pop("name_tag", None)  # as nats-server does
     if subs and options.subs_detail:
         account = {"account": row["account"], "account_tag": row["account"]} if "stop_ns" in row else {}
         found["subscriptions_list_detail"] = [{**account, **sub} for sub in subs]

@@ -30,7 +30,9 @@ from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish
 from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
+from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
 from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, TLS_HANDSHAKE, leaf_reason
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
@@ -67,11 +69,13 @@ class Hub:
     wish: HubWish
     servers: Servers
     client_id: int
+    address: str  # the hub's
     began_wall_ns: int = field(default_factory=time.time_ns)
     info: Info | None = None  # the hub's first INFO, or the one after compression began
     until_ns: int = 0  # deadline for the hub's next INFO; 0: none is awaited
     is_joined: bool = False
     is_ended: bool = False  # this side is closing it
+    reason: int = 0  # why, for monitoring
     delay_ns: int = 0  # in addition to the usual delay before it is tried again
     compression: Compression = field(default_factory=Compression)
     is_compressing: bool = False  # compression has begun, and the hub sends INFO once more
@@ -205,7 +209,8 @@ class Hubs:
             if word == b"PONG":
                 hub.compression.adapt(self._engine, conn, figures_of(self._engine, hub.conn)["rtt_ns"])
         except (DecodeError, HubError) as error:
-            self._end(hub, str(error) if isinstance(error, HubError) else "")
+            words = str(error) if isinstance(error, HubError) else ""
+            self._end(hub, words, leaf_reason(words))
             return
         self._engine.resume(conn)
 
@@ -214,6 +219,10 @@ class Hubs:
 
     def output(self, conn: int, data: bytes) -> None:
         self._upgrades.output(conn, data)
+
+    def ended(self, conn: int, words: bytes) -> None:
+        if (hub := self._hubs.get(conn)) is not None:
+            self._nats.monitor.keep(self._known(hub), words, hub.reason)
 
     def closed(self, conn: int) -> None:
         self._upgrades.closed(conn)
@@ -234,7 +243,8 @@ class Hubs:
         name = f"{hub.name} ({hub.wish.url})" if hub.name else str(hub.wish.url)
         self._remarks.say(level, str(hub.wish.url), f"{name}: {words}")
 
-    def _end(self, hub: Hub, words: str) -> None:
+    def _end(self, hub: Hub, words: str, reason: int = 0) -> None:
+        hub.reason = reason or (leaf_reason(words) if words else CLIENT_CLOSED)
         if words:
             self._remark(logging.WARNING, hub, words)
             self._engine.reply(hub.conn, f"-ERR '{words}'\r\n".encode())
@@ -265,7 +275,8 @@ class Hubs:
     def _opened(self, conn: int) -> None:
         wish = self._dialer.opened(conn)
         assert isinstance(wish, HubWish) and wish.servers is not None
-        hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._nats.client_ids))
+        address = self._engine.remote(conn) or wish.servers.remote.urls[0].address
+        hub = self._hubs[conn] = Hub(conn, wish, wish.servers, next(self._nats.client_ids), address)
         # nats-server compresses around a websocket's frames, not inside them, which is not supported here.
         mode = hub.remote.compression if hub.remote.websocket is None else NOT_SUPPORTED
         hub.compression = Compression(mode, hub.remote.thresholds_ns)
@@ -321,7 +332,7 @@ class Hubs:
             try:
                 self._say_who(hub, hub.info)
             except HubError as error:
-                self._end(hub, str(error))
+                self._end(hub, str(error), leaf_reason(str(error)))
                 return
         self._engine.resume(conn)
 
@@ -339,7 +350,7 @@ class Hubs:
         hub = self._hubs[conn]
         self._remark(logging.WARNING, hub, f"the TLS handshake failed: {why}")
         self._engine.send(conn, alert)
-        self._end(hub, "")
+        self._end(hub, "", TLS_HANDSHAKE)
 
     # --- INFO -------------------------------------------------------------------------------------------------------
 
@@ -492,7 +503,7 @@ class Hubs:
         """Closes the connection to a hub, or returns False."""
         found = next((hub for hub in self._hubs.values() if hub.client_id == cid and not hub.is_ended), None)
         if found is not None:
-            self._end(found, "")
+            self._end(found, "", KICKED)
         return found is not None
 
     def rows(self) -> list[dict[str, Any]]:
@@ -502,13 +513,21 @@ class Hubs:
     def accounts(self) -> list[str]:
         return [hub.remote.account for hub in self._hubs.values() if hub.is_joined and not hub.is_ended]
 
+    def _known(self, hub: Hub) -> Known:
+        """Like nats-server, does not name the hub."""
+        client = Client.of(hub.client_id, 0, hub.address)
+        tls: VerifyingTls | None = self._upgrades.tls(hub.conn)  # type: ignore[assignment]
+        row: dict[str, Any] = {"kind": "Leafnode", "ip": client.host, "port": client.port} | tls_row(tls, first=False)
+        account = hub.remote.account
+        return Known(hub.client_id, account, hub.began_wall_ns, row, {"name_tag": account}, tls)
+
     def _row(self, hub: Hub) -> dict[str, Any]:
-        client = Client.of(hub.client_id, 0, self._engine.remote(hub.conn) or hub.servers.remote.urls[0].address)
+        known = self._known(hub)
         return {
             "id": hub.client_id, "rid": hub.conn, "name": hub.name, "is_spoke": True,
-            "account": hub.remote.account, "ip": client.host, "port": client.port,
-            "compression": hub.compression.mode, "started_wall_ns": hub.began_wall_ns,
-            "auth": {"name_tag": hub.remote.account}, **figures_of(self._engine, hub.conn),
+            "account": hub.remote.account, "ip": known.row["ip"], "port": known.row["port"],
+            "compression": hub.compression.mode, "started_wall_ns": hub.began_wall_ns, "row": known.row,
+            "auth": known.auth | certificates_row(known.tls), **figures_of(self._engine, hub.conn),
         }  # fmt: skip
 
     def shown(self) -> dict[str, Any]:

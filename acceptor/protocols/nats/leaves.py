@@ -39,7 +39,9 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
 )
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
+from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
+from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, leaf_reason
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
@@ -73,6 +75,7 @@ class Leaf:
     said: Mapping[str, Any] = field(default_factory=dict)  # the fields of CONNECT
     is_joined: bool = False
     is_ended: bool = False  # this side is closing it, once the error is sent
+    reason: int = 0  # why, for monitoring
     compression: Compression = field(default_factory=Compression)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
@@ -189,9 +192,13 @@ class Leaves:
                 if b"Loop detected" in command:
                     raise LeafError("")
         except LeafError as error:
-            self._end(leaf, str(error))
+            self._end(leaf, str(error), leaf_reason(str(error)))
             return
         self._engine.resume(conn)
+
+    def ended(self, conn: int, words: bytes) -> None:
+        if (leaf := self._leaves.get(conn)) is not None:
+            self._nats.monitor.keep(self._known(leaf), words, leaf.reason)
 
     def closed(self, conn: int) -> None:
         self._arrivals.pop(conn, None)
@@ -211,7 +218,8 @@ class Leaves:
         name = f"{leaf.name} ({leaf.remote})" if leaf.name else leaf.remote
         self._remarks.say(level, leaf.name or leaf.remote.rpartition(":")[0], f"{name}: {words}")
 
-    def _end(self, leaf: Leaf, words: str) -> None:
+    def _end(self, leaf: Leaf, words: str, reason: int = 0) -> None:
+        leaf.reason = reason or (leaf_reason(words) if words else CLIENT_CLOSED)
         if words:
             self._remark(logging.WARNING, leaf, words)
             self._engine.reply(leaf.conn, f"-ERR '{words}'\r\n".encode())
@@ -339,10 +347,11 @@ class Leaves:
         try:
             if user is None:
                 raise LeafError(VIOLATION)
+            leaf.client.user = user
             self._check(leaf)
             self._join(leaf, user)
         except LeafError as error:
-            self._end(leaf, str(error))
+            self._end(leaf, str(error), leaf_reason(str(error)))
             return
         self._engine.resume(leaf.conn)
 
@@ -365,7 +374,6 @@ class Leaves:
 
     def _join(self, leaf: Leaf, user: User) -> None:
         engine, conn, admission = self._engine, leaf.conn, self._nats.admission
-        leaf.client.user = user
         # A leaf node that replaces its own last connection is not counted twice.
         others = [other for other in self._there() if not leaf.is_same(other)]
         if len(others) >= self._settings["leaf-max-connections"]:
@@ -466,19 +474,30 @@ class Leaves:
         """Closes a leaf node, or returns False."""
         found = next((leaf for leaf in self._there() if leaf.client.client_id == cid), None)
         if found is not None:
-            self._end(found, "")
+            self._end(found, "", KICKED)
         return found is not None
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of /leafz, and what /connz shows besides."""
         return [self._row(leaf) for leaf in self._there()]
 
+    def _known(self, leaf: Leaf) -> Known:
+        client, said, tls = leaf.client, leaf.said, self._greetings.tls(leaf.conn)
+        row: dict[str, Any] = {"kind": "Leafnode", "ip": client.host, "port": client.port}
+        row |= {name: said[name] for name in ("name", "lang", "version") if said.get(name)}
+        row |= tls_row(tls, self._greetings.is_tls_first(leaf.conn))
+        auth = self._nats.logins.shown(client)
+        if client.user is None:
+            auth.pop("name_tag", None)
+        return Known(client.client_id, client.account, leaf.began_wall_ns, row, auth, tls)
+
     def _row(self, leaf: Leaf) -> dict[str, Any]:
+        known = self._known(leaf)
         return {
             "id": leaf.client.client_id, "rid": leaf.conn, "name": leaf.name, "is_spoke": False,
             "account": leaf.client.account, "ip": leaf.client.host, "port": leaf.client.port,
-            "compression": leaf.compression.mode, "version": leaf.said.get("version", ""),
-            "started_wall_ns": leaf.began_wall_ns, "auth": self._nats.logins.shown(leaf.client),
+            "compression": leaf.compression.mode, "started_wall_ns": leaf.began_wall_ns, "row": known.row,
+            "auth": known.auth | certificates_row(known.tls),
             **figures_of(self._engine, leaf.conn),
         }  # fmt: skip
 

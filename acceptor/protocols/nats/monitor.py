@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 from mq_shards.acceptor.protocols.nats.shares import ShareError, export_of
-from mq_shards.csrc._core import ffi
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in, structs_in
 
 if TYPE_CHECKING:
@@ -51,14 +51,18 @@ CLOSED_AT_ONCE: Final = 500
 # Of all ended connections that this acceptor keeps.
 CLOSED_BYTES: Final = 16 << 20
 
+LOOPED: Final[int] = lib.NATS_LOOPED
+DAMAGED: Final[int] = lib.NATS_DAMAGED
 REASONS: Final[Mapping[int, str]] = {
     0: "Client Closed", 1: "Client Closed", 2: "Authentication Timeout", 3: "Authentication Failure",
     4: "TLS Handshake Failure", 5: "Slow Consumer (Pending Bytes)", 6: "Slow Consumer (Write Deadline)",
     7: "Write Error", 8: "Read Error", 9: "Parse Error", 10: "Stale Connection", 11: "Protocol Violation",
     12: "Bad Client Protocol Version", 13: "Incorrect Port", 14: "Maximum Account Connections Exceeded",
     15: "Maximum Connections Exceeded", 16: "Maximum Message Payload Exceeded", 17: "Maximum Control Line Exceeded",
-    18: "Maximum Subscriptions Exceeded", 21: "Server Shutdown", 22: "Authentication Expired", 24: "Missing Account",
-    25: "Credentials Revoked", 27: "Message Header Violation", 28: "No Responders Requires Headers", 34: "Kicked",
+    18: "Maximum Subscriptions Exceeded", 21: "Server Shutdown", 22: "Authentication Expired", 23: "Wrong Gateway",
+    24: "Missing Account", 25: "Credentials Revoked", 27: "Message Header Violation",
+    28: "No Responders Requires Headers", 30: "Duplicate Remote LeafNode Connection",
+    33: "Cluster Names Identical", 34: "Kicked", LOOPED: "Protocol Violation", DAMAGED: "Read Error",
 }  # fmt: skip
 
 # Reasons for connections that were never authenticated.
@@ -193,9 +197,15 @@ class Monitor:
     # --- connections that have ended --------------------------------------------------------------------------------
 
     def ended(self, conn: int, words: bytes) -> dict[str, Any] | None:
-        """Stores what is known of a connection that ends, and returns it; None: not a client, or nothing is kept."""
+        """Stores what is known of a client that goes, and returns it; None: not a client, or nothing is kept."""
         known = self._known(conn)
-        if known is None or self._max_closed == 0:
+        return None if known is None else self.keep(known, words)
+
+    def keep(self, known: Known, words: bytes, reason: int = 0) -> dict[str, Any] | None:
+        """Stores what is known of a connection that ends, and returns it; None: nothing is kept. `words`: figures and
+        subscriptions, from the codec. `reason`: its number, if the codec does not
+        know it."""
+        if self._max_closed == 0:
             return None
         (figures,) = figures_of(words[:FIGURES_BYTES])
         subscriptions = [_detail(one, known.cid) for one in subscriptions_of(words[FIGURES_BYTES:])]
@@ -204,7 +214,7 @@ class Monitor:
             **_numbers(figures, known),
             "now_ns": now_ns,
             "stop_ns": now_ns,
-            "reason": REASONS.get(figures.reason, "Unknown State"),
+            "reason": REASONS.get(figures.reason or reason, "Unknown State"),
             "row": known.row,
             "auth": known.auth,
             "account": known.account,

@@ -142,13 +142,13 @@ class Nats(Guarding):
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # replaced in the acceptor that has routes
         self.leaves: NatsLeaf | None = None  # set in the acceptor that has leaf nodes or hubs
         self.leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None
-        self._monitor = Monitor(
+        self.monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
         )  # fmt: skip
         self._questions = Questions(engine, self._clients, self._server_row)
         if broker.calls is not None:
-            self._monitor.serve(broker.calls)
+            self.monitor.serve(broker.calls)
             orders.serve(broker.calls, self._clients, self._kick, self._say_lame_duck, lambda: self.leaves)
         self._set_options(settings)
 
@@ -433,7 +433,7 @@ class Nats(Guarding):
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
             "websocket": self._websocket_address,
-            "accounts": self.logins.account_names() if with_accounts else [],
+            "accounts": sorted({*self.logins.account_names(), *self._accounts}) if with_accounts else [],
             "system_account": who.system_account,
         }
 
@@ -473,7 +473,7 @@ class Nats(Guarding):
             self._end(conn, str(error))
 
     def last_words(self, conn: int, words: bytes) -> None:
-        row, known = self._monitor.ended(conn, words), self._known(conn)
+        row, known = self.monitor.ended(conn, words), self._known(conn)
         if self._system is not None and row is not None and known is not None:
             self._system.ended(self._clients[conn], known, self._server_row(), row)
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Half: TypeAlias = Leaves | Hubs
 
-LOOP: Final = b"loop"
 THE_FIRST: Final = 0  # the acceptor that has all leaf nodes and hubs, as it has all routes
 
 
@@ -195,12 +194,19 @@ class NatsLeaf(Protocol):
             half.output(conn, data)
 
     def last_words(self, conn: int, words: bytes) -> None:
-        """`words`: LOOP when a loop was found, or why input could not be decompressed."""
+        """`words`: figures, with subscriptions or with why input could not be decompressed."""
+        from mq_shards.acceptor.protocols.nats.monitor import DAMAGED, FIGURES_BYTES, LOOPED, figures_of
+
         half = self._half_of(conn)
-        if words != LOOP and half is not None:
-            half.damaged(conn, words.decode())
-        elif self._hubs is not None:
+        if half is None:
+            return
+        (figures,) = figures_of(words[:FIGURES_BYTES])
+        if figures.reason == DAMAGED:
+            half.damaged(conn, words[FIGURES_BYTES:].decode())
+            words = words[:FIGURES_BYTES]
+        elif figures.reason == LOOPED and half is self._hubs:
             self._hubs.looped(conn)
+        half.ended(conn, words)
 
     def closed(self, conn: int) -> None:
         if (half := self._half_of(conn)) is not None:

@@ -22,3 +22,20 @@ REASONS: Final[Mapping[str, int]] = {
     "Account Authentication Expired": 22,
     "User Authentication Revoked": 25,
 }
+# The same for leaf nodes and hubs, by the error that they are sent; any other is a protocol violation.
+LEAF_REASONS: Final[Mapping[str, int]] = {
+    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    "Authentication Timeout": 2,
+    "maximum connections exceeded": MAX_CONNECTIONS,
+    "maximum account active connections exceeded": 14,
+    "attempted to connect to leaf node port": 13,
+    "remote leafnode has same cluster name": 33,
+    "Duplicate Remote LeafNode Connection": 30,
+    "Stale Leaf Node Connection - Closing": 10,
+}
+
+
+def leaf_reason(words: str) -> int:
+    if words.startswith("Rejecting connection from gateway"):
+        return 23
+    return LEAF_REASONS.get(words, PROTOCOL_VIOLATION)

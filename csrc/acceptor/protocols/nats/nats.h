@@ -602,6 +602,8 @@ void nats_leave(struct acceptor *a, struct connection *c);
 /* See struct codec. */
 int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
 size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
+/* The same for a leaf node or a hub; or, behind the figures, what was wrong with its compressed input. */
+size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
 
 /* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
 

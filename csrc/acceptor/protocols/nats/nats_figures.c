@@ -79,17 +79,22 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
 }
 
 /* Writes one interest of a server. Its sid is as with nats-server: R, the account unless the route has a single one,
- * subject and queue. */
+ * subject and queue; of a leaf node subject and queue. */
 static bool put_wanted(const struct nats_server *server, bool is_named, const struct nats_remote *wanted,
                        uint32_t place, uint8_t *out, size_t limit, size_t *at) {
     static const uint8_t mark[] = "R ";
     const struct nats_account *account = &server->accounts[wanted->account];
     struct text subject = subject_of(&wanted->entry), queue = queue_of(&wanted->entry), space = {mark + 1, 1};
     struct text name = {(const uint8_t *)account->name, account->name_bytes}, none = {0};
-    bool is_queue = queue.bytes > 0;
-    const struct text texts[] = {
-        subject, queue, {mark, 2}, is_named ? name : none, is_named ? space : none, subject, is_queue ? space : none,
-        queue};
+    bool is_queue = queue.bytes > 0, is_leaf = nats_is_leaf(wanted->other);
+    const struct text texts[] = {subject,
+                                 queue,
+                                 {mark, is_leaf ? 0 : 2},
+                                 is_named ? name : none,
+                                 is_named ? space : none,
+                                 subject,
+                                 is_queue ? space : none,
+                                 queue};
     const struct nats_subscription_figures figures = {.delivered = wanted->messages, .place = place};
     return put_texts(figures, texts, sizeof texts / sizeof *texts, out, limit, at);
 }
@@ -189,4 +194,43 @@ size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t *
     *words = out;
     return sizeof figures +
            put_subscriptions(nats_of(c), 0, out + sizeof figures, NATS_LAST_WORDS_BYTES - sizeof figures);
+}
+
+struct nats_figures nats_route_figures(const struct acceptor *a, const struct connection *c) {
+    const struct nats_route *r = route_of(c);
+    return (struct nats_figures){
+        .conn = c->number,
+        .account = r->account,
+        .subscriptions = r->other != 0 ? route_server(a, c)->others[r->other].count : 0,
+        .reason = r->reason,
+        .in_messages = r->counted[ROUTE_IN_MESSAGES],
+        .in_bytes = r->counted[ROUTE_IN_BYTES],
+        .out_messages = r->counted[ROUTE_OUT_MESSAGES],
+        .out_bytes = r->counted[ROUTE_OUT_BYTES],
+        .pending_bytes = connection_unsent(c),
+        .rtt_ns = r->rtt_ns,
+        .idle_ns = a->now_ns - r->active_ns,
+        .opened_ns = r->opened_ns,
+    };
+}
+
+size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
+    const struct nats_server *server = route_server(a, c);
+    uint32_t other = route_of(c)->other;
+    const char *damage = compression_damage(c);
+    struct nats_figures figures = nats_route_figures(a, c);
+    uint8_t *out = route_server(a, c)->last_words, *behind = out + sizeof figures;
+    const size_t limit = NATS_LAST_WORDS_BYTES - sizeof figures;
+    size_t bytes = 0;
+    if (damage != NULL) {
+        figures.reason = NATS_DAMAGED;
+        bytes = strlen(damage);
+        assert(bytes <= limit);
+        memcpy(behind, damage, bytes);
+    } else if (other != 0) {
+        bytes = put_all_wanted(server, other, 0, behind, limit);
+    }
+    memcpy(out, &figures, sizeof figures);
+    *words = out;
+    return sizeof figures + bytes;
 }

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* Reasons for the end of a leaf node or hub that nats-server has no numbers for: a loop, damaged compressed input. */
+enum { NATS_LOOPED = 254, NATS_DAMAGED = 255 };
+
 /* Figures of one connection. */
 struct nats_figures {
     uint32_t conn, account;

@@ -24,7 +24,7 @@ static void end_loop(struct acceptor *a, struct connection *c) {
                     (struct text){(const uint8_t *)account->name, account->name_bytes});
     static const char delayed[] = ". Delaying attempt to reconnect for 30s'\r\n";
     nats_say(a, c, delayed, sizeof delayed - 1);
-    route_of(c)->flags |= ROUTE_LOOPED;
+    route_of(c)->reason = NATS_LOOPED;
     if (!c->closed) nats_route_hang_up(a, c);
 }
 
@@ -149,14 +149,6 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return 0;
 }
 
-/* Says why the connection has ended, if that matters for connecting again. */
-static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
-    static const char LOOP[] = "loop";
-    if ((route_of(c)->flags & ROUTE_LOOPED) == 0) return nats_route_last_words(a, c, words);
-    *words = (const uint8_t *)LOOP;
-    return sizeof LOOP - 1;
-}
-
 static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-leaves"};
 _Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
 
@@ -176,7 +168,7 @@ const struct codec nats_leaf_codec = {
     .set = nats_route_set,
     .call = call,
     .go_on = nats_route_go_on,
-    .last_words = last_words,
+    .last_words = nats_leaf_last_words,
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,

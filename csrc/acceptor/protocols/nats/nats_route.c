@@ -23,6 +23,7 @@ static const char PING[] = "PING\r\n", PONG[] = "PONG\r\n";
 void nats_route_hang_up(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     c->closing = true;
+    if (r->reason == 0) r->reason = NATS_PROTOCOL_VIOLATION;
     if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
     nats_route_schedule(a, c);
     if (!c->closed) socket_dirty(a, c);
@@ -407,6 +408,7 @@ static void ping(struct acceptor *a, struct connection *c) {
     r->ping_ns = a->now_ns + ping_interval_ns(a, c);
     if (r->pings >= (routes->ping_max > 0 ? routes->ping_max : routes->server->ping_max)) {
         r->ping_ns = 0;
+        r->reason = NATS_STALE;
         nats_route_end(a, c, "Stale Connection");
         return;
     }
@@ -432,6 +434,7 @@ void nats_route_due(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     if (is_slow(a, c)) {
         codec_count_add(a, c, ROUTE_SLOW, 1);
+        if (r->reason == 0) r->reason = NATS_SLOW_WRITE_DEADLINE;
         socket_close(a, c);
         return;
     }
@@ -488,7 +491,7 @@ void nats_route_opened(struct acceptor *a, struct connection *c, uint32_t flags)
     struct nats_route *r = route_of(c);
     uint64_t interval = ping_interval_ns(a, c), first = interval < FIRST_PING_NS ? interval : FIRST_PING_NS;
     r->flags = ROUTE_MUST_CONNECT | flags;
-    r->active_ns = a->now_ns;
+    r->opened_ns = r->active_ns = a->now_ns;
     r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
     nats_route_schedule(a, c);
     /* INFO comes first, and is made by Python. */
@@ -514,7 +517,7 @@ void nats_route_freed(struct connection *c) {
 }
 
 /* Says why the connection has ended, if that is not known otherwise. */
-size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
+static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
     (void)a;
     const char *damage = compression_damage(c);
     if (damage == NULL) return 0;
@@ -573,18 +576,10 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
 
 /* Writes figures for monitoring: each 64-bit number in two halves, the lower first. */
 static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
-    const struct nats_route *r = route_of(c);
-    uint64_t patterns = r->other != 0 ? route_server(a, c)->others[r->other].count : 0;
+    const struct nats_figures f = nats_route_figures(a, c);
     const uint64_t numbers[] = {
-        r->counted[ROUTE_IN_MESSAGES],
-        r->counted[ROUTE_IN_BYTES],
-        r->counted[ROUTE_OUT_MESSAGES],
-        r->counted[ROUTE_OUT_BYTES],
-        connection_unsent(c),
-        r->rtt_ns,
-        patterns,
-        a->now_ns - r->active_ns,
-        r->other,
+        f.in_messages, f.in_bytes,      f.out_messages, f.out_bytes,        f.pending_bytes,
+        f.rtt_ns,      f.subscriptions, f.idle_ns,      route_of(c)->other,
     };
     enum { PARTS = 2 * sizeof numbers / sizeof *numbers };
     for (size_t i = 0; i < PARTS && i < k->out_limit; i++) k->out[i] = (uint32_t)(numbers[i / 2] >> (i % 2 * 32));
@@ -649,7 +644,7 @@ const struct codec nats_route_codec = {
     .set = nats_route_set,
     .call = nats_route_call,
     .go_on = nats_route_go_on,
-    .last_words = nats_route_last_words,
+    .last_words = last_words,
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,

@@ -20,6 +20,7 @@
 #define MQ_NATS_ROUTE_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_figures.h"
 
 enum { NATS_ROUTING_ACCEPTOR = 0, NATS_LOOP_BYTES = 48 };
 
@@ -32,7 +33,6 @@ enum nats_route_flag {
     ROUTE_LEAF = 32,            /* a leaf node's connection */
     ROUTE_DENIED_SOME = 64,     /* not allowed all that it wants: each message is checked */
     ROUTE_HUB = 128,            /* a hub's connection, whose leaf node this server is; together with ROUTE_LEAF */
-    ROUTE_LOOPED = 256,         /* it was ended because of a loop */
     ROUTE_SNIFF = 512,          /* Python wants the first byte of a leaf node's connection */
     ROUTE_ORIGINS = 1024,       /* the server names clusters of leaf nodes in interest: LS+ and LS- */
     ROUTE_LEAF_MESSAGES = 2048, /* ... and in messages: LMSG */
@@ -54,9 +54,10 @@ struct nats_route {
     uint32_t account;   /* it carries only this account, which is not named on it; 0: several */
     uint32_t pool_size; /* our pool size, and its place in the pool: these determine its accounts */
     uint32_t pool_index;
-    uint32_t last_account;                /* of the last message */
-    uint32_t pings;                       /* unanswered */
-    uint64_t ping_ns;                     /* when the next PING is due */
+    uint32_t last_account; /* of the last message */
+    uint32_t pings;        /* unanswered */
+    uint64_t ping_ns;      /* when the next PING is due */
+    uint64_t opened_ns;
     uint64_t asked_ns;                    /* when the last PING was sent */
     uint64_t rtt_ns;                      /* time to its answer; 0: unknown */
     uint64_t active_ns;                   /* when the last message or interest came */
@@ -68,6 +69,7 @@ struct nats_route {
     struct nats_permissions *publishing;  /* what a leaf node may send; it is not told of other interest */
     char loop[NATS_LOOP_BYTES]; /* a subject that a leaf node is told only so that a loop shows by its coming back */
     uint32_t loop_bytes;
+    uint32_t reason;              /* enum nats_reason; 0: the codec has not ended it */
     struct nats_telling *telling; /* the telling that is under way; NULL: it knows everything */
     uint64_t counted[ROUTE_COUNTERS];
 };
@@ -110,11 +112,14 @@ void nats_route_sent(struct acceptor *a, struct connection *c);
 void nats_route_due(struct acceptor *a, struct connection *c);
 void nats_route_closed(struct acceptor *a, struct connection *c);
 void nats_route_freed(struct connection *c);
-size_t nats_route_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
 /* Closes the connection when its output has been sent, or is not taken in time, ... */
 void nats_route_hang_up(struct acceptor *a, struct connection *c);
 /* ... after saying -ERR 'text'. */
 void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
+
+/* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
+
+struct nats_figures nats_route_figures(const struct acceptor *a, const struct connection *c);
 
 /* --- nats_leaf.c -------------------------------------------------------------------------------------------------- */
 

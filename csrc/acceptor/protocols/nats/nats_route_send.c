@@ -133,6 +133,7 @@ static void look_whether_full(struct acceptor *a, struct nats_server *server, st
     nats_route_watch(a, c);
     if (is_servers && connection_unsent(c) > MOST_PENDING * server->max_pending + server->max_payload) {
         codec_count_add(a, c, ROUTE_SLOW, 1);
+        route_of(c)->reason = NATS_SLOW_PENDING_BYTES;
         if (!c->closed) socket_close(a, c);
         return;
     }
