@@ -8,6 +8,7 @@ read them yet (shards/readers.py); but none is kept when the disk is full.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ class Retention(NamedTuple):
     age_s: float
     bytes: int
     reader_bytes: int = 0  # the most that is kept for readers that have not read it
+    erased_age_s: float = math.inf  # `age_s` of segments that hold messages of erased topics, if that is less
 
 
 class Segment(NamedTuple):
@@ -61,7 +63,8 @@ def decide(
     held = active_bytes + sum(s.bytes for s in sealed)
     past = []
     for segment in sealed:
-        is_past = disk_full or held > retention.bytes or now - segment.sealed_at > retention.age_s
+        age_s = min(retention.age_s, retention.erased_age_s) if segment.erased else retention.age_s
+        is_past = disk_full or held > retention.bytes or now - segment.sealed_at > age_s
         kept_for_readers = not disk_full and held <= retention.reader_bytes
         if not is_past or (kept_for_readers and unread(segment.number)):
             break

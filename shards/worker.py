@@ -111,6 +111,7 @@ class Worker:
                 log_settings["retention-hours"] * 3600.0,
                 int(log_settings["retention-bytes"]),
                 int(log_settings["reader-bytes"]),
+                log_settings["erased-hours"] * 3600.0,
             )
         )
         self._stopping = False

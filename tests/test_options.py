@@ -96,7 +96,10 @@ def test_defaults() -> None:
             "token-auth-claim": "sub", "basic-auth-file": "", "tls-auth": False, "authorization-enabled": False,
             "super-user-roles": [], "proxy-roles": [], "anonymous-role": "",
         },
-        "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
+        "log": {
+            "sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30,
+            "erased-hours": 87_600,
+        },
         "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000, "hosts": []},
         "broker": {
             "ring-bytes": 4 << 20,

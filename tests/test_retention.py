@@ -89,6 +89,24 @@ def test_what_was_erased_goes_when_its_segment_is_past_retention(
 
 
 @pytest.mark.parametrize(
+    ("erased", "age", "limit", "expected"),
+    [
+        (2, 0.5 * DAY, 0.25 * DAY, Decision(1, True)),  # also what is alive there, and nothing behind
+        (3, 0.5 * DAY, 0.25 * DAY, Decision(1, True)),
+        (1, 0.5 * DAY, 0.25 * DAY, Decision(1, False)),
+        (0, 0.5 * DAY, 0.25 * DAY, Decision(0, False)),
+        (2, 0.1 * DAY, 0.25 * DAY, Decision(0, False)),
+        (2, 2 * DAY, 3 * DAY, Decision(1, True)),  # it makes nothing stay longer
+    ],
+)
+def test_erased_bytes_may_have_a_shorter_time_than_history(
+    erased: int, age: float, limit: float, expected: Decision
+) -> None:
+    segments = [s._replace(erased=n < erased) for n, s in enumerate(sealed(0, 100, 100, age=age))]
+    assert decide(segments, 0, KEEP._replace(erased_age_s=limit), 1000 * DAY, disk_full=False) == expected
+
+
+@pytest.mark.parametrize(
     ("erased", "disk_full", "drop"), [((), False, 0), ((0,), False, 1), ((1,), False, 2), ((1,), True, 0)]
 )
 def test_names_are_written_again_for_what_was_erased(erased: tuple[int, ...], disk_full: bool, drop: int) -> None:
