@@ -56,9 +56,18 @@ def asker(client: Client, server_name: str, cluster: str) -> bytes:
         "name": options.get("name", ""), "lang": options.get("lang", ""), "ver": options.get("version", ""),
     }  # fmt: skip
     last = {
-        "server": server_name, "cluster": cluster,
+        "server": server_name, "cluster": cluster, **_token_row(client),
         "kind": "Client", "client_type": "websocket" if client.is_websocket else "nats",
     }  # fmt: skip
     before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
     behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
     return before + b"\n" + behind
+
+
+def _token_row(client: Client) -> Row:
+    """What is known of a client by its JWT."""
+    user = client.user
+    if user is None or not user.issuer:
+        return {}
+    jwt = "" if user.is_called_out else client.options.get("jwt", "")
+    return {"jwt": jwt, "issuer_key": user.issuer, "name_tag": user.token_name, "tags": list(user.tags)}
