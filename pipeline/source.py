@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
-import pyspark
 from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.columns import SCHEMA
@@ -34,14 +34,14 @@ class MqShards(Arrives, DataSource):
         return self.reader_type(ReadOptions.parse(self.options, streaming=False), _checked(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        try:
-            from mq_shards.pipeline.stream import StreamReader
-        except ModuleNotFoundError as error:
-            raise OptionError(
-                f"a stream of mqshards needs PySpark 4.2 or later, which tells a source how far it has come: this is "
-                f"{pyspark.__version__}, with which batches are read, and written, and streams written"
-            ) from error
-        return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
+        options = ReadOptions.parse(self.options, streaming=True)
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            from mq_shards.pipeline.stream_without_place import StreamReaderWithoutPlace
+
+            return StreamReaderWithoutPlace(options, _checked(schema))
+        from mq_shards.pipeline.stream_with_place import StreamReaderWithPlace
+
+        return StreamReaderWithPlace(options, _checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:

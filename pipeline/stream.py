@@ -34,14 +34,6 @@ from mq_shards.pipeline.reading import DataLossError, Range
 from mq_shards.pipeline.task import Task, read, tasks
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 Seqs = dict[Key, int]
@@ -54,8 +46,11 @@ _MOVE: Final = (
 log = logging.getLogger(__name__)
 
 
-class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """At the driver it lives as long as the query. A pickled copy reads in the tasks: it must hold no connection."""
+class StreamReader(Arrives, DataSourceStreamReader):
+    """At the driver it lives as long as the query. A pickled copy reads in the tasks: it must hold no connection.
+
+    How Spark asks for the end of a micro-batch depends on its version: stream_with_place.py, stream_without_place.py.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -85,46 +80,39 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- what Spark's driver asks, in this order --------------------------------------------------------------------
 
     def initialOffset(self) -> Json:  # noqa: N802
+        return self._begin_at(self._initial())
+
+    def _initial(self) -> Offset:
         found = self._look()
         seqs = places("starting", self._options.starting, found, self._connected())
         for key, seq in seqs.items():
             self._check(found[key], seq)
         explicit = isinstance(self._options.starting, AtSeq) and self._options.starting.by_topic is not None
         complete = {} if explicit else {key: stream.topic.complete for key, stream in found.items()}
-        begin = identity.of_now(Offset(seqs, complete, owner=self._new_owner), found, self._connected().by_id)
+        return identity.of_now(Offset(seqs, complete, owner=self._new_owner), found, self._connected().by_id)
+
+    def _begin_at(self, begin: Offset) -> Json:
         self._commit(begin, begin=True)
         self._first.append(begin.encode())
         return begin.encode()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {key: stream.topic.latest for key, stream in self._look().items()}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        if self._options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self._options.min_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def _end(self, start: Json, *, limited: bool, done: bool) -> Json:
+        """Returns where a micro-batch that begins at `start` is to end. `done`: all before `start` has been read."""
         found = self._look()
         offset = identity.with_brokers(self._decode(start), self._connected().by_id, self._lost)
         anew = identity.begun_anew(offset, found, self._lost)
-        # When Spark asks for what comes next it is done with all before `start`. It says so itself only once it has
-        # found something, which after the end of Trigger.AvailableNow may be a day later.
         owner = offset.owner or self._new_owner
-        self._commit(replace(offset, owner=owner), begin=not offset.owner)
-        seqs, complete = self._next(offset, found, anew, limit)
-        if self._waits(offset, seqs, limit):
+        if done:
+            self._commit(replace(offset, owner=owner), begin=not offset.owner)
+        seqs, complete = self._next(offset, found, anew, limited)
+        if limited and self._waits(offset, seqs):
             return start
         end = identity.of_now(replace(offset, seqs=seqs, complete=complete, owner=owner), found, {})
         if end.encode() == start:
             return start
         return replace(end, begin=offset if start in self._first else None).encode()
 
-    def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limit: ReadLimit) -> tuple[Seqs, Seqs]:
+    def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limited: bool) -> tuple[Seqs, Seqs]:
         """Returns the next seqs, and the seqs up to which gaps are no loss."""
         seqs, complete = dict(offset.seqs), dict(offset.complete)
         back: set[Key] = set()
@@ -148,14 +136,11 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE and key not in anew}
         # If the broker has lost its last messages this goes back: their seqs are given to others.
         latest = {key: self._latest(key, found, seq) for key, seq in there.items()}
-        end = seqs | self._limited(there, latest, limit)
+        end = seqs | (self._limited(there, latest) if limited else latest)
         for key, stream in found.items():
             if key not in there and key not in back and (self._target is None or key in self._target):
                 end[key], complete[key] = stream.topic.earliest, stream.topic.complete
         return end, complete
-
-    def reportLatestOffset(self) -> Json:  # noqa: N802
-        return Offset({key: stream.topic.latest for key, stream in self._streams.items()}).encode()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         until = self._decode(end)
@@ -231,10 +216,8 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
         latest = found[key].topic.latest if key in found else start
         return latest if self._target is None else min(latest, self._target.get(key, start))
 
-    def _limited(self, start: Seqs, latest: Seqs, limit: ReadLimit) -> Seqs:
+    def _limited(self, start: Seqs, latest: Seqs) -> Seqs:
         """Applies both limits if both are given; Spark knows only one."""
-        if isinstance(limit, ReadAllAvailable | ReadMinRows):
-            return latest
         if (messages := self._options.max_offsets_per_trigger) is not None:
             latest = ends(start, latest, dict.fromkeys(start, 1.0), messages)
         if (count := self._options.max_bytes_per_trigger) is not None:
@@ -243,10 +226,10 @@ class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow)
             latest = ends(start, latest, sizes, count)
         return latest
 
-    def _waits(self, start: Offset, end: Seqs, limit: ReadLimit) -> bool:
+    def _waits(self, start: Offset, end: Seqs) -> bool:
         """Whether too little has come for a micro-batch. Trigger.AvailableNow does not wait for more."""
         least = self._options.min_offsets_per_trigger
-        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+        if least is None or self._target is not None:
             return False
         come = sum(max(0, seq - start.seqs.get(key, seq)) for key, seq in end.items())
         now = time.monotonic()

@@ -10,7 +10,7 @@ from typing import Any
 
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.source import SCHEMA
-from mq_shards.pipeline.stream import StreamReader
+from mq_shards.pipeline.stream_with_place import StreamReaderWithPlace
 
 Rows = list[tuple[str, int]]
 
@@ -35,7 +35,7 @@ class Driver:
         given |= {name: str(value) for name, value in options.items()}
         if "topic" in given or "assign" in given:
             del given["topicPattern"]
-        self._reader = StreamReader(ReadOptions.parse(given, streaming=True), SCHEMA)
+        self._reader = StreamReaderWithPlace(ReadOptions.parse(given, streaming=True), SCHEMA)
         self._checkpoint = checkpoint
         for _ in range(0 if checkpoint.done else 2):  # Spark does, and takes either for the first offset
             self._first = json.dumps(self._reader.initialOffset())
