@@ -256,8 +256,12 @@ class Control:
 
     async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
         topic = self.namespace(name.namespace).topics.get(str(name))
-        if topic is None or topic.partitions == 0:
+        if topic is None:
             raise not_found(f"Topic {name} not found.")
+        if topic.partitions == 0:
+            raise conflict(
+                f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            )
         parts = [name.of_partition(i) for i in range(topic.partitions)]
         await self._delete_data(parts, force=force)
         gone: Record = {"do": "no-topic", "namespace": name.namespace, "name": str(name)}

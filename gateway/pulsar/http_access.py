@@ -138,7 +138,11 @@ _POLICIES: Final = {
     "offloadThreshold": "OFFLOAD", "antiAffinity": "ANTI_AFFINITY", "resourcegroup": "RESOURCEGROUP",
     "entryFilters": "ENTRY_FILTERS", "maxProducers": "MAX_PRODUCERS", "maxConsumers": "MAX_CONSUMERS",
     "maxUnackedMessagesOnConsumer": "MAX_UNACKED", "maxUnackedMessagesOnSubscription": "MAX_UNACKED",
-    "maxMessageSize": "MAX_MESSAGE_SIZE", "deduplicationEnabled": "DEDUPLICATION",
+    "dispatcherPauseOnAckStatePersistent": "DISPATCHER_PAUSE_ON_ACK_STATE_PERSISTENT",
+    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT", "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
+    "allowedClusters": "ALLOW_CLUSTERS", "shadowTopics": "SHADOW_TOPIC", "offloadDeletionLagMs": "OFFLOAD",
+    "offloadThresholdInSeconds": "OFFLOAD", "maxMessageSize": "MAX_MESSAGE_SIZE",
+    "deduplicationEnabled": "DEDUPLICATION",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.http_subscriptions import not_expired
 from mq_shards.gateway.pulsar.http_topics import message_id
-from mq_shards.gateway.pulsar.refusals import RefusedError, precondition
+from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.stats import Stats
 
@@ -72,7 +72,8 @@ class HttpAll:
     async def _terminate(self, call: Call) -> Answer:
         name, parts = await self._there(call)
         if parts == [name]:
-            raise precondition("Termination of a non-partitioned topic is not allowed using partitioned-terminate")
+            why = "Termination of a non-partitioned topic is not allowed using partitioned-terminate, please use "
+            raise RefusedError(405, "NotAllowedError", f"{why}terminate commands")
         found = {}
         for part in parts:
             await self._stats.position(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,14 +36,21 @@ def _there(given: Any) -> Any:  # noqa: ANN401
     return given
 
 
-def whole(what: str, least: int) -> Callable[[Any], Any]:
+def whole(what: str, least: int, words: str = "") -> Callable[[Any], Any]:
+    """`words`: what a real broker says that the number must be."""
+
     def check(given: Any) -> int:  # noqa: ANN401
         found = scalars.whole(_there(given), what)
         if found < least:
-            raise precondition(f"{what} must be {least} or more")
+            raise precondition(f"{what} must be {words or f'{least} or more'}")
         return found
 
     return check
+
+
+def or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An empty body removes the policy."""
+    return lambda given: None if given is None else check(given)
 
 
 def _ttl(given: Any) -> int:  # noqa: ANN401
@@ -192,6 +198,20 @@ def by_cluster(checked: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return check
 
 
+def always(_given: Any) -> bool:  # noqa: ANN401
+    """A policy that a POST without a body turns on."""
+    return True
+
+
+def only_here(given: Any, tenant: str) -> list[str]:  # noqa: ANN401
+    """Clusters, of which there is one."""
+    for cluster in given:
+        if cluster != CLUSTER:
+            why = f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]"
+            raise RefusedError(403, "NotAllowedError", why)
+    return [CLUSTER]
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     key: str  # its name in stored policies
@@ -234,12 +254,20 @@ POLICIES: Final[dict[str, Policy]] = {
     "dispatchRate": Policy("topicDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscriptionDispatchRate": Policy("subscriptionDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
+    "deduplicationSnapshotInterval": Policy(
+        "deduplicationSnapshotIntervalSeconds",
+        or_none(whole("interval", 0, "greater than or equal to 0")),
+        can_go=False,
+    ),
+    "dispatcherPauseOnAckStatePersistent": Policy(
+        "dispatcherPauseOnAckStatePersistentEnabled", always, "POST", default=False
+    ),
 }
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
-_NOT_HERE: Final = (
-    "replicatorDispatchRate", "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters",
-    "migration",
-)  # fmt: skip
+_NOT_HERE: Final = {  # and what a GET shows
+    "replicatorDispatchRate": None, "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
+    "offloadDeletionLagMs": None, "antiAffinity": None, "resourcegroup": None, "entryFilters": None, "migration": None,
+}  # fmt: skip
 
 
 class HttpNamespaces:
@@ -253,6 +281,8 @@ class HttpNamespaces:
             f"{ns}/bundles": {"GET": self._bundles},
             f"{ns}/unload": {"PUT": self._unload},
             f"{ns}/replication": {"GET": self._replication, "POST": self._set_replication},
+            f"{ns}/allowedClusters": {"GET": self._allowed_clusters, "POST": self._set_allowed_clusters},
+            f"{ns}/subscriptionAuthMode": {"GET": self._auth_mode, "POST": self._set_auth_mode},
             f"{ns}/permissions": {"GET": self._permissions},
             f"{ns}/permissions/subscription": {"GET": self._subscription_permissions},
             f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
@@ -273,8 +303,10 @@ class HttpNamespaces:
             if policy.can_go:
                 methods["DELETE"] = self._unsetting(policy)
             self.routes[f"{ns}/{name}"] = methods
-        for name in _NOT_HERE:
-            self.routes[f"{ns}/{name}"] = {"GET": self._unset, "POST": self._not_here, "PUT": self._not_here}
+        for name, shown in _NOT_HERE.items():
+            self.routes[f"{ns}/{name}"] = {
+                "GET": self._unset(shown), "POST": self._not_here, "PUT": self._not_here, "DELETE": self._keep_unset,
+            }  # fmt: skip
 
     # --- namespaces -------------------------------------------------------------------------------------------------
 
@@ -348,6 +380,30 @@ class HttpNamespaces:
         for cluster in given:
             if cluster != CLUSTER:
                 raise RefusedError(403, "NotAllowedError", f"Invalid cluster id: {cluster}")
+        return NO_CONTENT
+
+    async def _allowed_clusters(self, call: Call) -> Answer:
+        return json_of(self._found(call).policies.get("allowed_clusters", []))
+
+    async def _set_allowed_clusters(self, call: Call) -> Answer:
+        given = await call.json()
+        found = self._found(call)
+        if not isinstance(given, list) or not given:
+            raise precondition("ClusterIds should not be null or empty")
+        clusters = only_here(given, call.names["tenant"])
+        await self._control.set_policies(call.namespace, {**found.policies, "allowed_clusters": clusters})
+        return Answer(200)
+
+    async def _auth_mode(self, call: Call) -> Answer:
+        self._found(call)
+        return json_of("None")
+
+    async def _set_auth_mode(self, call: Call) -> Answer:
+        """Names of subscriptions are nobody's, whatever role uses them."""
+        given = await call.json()
+        self._found(call)
+        if given == "Prefix":
+            raise RefusedError(501, "NotAllowedError", "this broker does not tie names of subscriptions to roles")
         return NO_CONTENT
 
     async def _unload(self, call: Call) -> Answer:
@@ -476,8 +532,10 @@ class HttpNamespaces:
         return put
 
     def _unsetting(self, policy: Policy) -> Handler:
+        nothing = False if policy.default is False else None  # as a real broker, flags stay among what is set
+
         async def unset(call: Call) -> Answer:
-            return await self._set(call, policy.key, _beside_others(self._found(call).policies, policy, None))
+            return await self._set(call, policy.key, _beside_others(self._found(call).policies, policy, nothing))
 
         return unset
 
@@ -507,10 +565,16 @@ class HttpNamespaces:
         quotas = self._found(call).policies.get("backlog_quota_map", {})
         return await self._set(call, "backlog_quota_map", {name: q for name, q in quotas.items() if name != kind})
 
-    async def _unset(self, call: Call) -> Answer:
+    def _unset(self, shown: int | None) -> Handler:
+        async def get(call: Call) -> Answer:
+            self._found(call)
+            return json_of(shown)
+
+        return get
+
+    async def _keep_unset(self, call: Call) -> Answer:
         self._found(call)
-        await asyncio.sleep(0)
-        return json_of(None)
+        return NO_CONTENT
 
     async def _not_here(self, call: Call) -> Answer:
         self._found(call)

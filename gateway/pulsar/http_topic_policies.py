@@ -9,13 +9,14 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import scalars
-from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
+from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import (
     POLICIES,
     Policy,
     dispatch_rate,
     exceeds,
+    or_none,
     quota_exceeds,
     quota_of,
     quota_type,
@@ -39,6 +40,7 @@ class _TopicPolicy:
     checked: Callable[[Any], Any]
     unset: int = 200
     nothing: Any = None  # the answer to such a GET
+    applied: Any = None  # the value if neither the topic nor its namespace has one
     is_rate: bool = False  # stored by cluster, of which there is one
 
 
@@ -48,6 +50,17 @@ def _as(policy: Policy, unset: int = 200, nothing: Any = None) -> _TopicPolicy: 
 
 def _rate_shown(found: Any) -> Any:  # noqa: ANN401
     return next(iter(found.values())) if isinstance(found, dict) and found else None
+
+
+def _replication(given: Any) -> list[str]:  # noqa: ANN401
+    if not isinstance(given, list) or not given:
+        raise precondition("ClusterIds should not be null or empty")
+    if CLUSTER not in given:
+        raise precondition("Can not remove local cluster from the local topic-level replication clusters policy")
+    for cluster in given:
+        if cluster != CLUSTER:
+            raise RefusedError(403, "NotAllowedError", f"Invalid cluster id: {cluster}")
+    return [CLUSTER]
 
 
 _POLICIES: Final[dict[str, _TopicPolicy]] = {
@@ -72,6 +85,11 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "schemaCompatibilityStrategy": _as(POLICIES["schemaCompatibilityStrategy"], 204),
     "autoSubscriptionCreation": _as(POLICIES["autoSubscriptionCreation"]),
     "schemaValidationEnforced": _as(POLICIES["schemaValidationEnforced"], nothing=False),
+    "dispatcherPauseOnAckStatePersistent": _as(POLICIES["dispatcherPauseOnAckStatePersistent"], nothing=False),
+    "deduplicationSnapshotInterval": replace(
+        _as(POLICIES["deduplicationSnapshotInterval"]), checked=or_none(whole("interval", 0))
+    ),
+    "replication": _TopicPolicy("replication_clusters", _replication, applied=[CLUSTER]),
 }
 _TTL: Final = POLICIES["messageTTL"]
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
@@ -90,6 +108,8 @@ class HttpTopicPolicies:
             f"{TOPIC}/{{subscription}}/dispatchRate": {
                 "GET": self._rate_of_one, "POST": self._set_rate_of_one, "DELETE": self._no_rate_of_one,
             },
+            f"{TOPIC}/policies": {"DELETE": self._delete_all},
+            f"{TOPIC}/shadowTopics": {"GET": self._unset, "PUT": self._no_shadows, "DELETE": self._keep_unset},
             f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
             f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
         }  # fmt: skip
@@ -100,10 +120,29 @@ class HttpTopicPolicies:
             }  # fmt: skip
 
         for name in _NOT_HERE:
-            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._unset}
+            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._keep_unset}
 
     async def _unset(self, call: Call) -> Answer:
         await self._found(call)
+        return json_of(None)
+
+    async def _keep_unset(self, call: Call) -> Answer:
+        await self._found(call)
+        return NO_CONTENT
+
+    async def _no_shadows(self, call: Call) -> Answer:
+        given = await call.json()
+        await self._found(call)
+        if not given:
+            raise precondition("Cannot specify empty shadow topics, please use remove command instead.")
+        raise RefusedError(501, "NotAllowedError", "this broker has no shadow topics")
+
+    async def _delete_all(self, call: Call) -> Answer:
+        """Removes all policies of a topic; it need not exist."""
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is not None and topic.policies:
+            await self._put(name, topic, {})
         return NO_CONTENT
 
     async def _not_here(self, call: Call) -> Answer:
@@ -126,9 +165,12 @@ class HttpTopicPolicies:
         policies = {one: what for one, what in topic.policies.items() if one != key}
         if value is not None:
             policies[key] = value
+        await self._put(name, topic, policies)
+        return NO_CONTENT
+
+    async def _put(self, name: TopicName, topic: Topic, policies: Json) -> None:
         await self._control.store.commit(topic_record(name.namespace, str(name), replace(topic, policies=policies)))
         self._control.policies_changed(name.namespace, str(name))
-        return NO_CONTENT
 
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
         """A policy of the topic; with the flag `applied`, if it has none, that of the namespace."""
@@ -140,6 +182,8 @@ class HttpTopicPolicies:
     def _getting(self, policy: _TopicPolicy) -> Handler:
         async def get(call: Call) -> Answer:
             found = await self._value(call, policy.key)
+            if found is None and call.flag("applied"):
+                found = policy.applied
             if found is None:
                 return json_of(policy.nothing) if policy.unset == 200 else Answer(policy.unset)
             return json_of(_rate_shown(found) if policy.is_rate else found)

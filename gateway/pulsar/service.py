@@ -14,6 +14,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.metrics import Metrics
+from mq_shards.gateway.pulsar import http_none
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -82,6 +83,7 @@ class PulsarService:
             **HttpSubscriptions(control, stats).routes,
             **HttpMessages(control, stats).routes,
             **HttpAll(control, stats).routes,
+            **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)
         self._http = PulsarHttp(self._store, bodies, routes, self._access)

@@ -95,6 +95,9 @@ TOPIC: Final[dict[str, tuple[object, list[tuple[Any, ...]]]]] = {
          "managedLedgerMaxMarkDeleteRate": 0.0}, [],
     ),
     "compactionThreshold": (1000, []),
+    "deduplicationSnapshotInterval": (7, []),
+    "dispatcherPauseOnAckStatePersistent": (None, []),
+    "replication": (["standalone"], []),
     "inactiveTopicPolicies": (
         {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 60,
          "deleteWhileInactive": True}, [],

@@ -37,7 +37,16 @@ topics get-partitioned-topic-metadata persistent://shop/apps/orders
 topics list-partitioned-topics shop/apps
 topics create persistent://shop/apps/plain
 topics list shop/apps
-topics create-subscription persistent://shop/apps/plain -s sub
+topics create-subscription persistent://shop/apps/plain -s sub -p color=blue
+topics get-subscription-properties persistent://shop/apps/plain -s sub
+topics update-subscription-properties persistent://shop/apps/plain -s sub -p color=red
+topics analyze-backlog persistent://shop/apps/plain -s sub
+topics set-replicated-subscription-status persistent://shop/apps/plain -s sub -e
+topics get-replicated-subscription-status persistent://shop/apps/plain -s sub
+topics get-replication-clusters persistent://shop/apps/plain
+topicPolicies delete persistent://shop/apps/plain
+namespaces get-dispatcher-pause-on-ack-state-persistent shop/apps
+namespaces get-allowed-clusters shop/apps
 topics subscriptions persistent://shop/apps/plain
 topics stats persistent://shop/apps/plain
 topics stats-internal persistent://shop/apps/plain
