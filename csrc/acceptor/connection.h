@@ -111,6 +111,8 @@ struct connection {
     bool choked : 1;      /* the socket takes no more output now */
     bool dirty : 1;       /* in the list of connections with output to send */
     bool runnable : 1;    /* in the list of connections whose input goes on */
+    bool unreadable : 1;  /* it ends by an error in what it receives, of the socket or in frames */
+    bool unwritable : 1;  /* ... or because the socket refuses output */
     bool muted : 1;       /* its last output has been written: later replies are dropped */
     bool known : 1;       /* Python has had a command of it, and is told when it closes */
     bool timed : 1;       /* in the heap of timers */

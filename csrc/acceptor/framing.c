@@ -49,6 +49,7 @@ size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data,
         plain += made;
         if (f->websocket.found == WEBSOCKET_CONTROL) hear_control(a, c);
         if (f->websocket.found != WEBSOCKET_ENDED) continue;
+        c->unreadable = f->websocket.is_wrong;
         framing_close(a, c, f->websocket.control, f->websocket.control_bytes);
         socket_ended(a, c);
     }

@@ -144,6 +144,7 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
         c->eof = true;
         finish_if_done(a, c);
     } else if (errno != EAGAIN && errno != EINTR) {
+        c->unreadable = true;
         socket_close(a, c);
     }
     return false;
@@ -293,6 +294,7 @@ static struct output *leaving_of(struct connection *c) {
  * without being reported, and is offered more. */
 static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
+        c->unwritable = true;
         socket_close(a, c);
         return;
     }

@@ -35,7 +35,7 @@ size_t websocket_closing(uint8_t out[WEBSOCKET_CONTROL_BYTES], uint16_t status, 
 static void wrong(struct websocket *ws, const char *why) {
     ws->control_bytes = (uint8_t)websocket_closing(ws->control, WEBSOCKET_PROTOCOL_ERROR, why);
     ws->found = WEBSOCKET_ENDED;
-    ws->ended = true;
+    ws->ended = ws->is_wrong = true;
 }
 
 static bool is_control(uint8_t opcode) {

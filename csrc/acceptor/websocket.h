@@ -52,6 +52,7 @@ struct websocket {
     bool final;         /* the current frame is the last of its message */
     bool is_compressed; /* the message is compressed, as its first frame said */
     bool ended;
+    bool is_wrong;    /* by an error, not by the client's closing frame */
     uint8_t head[14]; /* the head of a frame, as far as it has come */
     uint8_t control[WEBSOCKET_CONTROL_BYTES];
 };

@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +181,19 @@ def test_connections_that_have_ended_are_remembered(monitored: Monitored) -> Non
     assert len(rows[cid_of(politely)]["subscriptions_list_detail"]) == 2
     assert rows[cid_of(politely)]["in_msgs"] == 1
     assert rows[cid_of(politely)]["stop"] >= rows[cid_of(politely)]["start"]
+
+
+def test_it_is_told_why_a_connection_has_ended(monitored: Monitored) -> None:
+    # Without subscriptions: what is sent to one that has reset would be an error of writing.
+    reset, wrong, refused = (monitored.client(b"PING\r\n") for _ in range(3))
+    reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset.socket.close()
+    wrong.send(b"FOO\r\n")
+    refused.send(b"-ERR 'no'\r\n")
+    wires = reset, wrong, refused
+    until_true(lambda: len(connections(monitored, "state=closed", *wires)) == len(wires))
+    rows = {row["cid"]: row["reason"] for row in connections(monitored, "state=closed", *wires)}
+    assert [rows[cid_of(wire)] for wire in wires] == ["Read Error", "Protocol Violation", "Parse Error"]
 
 
 def test_connections_are_filtered_sorted_and_paged(monitored: Monitored) -> None:

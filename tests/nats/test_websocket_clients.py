@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import urllib.request
 import zlib
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import nats
 import pytest
 
 from tests.nats.servers import nats_server
+from tests.nats.test_operating import until_true
 from tests.nats.websocket_wire import (
     BINARY,
     CLOSE,
@@ -27,6 +29,7 @@ from tests.nats.websocket_wire import (
     serving,
 )
 from tests.nsq.certificates import Certificates, make
+from tests.servers import free_port
 
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
@@ -352,3 +355,24 @@ def test_a_real_client(acceptors: int, compression: str) -> None:
         pytest.skip("no nats-server")
     with serving(acceptors, f"compression: {compression}") as port:
         asyncio.run(talks(f"ws://127.0.0.1:{port}"))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (frame(BINARY, QUIET, mask=None), "Read Error"),
+        (frame(BINARY, QUIET) + frame(CLOSE, b"\x03"), "Read Error"),
+        (frame(BINARY, QUIET) + frame(CLOSE, b"\x03\xe8bye"), "Client Closed"),
+        (frame(BINARY, QUIET + b"-ERR 'no'\r\n"), "Parse Error"),
+    ],
+)
+def test_monitoring_says_why_it_ended(kind: int, said: bytes, reason: str) -> None:
+    monitoring = free_port()
+    with serving(kind, more=f"http: 127.0.0.1:{monitoring}\n") as port, Websocket(port) as wire:
+        wire.send(said)
+        while not wire.closed:
+            wire.receive()
+        url = f"http://127.0.0.1:{monitoring}/connz?state=closed"
+        until_true(lambda: "websocket" in urllib.request.urlopen(url).read().decode())
+        rows = json.load(urllib.request.urlopen(url))["connections"]
+        assert [row["reason"] for row in rows if row["type"] == "websocket"] == [reason]

@@ -402,7 +402,7 @@ class Nats(Guarding):
 
     def _known(self, conn: int) -> Known | None:
         client = self._clients.get(conn)
-        if client is None:
+        if client is None or (self._websockets is not None and self._websockets.is_awaited(conn)):
             return None
         tls = self._encryption(conn)[0]
         row = client.row() | tls_row(tls, self._greetings.is_tls_first(conn))

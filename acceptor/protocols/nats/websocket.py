@@ -162,6 +162,10 @@ class Websockets:
         else:
             self._expect_request(conn)
 
+    def is_awaited(self, conn: int) -> bool:
+        """Whether it has not become a websocket yet; perhaps it never will."""
+        return conn in self._waiting
+
     def encryption(self, conn: int) -> VerifyingTls | None:
         return cast("VerifyingTls | None", self.upgrades.tls(conn))
 

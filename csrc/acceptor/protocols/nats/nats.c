@@ -231,7 +231,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
         break;
     case VERB_INFO: good = is_object(data + word_bytes, end); break;
     case VERB_OK: break;
-    default: good = false; break;
+    case VERB_ERR: nats_hang_up(a, c, NATS_PARSE_ERROR); break;
     }
     if (!good && !c->closed) nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);
     return line_bytes;

@@ -6,13 +6,20 @@
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
 
+/* Why it ended, or will: 0 if the client has closed it. */
+static uint8_t reason_of(const struct connection *c) {
+    uint8_t reason = nats_of(c)->reason;
+    if (reason != 0) return reason;
+    return c->unreadable ? NATS_READ_ERROR : c->unwritable ? NATS_WRITE_ERROR : 0;
+}
+
 static struct nats_figures figures_of(const struct acceptor *a, const struct connection *c) {
     const struct nats *n = nats_of(c);
     return (struct nats_figures){
         .conn = c->number,
         .account = n->account,
         .subscriptions = n->sid_count,
-        .reason = n->reason,
+        .reason = reason_of(c),
         .in_messages = n->in_messages,
         .in_bytes = n->in_bytes,
         .out_messages = n->out_messages,

@@ -18,6 +18,7 @@ static const struct {
     [1] = {NORMAL, "Client Closed"},
     [NATS_AUTHENTICATION_TIMEOUT] = {POLICY_VIOLATION, "Authentication Timeout"},
     [NATS_AUTHENTICATION_VIOLATION] = {POLICY_VIOLATION, "Authentication Failure"},
+    [NATS_PARSE_ERROR] = {PROTOCOL_ERROR, "Parse Error"},
     [NATS_STALE] = {GOING_AWAY, "Stale Connection"},
     [12] = {PROTOCOL_ERROR, "Bad Client Protocol Version"},
     [14] = {POLICY_VIOLATION, "Maximum Account Connections Exceeded"},
