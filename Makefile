@@ -70,7 +70,7 @@ lint: setup spark
 	@.venv/bin/ruff check .
 	mkdir -p build/mypy && ln -sfn ../.. build/mypy/mq_shards
 	.venv/bin/mypy
-	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch])
+	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch] perf/*/*.[ch])
 	.venv/bin/python csrc/build.py --debug --out build/lint
 
 bench: setup spark nsq nats
@@ -152,7 +152,7 @@ java:
 # a module by its name and version refuses that: hence a copy of the source. Without them comparisons are skipped.
 NSQ_VERSION := v1.3.0
 NSQ_PROGRAMS := nsqd nsqlookupd nsqadmin nsq_stat nsq_tail
-FIND_PROGRAMS := import sys; from perf.peers import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
+FIND_PROGRAMS := import sys; from perf.nsq.peer import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
 
 nsq: setup
 	@$(call ALONE,nsq)

@@ -19,7 +19,9 @@
 #define WRITE_BYTES ((size_t)64 << 10)
 #define MOST_UNSENT ((size_t)16 << 20) /* when a client has more unsent, the whole server waits for it */
 
-static const struct protocol *const protocols[] = {&bare_beanstalk, &bare_nsq, &bare_nats, &bare_pulsar};
+#define PROTOCOL(name) &bare_##name,
+static const struct protocol *const protocols[] = {PROTOCOLS};
+#undef PROTOCOL
 
 static const struct protocol *protocol;
 static struct connection *dirty;
@@ -231,7 +233,7 @@ static int listen_on(uint16_t port) {
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 3 && i < sizeof protocols / sizeof *protocols; i++)
         if (strcmp(argv[1], protocols[i]->name) == 0) protocol = protocols[i];
-    if (protocol == NULL) die("usage: bare beanstalk|nsq|nats|pulsar PORT");
+    if (protocol == NULL) die("usage: bare PROTOCOL PORT");
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int listener = listen_on((uint16_t)number(argv[2], 1, 65535));
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};

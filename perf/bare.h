@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "protocols.h"
+
 /* ---- the fifo: messages back to back in chunks, read at one or more cursors ---- */
 
 #define CHUNK_BYTES ((size_t)1 << 20)
@@ -69,7 +71,10 @@ struct protocol {
     void (*gone)(struct connection *c);
 };
 
-extern const struct protocol bare_beanstalk, bare_nsq, bare_nats, bare_pulsar;
+/* Each protocol of protocols.h has one of these. */
+#define PROTOCOL(name) extern const struct protocol bare_##name;
+PROTOCOLS
+#undef PROTOCOL
 
 /* Reads the decimal number at `at`, and sets *end behind it. */
 uint64_t read_number(const char *at, const char **end);

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from perf import load
-from perf.brokers import Bare, BrokerError, MqShards, Product, this_mq_shards
+from perf.bare import Bare
+from perf.brokers import BrokerError, MqShards, Product, this_mq_shards
 from perf.figures import Report, table
 from perf.scenarios import Plan, Scenario
-from perf.table import MEASURED, Subject
+from perf.table import MEASURED
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "perf" / "results"
@@ -60,7 +61,7 @@ def prepare() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def versions(plans: Mapping[Subject, Plan]) -> dict[str, str]:
+def versions(plans: Mapping[str, Plan]) -> dict[str, str]:
     found = {product.name: product.version() for plan in plans.values() for product in plan.products}
     return found | {"commit": commit()}
 
@@ -73,9 +74,9 @@ def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> No
         plan.say(f"  FAILED: {error}")
 
 
-def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
+def chosen_subjects(options: argparse.Namespace) -> list[str]:
     """Returns the subjects of --only if it is given, else the one of --protocol, else all that can be measured here."""
-    chosen: list[Subject] = [subject for subject in MEASURED if options.protocol in (None, subject)]
+    chosen: list[str] = [subject for subject in MEASURED if options.protocol in (None, subject)]
     if options.only:
         chosen = [subject for subject in chosen if any(name in options.only for name in MEASURED[subject].scenarios)]
     elif options.protocol is None:
@@ -86,19 +87,19 @@ def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
     return chosen
 
 
-def _can_be_measured(subject: Subject) -> bool:
+def _can_be_measured(subject: str) -> bool:
     absent = MEASURED[subject].missing()
     if absent is not None:
         _say(f"without {absent} nothing can be measured of {subject}")
     return absent is None
 
 
-def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
+def make_plan(options: argparse.Namespace, subject: str) -> Plan:
     program = tuple(shlex.split(options.mq_shards))
     measured = MEASURED[subject]
-    ours = this_mq_shards(options.workers, measured.wire)
+    ours = this_mq_shards(measured.wire, options.workers)
     if program:
-        ours = MqShards(program, options.workers, protocol=measured.wire)
+        ours = MqShards(program, measured.wire, options.workers)
     theirs = measured.installed()
     if measured.peer and theirs is None:
         _say(f"{measured.peer} is not installed: there will be nothing to compare with")

@@ -11,28 +11,22 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from perf import load, pulsar_standalone
-from perf.peers import nats_server, nsq_program
 from perf.ports import free_port as free_port
 
 START_LIMIT_S: Final = 20.0
-STANDALONE_START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.002
 QUIET_S: Final = 0.1  # a broker that uses at most QUIET_SHARE of a core for so long has nothing to do
 QUIET_SHARE: Final = 0.1
-MAX_RDY: Final = 10_000
-NSQD_MEMORY_MESSAGES: Final = 4_000_000  # for each of these nsqd takes 8 bytes at once, in each topic and channel
 CLOCK_SCHED: Final = 2  # from the kernel's clock id layout: (~pid << 3) | 2 is the CPU time of a process, in ns
 
 
@@ -40,7 +34,16 @@ class BrokerError(Exception):
     """A broker that did not start, ended on its own, or did not answer as it should."""
 
 
-Wire: TypeAlias = Literal["beanstalk", "nsq", "nsq-http", "nats", "pulsar"]
+Greet: TypeAlias = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A protocol that brokers speak."""
+
+    name: str  # the scheme of --listen
+    greet: Greet  # asks the server at a port something; raises OSError if it does not answer as it should in the time
+    options: tuple[str, ...] = ()  # what else mq-shards is started with
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,144 +73,38 @@ class Product(Protocol):
 
     def version(self) -> str: ...
 
-
-@dataclass(frozen=True, slots=True)
-class Beanstalkd:
-    program: str = "beanstalkd"
-    name: str = "beanstalkd"
-    protocol: Wire = "beanstalk"
-
-    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        command = [self.program, "-l", "127.0.0.1", "-p", str(port)]
-        if keeping.on_disk:
-            command += ["-b", str(directory)]  # beanstalkd syncs every 50 ms unless told otherwise
-        if keeping.sync_always:
-            command += ["-f0"]
-        return command
-
-    def version(self) -> str:
-        return _first_line([self.program, "-v"])
-
-
-@dataclass(frozen=True, slots=True)
-class Nsqd:
-    """nsqd with its own defaults, but for the largest RDY. Of each topic and channel it keeps up to 10,000 messages in
-    memory, and writes any more to its directory, synced every 2,500 messages or 2 s."""
-
-    program: str = "nsqd"
-    name: str = "nsqd"
-    protocol: Wire = "nsq"
-
-    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        tcp, http = (0, port) if self.protocol == "nsq-http" else (port, 0)
-        command = [self.program, "-tcp-address", f"127.0.0.1:{tcp}", "-http-address", f"127.0.0.1:{http}"]
-        command += ["-data-path", str(directory), "-max-rdy-count", str(MAX_RDY)]
-        if not keeping.on_disk:
-            command += ["-mem-queue-size", str(NSQD_MEMORY_MESSAGES)]
-        if keeping.sync_always:
-            command += ["-mem-queue-size", "0", "-sync-every", "1"]
-        return command
-
-    def version(self) -> str:
-        return _first_line([self.program, "-version"])
-
-
-@dataclass(frozen=True, slots=True)
-class NatsServer:
-    """nats-server with its own defaults, and without JetStream: it keeps nothing."""
-
-    program: str = "nats-server"
-    name: str = "nats-server"
-    protocol: Wire = "nats"
-    more: tuple[str, ...] = ()  # options
-
-    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        return [self.program, "-a", "127.0.0.1", "-p", str(port), *self.more]
-
-    def version(self) -> str:
-        return _first_line([self.program, "--version"])
-
-
-@dataclass(frozen=True, slots=True)
-class PulsarStandalone:
-    """Pulsar's standalone broker with a bookie of its own. It syncs its journal only with SYNCED."""
-
-    name: str = "pulsar"
-    protocol: Wire = "pulsar"
-
-    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        # Its own defaults for this memory and two cores; the tests use smaller values.
-        more = {"managedLedgerCacheSizeMB": "200", "numIOThreads": "4"}
-        more["journalSyncData"] = "true" if keeping.sync_always else "false"
-        return pulsar_standalone.command(port, free_port(), directory, more=more)
-
-    def version(self) -> str:
-        return f"Pulsar {pulsar_standalone.VERSION}"
+    @property
+    def start_limit_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MqShards:
     program: tuple[str, ...]
+    protocol: Wire
     workers: int = 1
     name: str = "mq-shards"
-    protocol: Wire = "beanstalk"
     more: tuple[str, ...] = ()  # options
+    start_limit_s: float = START_LIMIT_S
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        command = [*self.program, "--workers", str(self.workers), "--listen", f"{self.protocol}://127.0.0.1:{port}"]
+        listener = f"{self.protocol.name}://127.0.0.1:{port}"
+        command = [*self.program, "--workers", str(self.workers), "--listen", listener]
         command += self.more
         command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
-        if self.protocol == "pulsar":  # a client that looks up a topic needs this listener
-            command += ["--listen", "pulsar-http://127.0.0.1:0"]
-        if self.protocol == "nsq":
-            command += ["--set", f"nsq.max-rdy-count={MAX_RDY}"]
+        command += self.protocol.options
         if keeping.sync_always:
             command += ["--sync", "always"]
         return command
 
     def version(self) -> str:
-        return _first_line([*self.program, "--version"])
+        return first_line([*self.program, "--version"])
 
 
-@dataclass(frozen=True, slots=True)
-class Bare:
-    """The least that a server can do (bare.c): no broker can be cheaper. It keeps nothing on disk, and nothing of what
-    is in flight."""
-
-    protocol: Wire
-    name: str = "bare"
-
-    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        return [str(load.build("bare")), self.protocol, str(port)]
-
-    def version(self) -> str:
-        return "of this checkout"
-
-
-def installed_beanstalkd() -> Beanstalkd | None:
-    program = shutil.which("beanstalkd")
-    return Beanstalkd(program) if program else None
-
-
-def installed_nsqd() -> Nsqd | None:
-    program = nsq_program("nsqd")
-    return Nsqd(program) if program else None
-
-
-def installed_nats_server() -> NatsServer | None:
-    program = nats_server()
-    return NatsServer(program) if program else None
-
-
-def installed_pulsar() -> PulsarStandalone | None:
-    return PulsarStandalone() if pulsar_standalone.missing("broker") is None else None
-
-
-def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:
+def this_mq_shards(protocol: Wire, workers: int = 1) -> MqShards:
     """Returns the mq-shards of the environment that this runs in."""
     script = Path(sys.executable).with_name("mq-shards")
     program = (str(script),) if script.exists() else (sys.executable, "-m", "mq_shards.supervisor.command")
-    return MqShards(program, workers, protocol=protocol)
+    return MqShards(program, protocol, workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,26 +157,21 @@ class Broker:
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory, start_new_session=True,
             )  # fmt: skip
 
-    def wait_until_served(self, ready_jobs: int = 0, limit_s: float = START_LIMIT_S) -> None:
-        """Returns when the broker answers, and, of beanstalkd's protocol, when it has so many ready jobs."""
-        if isinstance(self.product, PulsarStandalone):
-            limit_s = STANDALONE_START_LIMIT_S
+    def wait_until_served(self, greet: Greet | None = None, limit_s: float | None = None) -> None:
+        """Returns when the broker answers as `greet` wants it: its protocol's, if none is given."""
+        greet = greet or self.product.protocol.greet
+        limit_s = self.product.start_limit_s if limit_s is None else limit_s
         deadline = time.monotonic() + limit_s
         found: object = "no answer"
-        while time.monotonic() < deadline:
+        while (left := deadline - time.monotonic()) > 0:
             self._check_running()
             try:
-                if self.product.protocol != "beanstalk":
-                    GREET[self.product.protocol](self.port, deadline - time.monotonic())
-                    return
-                found = stats(self.port, deadline - time.monotonic()).get("current-jobs-ready")
-            except OSError:
-                time.sleep(POLL_S)
-                continue
-            if found == str(ready_jobs):
+                greet(self.port, left)
                 return
-            time.sleep(5 * POLL_S)
-        raise BrokerError(f"{self.product.name}: {ready_jobs} ready jobs expected after {limit_s:g} s, found {found}")
+            except OSError as error:
+                found = error
+                time.sleep(POLL_S)
+        raise BrokerError(f"{self.product.name} does not answer as it should after {limit_s:g} s: {found}")
 
     def wait_until_quiet(self, limit_s: float = START_LIMIT_S) -> None:
         """Returns when the broker has done what it does after its answers, such as moving messages to channels."""
@@ -334,76 +226,6 @@ class Broker:
             raise BrokerError(
                 f"{self.product.name} ended with status {self._process.returncode}: {self.output()[-2000:].strip()}"
             )
-
-
-def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:
-    """Returns the reply to `stats`. Raises OSError if there is none."""
-    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
-        connection.sendall(b"stats\r\n")
-        with connection.makefile("rb") as stream:
-            head = stream.readline()
-            if not head.startswith(b"OK "):
-                raise ConnectionError(f"stats was answered {head!r}")
-            body = stream.read(int(head[3:]))
-    lines = (line.partition(": ") for line in body.decode().splitlines())
-    return {name: value.strip('"') for name, colon, value in lines if colon}
-
-
-def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
-    """Sends IDENTIFY to an NSQ server. Raises OSError if the answer is not OK."""
-    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
-        connection.sendall(b"  V2IDENTIFY\n\0\0\0\x02{}")
-        with connection.makefile("rb") as stream:
-            answer = stream.read(10)
-    if answer != b"\0\0\0\x06\0\0\0\0OK":
-        raise ConnectionError(f"IDENTIFY was answered {answer!r}")
-
-
-def greet_http(port: int, timeout_s: float = 5.0) -> None:
-    """Sends /ping to nsqd's HTTP API. Raises OSError if the answer is not OK."""
-    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
-        connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        with connection.makefile("rb") as stream:
-            answer = stream.readline()
-    if not answer.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"/ping was answered {answer!r}")
-
-
-def greet_nats(port: int, timeout_s: float = 5.0) -> None:
-    """Reads a NATS server's first line. Raises OSError if it is not INFO."""
-    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
-        greeting = connection.recv(5, socket.MSG_WAITALL)
-    if greeting != b"INFO ":
-        raise ConnectionError(f"the first line begins {greeting!r}")
-
-
-def greet_pulsar(port: int, timeout_s: float = 5.0) -> None:
-    """Looks up a topic at a Pulsar broker. Raises OSError if the broker does not know where it is."""
-    topic = b"persistent://public/default/greeting"
-    look_up = b"\x0a" + bytes([len(topic)]) + topic + b"\x10\x01\x18\x00"
-    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
-        connection.settimeout(max(min(timeout_s, 5.0), 0.01))
-        for kind, body in ((2, b"\x0a\x04load\x20\x15"), (23, look_up)):
-            command = bytes([8, kind]) + bytes([kind << 3 & 0x7F | 2 | (0x80 if kind > 15 else 0)])
-            command += (b"\x01" if kind > 15 else b"") + bytes([len(body)]) + body
-            connection.sendall(struct.pack(">II", len(command) + 4, len(command)) + command)
-            size = struct.unpack(">I", _exactly(connection, 4))[0]
-            answer = _exactly(connection, size)
-    # In a CommandLookupTopicResponse these bytes say that the response is Connect.
-    if b"\x18\x01\x20\x01" not in answer:
-        raise ConnectionError(f"a lookup was answered {answer!r}")
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = connection.recv(size, socket.MSG_WAITALL)
-    if len(data) != size:
-        raise ConnectionError("the broker closed the connection")
-    return data
-
-
-GREET: Final[Mapping[Wire, Callable[[int, float], None]]] = {
-    "nsq": greet_nsq, "nsq-http": greet_http, "nats": greet_nats, "pulsar": greet_pulsar
-}  # fmt: skip
 
 
 def process_tree(root: int) -> list[int]:
@@ -462,12 +284,18 @@ def _parent(entry: Path) -> int | None:
         return None
 
 
+def connect(port: int, timeout_s: float) -> socket.socket:
+    """Connects to a broker, for a greeting. Raises OSError."""
+    return socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01))
+
+
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def _first_line(command: list[str]) -> str:
+def first_line(command: list[str]) -> str:
+    """Returns the first line of what a program prints, or why there is none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -26,7 +26,7 @@ from perf import bench, load
 from perf.brokers import BrokerError
 from perf.figures import RATIOS, Figure, Figures, Name, Report
 from perf.scenarios import Plan, Scenario
-from perf.table import MEASURED, Subject
+from perf.table import MEASURED
 
 BASELINE: Final = Path(__file__).resolve().parent / "baseline.json"
 METRICS: Final = ("rate", "cpu_us_per_job", "cpu_us_per_message")
@@ -40,7 +40,7 @@ LIMIT_S: Final = 280.0  # no measurement begins later; those that were made are 
 
 Verdict: TypeAlias = Literal["worse", "better", "same", "unclear", "not in the baseline", "not measured"]
 
-CHECKED: Final[Mapping[str, tuple[Subject, Scenario]]] = {
+CHECKED: Final[Mapping[str, tuple[str, Scenario]]] = {
     name: (subject, scenario) for subject, each in MEASURED.items() for name, scenario in each.checked.items()
 }
 
@@ -115,13 +115,13 @@ def status(judgements: Sequence[Judgement], failures: Sequence[str]) -> int:
     return 0 if any(each.verdict in ("same", "better") for each in judgements) else 2
 
 
-def make_plans(rounds: int, seconds: float) -> dict[Subject, Plan]:
+def make_plans(rounds: int, seconds: float) -> dict[str, Plan]:
     options = bench.parser().parse_args(["--rounds", str(rounds), "--seconds", str(seconds)])
     subjects = [subject for subject, each in MEASURED.items() if each.checked]
     return {subject: replace(bench.make_plan(options, subject), warmup=WARMUP) for subject in subjects}
 
 
-def measure(names: Sequence[str], plans: Mapping[Subject, Plan], deadline: float) -> tuple[Figures, list[str]]:
+def measure(names: Sequence[str], plans: Mapping[str, Plan], deadline: float) -> tuple[Figures, list[str]]:
     figures: Figures = {}
     failures: list[str] = []
     for name in names:
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status(judgements, report.failures)
 
 
-def _write(report: Report, plans: Mapping[Subject, Plan], path: Path) -> int:
+def _write(report: Report, plans: Mapping[str, Plan], path: Path) -> int:
     if report.failures:
         print("\n".join(("not written, for this failed:", *report.failures)), file=sys.stderr)
         return 1

@@ -16,33 +16,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from perf import load, scenarios, scenarios_nsq
+from perf import load
 from perf.bench import RESULTS
-from perf.brokers import DISK, MEMORY, SYNCED, Broker, BrokerError, MqShards, Wire, this_mq_shards
+from perf.brokers import DISK, MEMORY, SYNCED, Broker, BrokerError, MqShards, this_mq_shards
+from perf.table import MEASURED
 
 KEEPINGS: Final = {keeping.name: keeping for keeping in (MEMORY, DISK, SYNCED)}
-LOADS: Final[tuple[scenarios.Traffic | scenarios_nsq.Traffic, ...]] = (
-    *scenarios.TRAFFIC,
-    *(each for each in scenarios_nsq.LOADS if isinstance(each, scenarios_nsq.Traffic)),
-)
+LOADS: Final = {name: subject for subject in MEASURED.values() for name in subject.drawn}
 SETTLE_S: Final = 0.5  # how long the load runs before the first sample
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 if the picture has been written."""
     options = _parser().parse_args(arguments)
-    traffic = next(traffic for traffic in LOADS if traffic.name == options.scenario)
-    wire: Wire = "beanstalk" if isinstance(traffic, scenarios.Traffic) else "nsq"
-    output: Path = options.output or RESULTS / f"flame-{options.process}-{traffic.name}.svg"
+    subject = LOADS[options.scenario]
+    assert subject.generator is not None
+    output: Path = options.output or RESULTS / f"flame-{options.process}-{options.scenario}.svg"
     output.parent.mkdir(parents=True, exist_ok=True)
-    product = this_mq_shards(protocol=wire)
+    product = this_mq_shards(subject.wire)
     if options.mq_shards:
-        product = MqShards(tuple(shlex.split(options.mq_shards)), protocol=wire)
+        product = MqShards(tuple(shlex.split(options.mq_shards)), subject.wire)
     try:
         with Broker(product, KEEPINGS[options.keeping]) as broker:
             pid = process_named(broker.pids(), options.process)
-            generator = (str(load.build(f"load_{wire}")), "--port", str(broker.port), *traffic.arguments)
-            record(generator, pid, options.seconds, options.rate, output)
+            generator = (str(load.build(subject.generator)), "--port", str(broker.port))
+            record((*generator, *subject.drawn[options.scenario]), pid, options.seconds, options.rate, output)
     except (BrokerError, load.LoadError, LookupError, OSError, subprocess.SubprocessError) as error:
         print(f"no flame graph: {error}", file=sys.stderr)
         return 1
@@ -92,7 +90,7 @@ def find_pyspy() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m perf.flame", description="a flame graph of a broker process")
     parser.add_argument("--process", default="worker-0", metavar="NAME", help="acceptor-0, worker-0, ... (%(default)s)")
-    parser.add_argument("--scenario", default="pipelined", choices=[traffic.name for traffic in LOADS])
+    parser.add_argument("--scenario", default="pipelined", choices=tuple(LOADS))
     parser.add_argument("--keeping", default="disk", choices=tuple(KEEPINGS))
     parser.add_argument("--seconds", type=int, default=5, metavar="S", help="(%(default)s)")
     parser.add_argument("--rate", type=int, default=500, metavar="N", help="samples a second (%(default)s)")

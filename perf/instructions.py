@@ -1,7 +1,7 @@
 """`python -m perf.instructions`: how many instructions a message takes in an acceptor and a worker, by valgrind.
 
 Other work on the machine changes times, but hardly these counts: they are for comparing two builds on a busy machine.
-They have user space only, not the kernel's part. See perf/instructions.c for the loads.
+They have user space only, not the kernel's part. See perf/instructions.c, and those of each protocol for the loads.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from typing import Final
 
 from mq_shards.csrc import build as build_flags
 
+from perf.table import MEASURED
+
 HERE: Final = Path(__file__).resolve().parent
 CORE: Final = HERE.parent / "csrc"
 FLAGS: Final = ("-std=gnu11", "-pthread", *build_flags.RELEASE, *build_flags.WHOLE)
-SOURCES: Final = ("instructions", "measure", "pulsar_block", "pulsar_frames")
+SOURCES: Final = ("instructions.c", "measure.c", *(name for each in MEASURED.values() for name in each.counting))
 COUNTED: Final = ("acceptor_counted", "worker_counted")
-# Rounds of each load: enough for its start not to count.
-LOADS: Final = {
-    "pipelined": 10, "unpipelined": 300, "bodies-16k": 5, "bodies-64k": 5,
-    "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,
-    "nats-unwanted": 50, "nats-one": 50, "nats-fan-out": 10, "nats-queue": 50, "nats-subjects": 50,
-    "pulsar-publish": 60, "pulsar-batch": 60,
-}  # fmt: skip
+LOADS: Final = {name: rounds for each in MEASURED.values() for name, rounds in each.counted.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Counted:
 def build(core: Path, out: Path) -> Path:
     """Compiles the loads with the core in `core` into the folder `out`."""
     program = out / "instructions"
-    sources = [*(HERE / f"{name}.c" for name in SOURCES), *sorted(core.glob("*/**/*.c"))]
+    sources = [*(HERE / name for name in SOURCES), *sorted(core.glob("*/**/*.c"))]
     command = [os.environ.get("CC", "cc"), *FLAGS, f"-I{core}", f"-I{HERE}", *map(str, sources), "-o", str(program)]
     subprocess.run(command, check=True)
     return program

@@ -17,7 +17,10 @@ from typing import Final
 import pytest
 from mq_shards.csrc import _core
 
-from perf import load
+from perf.beanstalk import generator as beanstalk_generator
+from perf.nats import generator as nats_generator
+from perf.nsq import generator as nsq_generator
+from perf.pulsar import generator as pulsar_generator
 from tests.servers import Server, Shape, comm_of, free_port, start
 
 SOURCE: Final = Path(__file__).with_name("allocations.c")
@@ -73,21 +76,21 @@ def broker(
 
 
 def beanstalk(port: int, depth: int, count: int) -> None:
-    load.run(port, ("--depth", str(depth), "--jobs", str(count)))
+    beanstalk_generator.run(port, ("--depth", str(depth), "--jobs", str(count)))
 
 
 def nsq(port: int, batch: int, count: int) -> None:
-    load.run_nsq(port, ("--topic", f"t{batch}", "--batch", str(batch), "--messages", str(count)))
+    nsq_generator.run(port, ("--topic", f"t{batch}", "--batch", str(batch), "--messages", str(count)))
 
 
 def nats(port: int, mode: str, count: int) -> None:
     shape = ("--publishers", "2", "--subscribers", "4")  # so that some are of another acceptor
-    load.run_nats(port, ("--mode", mode, *shape, "--messages", str(count)))
+    nats_generator.run(port, ("--mode", mode, *shape, "--messages", str(count)))
 
 
 def pulsar(port: int, kind: str, body_bytes: int, count: int) -> None:
     shape = ("--type", kind, "--keys", "50", "--body", str(body_bytes), "--depth", "20")
-    load.run_pulsar(port, ("--topic", f"{kind}-{body_bytes}", *shape, "--messages", str(count)))
+    pulsar_generator.run(port, ("--topic", f"{kind}-{body_bytes}", *shape, "--messages", str(count)))
 
 
 @pytest.mark.parametrize(

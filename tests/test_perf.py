@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from perf import brokers, compare, load, memory_in_use
-from perf.brokers import DISK, MEMORY, Beanstalkd, Broker
+from perf.beanstalk import generator, peer
+from perf.beanstalk.peer import Beanstalkd
+from perf.beanstalk.wire import stats, with_ready
+from perf.brokers import DISK, MEMORY, Broker
 from perf.figures import RATIO, Better, Figure, Figures, Name, Report, ratio, table
 from tests.servers import wait_until
 
-BEANSTALKD = brokers.installed_beanstalkd()
+BEANSTALKD = peer.installed()
 needs_beanstalkd = pytest.mark.skipif(BEANSTALKD is None, reason="beanstalkd is not installed")
 
 
@@ -29,7 +32,7 @@ def beanstalkd() -> Iterator[Broker]:
 
 
 def counted(broker: Broker) -> dict[str, int]:
-    return {name: int(value) for name, value in brokers.stats(broker.port).items() if value.isdigit()}
+    return {name: int(value) for name, value in stats(broker.port).items() if value.isdigit()}
 
 
 @needs_beanstalkd
@@ -50,7 +53,7 @@ def counted(broker: Broker) -> dict[str, int]:
 def test_every_job_of_a_run_by_number_is_put_reserved_and_deleted_once(
     beanstalkd: Broker, arguments: tuple[str, ...]
 ) -> None:
-    result = load.run(beanstalkd.port, (*arguments, "--jobs", "2003"))
+    result = generator.run(beanstalkd.port, (*arguments, "--jobs", "2003"))
     assert (result.jobs, result.puts, result.reserves, result.deletes) == (2003, 2003, 2003, 2003)
     server = counted(beanstalkd)
     assert (server["cmd-put"], server["cmd-reserve"], server["cmd-delete"]) == (2003, 2003, 2003)
@@ -60,16 +63,16 @@ def test_every_job_of_a_run_by_number_is_put_reserved_and_deleted_once(
 @needs_beanstalkd
 def test_what_put_only_leaves_drain_takes(beanstalkd: Broker) -> None:
     tubes = ("--tubes", "3", "--tube", "t", "--jobs", "1000")
-    assert load.run(beanstalkd.port, ("--mode", "put-only", *tubes)).puts == 1000
+    assert generator.run(beanstalkd.port, ("--mode", "put-only", *tubes)).puts == 1000
     assert counted(beanstalkd)["current-jobs-ready"] == 1000
-    assert load.run(beanstalkd.port, ("--mode", "drain", "--consumers", "2", *tubes)).deletes == 1000
+    assert generator.run(beanstalkd.port, ("--mode", "drain", "--consumers", "2", *tubes)).deletes == 1000
     assert counted(beanstalkd)["current-jobs-ready"] == 0
 
 
 @needs_beanstalkd
 def test_a_timed_run_counts_no_more_than_the_server_did_and_holds_the_queue_down(beanstalkd: Broker) -> None:
     arguments = ("--seconds", "0.3", "--warmup", "0", "--depth", "4", "--max-ready", "500")
-    result = load.run(beanstalkd.port, arguments, beanstalkd.pids())
+    result = generator.run(beanstalkd.port, arguments, beanstalkd.pids())
     server = counted(beanstalkd)
     assert 0 < result.deletes <= server["cmd-delete"]
     # The replies to what was sent at the end of the window were not waited for.
@@ -82,7 +85,7 @@ def test_a_timed_run_counts_no_more_than_the_server_did_and_holds_the_queue_down
 @needs_beanstalkd
 def test_latencies_and_cpu_times_are_possible_ones(beanstalkd: Broker) -> None:
     before = brokers.cpu_ns(beanstalkd.pids())
-    result = load.run(beanstalkd.port, ("--depth", "1", "--jobs", "3000"), beanstalkd.pids())
+    result = generator.run(beanstalkd.port, ("--depth", "1", "--jobs", "3000"), beanstalkd.pids())
     used_us = (brokers.cpu_ns(beanstalkd.pids()) - before) / 1000
     assert result.put is not None and result.job is not None
     assert result.put.samples == result.job.samples == 3000
@@ -96,7 +99,7 @@ def test_latencies_and_cpu_times_are_possible_ones(beanstalkd: Broker) -> None:
 @needs_beanstalkd
 def test_idle_connections_are_open_and_then_gone(beanstalkd: Broker) -> None:
     before = counted(beanstalkd)["current-connections"]
-    with load.IdleConnections(beanstalkd.port, 50):
+    with generator.idle_connections(beanstalkd.port, 50):
         assert counted(beanstalkd)["current-connections"] == before + 50
 
 
@@ -106,11 +109,11 @@ def test_jobs_on_disk_are_found_again_after_a_kill() -> None:
     try:
         broker.start()
         broker.wait_until_served()
-        load.run(broker.port, ("--mode", "put-only", "--jobs", "500"))
+        generator.run(broker.port, ("--mode", "put-only", "--jobs", "500"))
         broker.kill()
         assert broker.pids() == []
         broker.start()
-        broker.wait_until_served(500)
+        broker.wait_until_served(with_ready(500))
         directory = broker.directory
         assert any((directory / "data").iterdir())
     finally:
@@ -121,7 +124,7 @@ def test_jobs_on_disk_are_found_again_after_a_kill() -> None:
 @needs_beanstalkd
 def test_a_reply_that_is_an_error_ends_the_run(beanstalkd: Broker) -> None:
     with pytest.raises(load.LoadError, match="JOB_TOO_BIG"):
-        load.run(beanstalkd.port, ("--body", "70000", "--jobs", "10"))
+        generator.run(beanstalkd.port, ("--body", "70000", "--jobs", "10"))
 
 
 def answering(replies: bytes) -> int:
@@ -161,7 +164,7 @@ def answering(replies: bytes) -> int:
 def test_wrong_deliveries_end_the_run(reply: bytes, complaint: str) -> None:
     port = answering(reply)
     with pytest.raises(load.LoadError, match=complaint):
-        load.run(port, ("--producers", "1", "--consumers", "1", "--body", "20", "--tube", "x", "--jobs", "5"))
+        generator.run(port, ("--producers", "1", "--consumers", "1", "--body", "20", "--tube", "x", "--jobs", "5"))
 
 
 def test_the_process_tree_is_counted_with_its_descendants() -> None:

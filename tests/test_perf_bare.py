@@ -8,7 +8,13 @@ import subprocess
 import pytest
 
 from perf import load
-from perf.brokers import DISK, Bare, Broker
+from perf.bare import PROGRAM, Bare
+from perf.beanstalk import generator as beanstalk_generator
+from perf.beanstalk.wire import WIRE as BEANSTALK
+from perf.brokers import DISK, Broker
+from perf.nats.wire import WIRE as NATS
+from perf.nsq import generator as nsq_generator
+from perf.nsq.wire import WIRE as NSQ
 
 
 @pytest.mark.parametrize(
@@ -21,9 +27,9 @@ from perf.brokers import DISK, Bare, Broker
     ids=" ".join,
 )
 def test_every_job_is_put_reserved_and_deleted_once(arguments: tuple[str, ...]) -> None:
-    with Broker(Bare("beanstalk"), DISK) as server:
+    with Broker(Bare(BEANSTALK), DISK) as server:
         jobs = 2003 if "65535" in arguments else 20003
-        result = load.run(server.port, (*arguments, "--jobs", f"{jobs}"), server.pids())
+        result = beanstalk_generator.run(server.port, (*arguments, "--jobs", f"{jobs}"), server.pids())
         server.wait_until_served()
     assert (result.jobs, result.puts, result.reserves, result.deletes) == (jobs, jobs, jobs, jobs)
     assert result.server_cpu_us_per_job is not None and result.server_cpu_us_per_job > 0
@@ -42,22 +48,22 @@ def test_every_job_is_put_reserved_and_deleted_once(arguments: tuple[str, ...]) 
 def test_every_message_is_published_and_delivered_to_each_channel_once(
     arguments: tuple[str, ...], channels: int
 ) -> None:
-    with Broker(Bare("nsq"), DISK) as server:
+    with Broker(Bare(NSQ), DISK) as server:
         messages = 2100 if "65535" in arguments else 21000
-        result = load.run_nsq(server.port, (*arguments, "--messages", f"{messages}"), server.pids())
+        result = nsq_generator.run(server.port, (*arguments, "--messages", f"{messages}"), server.pids())
     assert (result.published, result.finished, result.redelivered) == (messages, messages * channels, 0)
 
 
 def test_a_backlog_waits_for_its_channel() -> None:
-    with Broker(Bare("nsq"), DISK) as server:
+    with Broker(Bare(NSQ), DISK) as server:
         fill = ("--mode", "publish", "--batch", "100", "--channels", "1")
-        load.run_nsq(server.port, (*fill, "--messages", "50000"))
-        result = load.run_nsq(server.port, ("--mode", "consume", "--consumers", "2", "--messages", "50000"))
+        nsq_generator.run(server.port, (*fill, "--messages", "50000"))
+        result = nsq_generator.run(server.port, ("--mode", "consume", "--consumers", "2", "--messages", "50000"))
     assert result.finished == 50000
 
 
 def test_a_published_payload_comes_to_every_subscriber_of_its_subject() -> None:
-    with Broker(Bare("nats"), DISK) as server:
+    with Broker(Bare(NATS), DISK) as server:
 
         def client(greeting: bytes) -> socket.socket:
             connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
@@ -83,5 +89,5 @@ def test_a_published_payload_comes_to_every_subscriber_of_its_subject() -> None:
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run([str(load.build("bare")), "nsq", str(port)], capture_output=True, text=True, timeout=10)
+        done = subprocess.run([str(load.build(PROGRAM)), "nsq", str(port)], capture_output=True, text=True, timeout=10)
     assert done.returncode == 1 and str(port) in done.stderr

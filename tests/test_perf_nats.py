@@ -13,15 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from perf import brokers, load, scenarios_nats
-from perf.brokers import MEMORY, Bare, Broker, NatsServer, Product, this_mq_shards
+from perf import brokers, load
+from perf.bare import Bare
+from perf.brokers import MEMORY, Broker, Product, this_mq_shards
 from perf.figures import LIMIT_RATIO, RATIO, Name, Report
+from perf.nats import generator, peer, scenarios
+from perf.nats.peer import NatsServer
+from perf.nats.wire import WIRE
 from tests.nats.wire import Wire
 
-REAL = brokers.installed_nats_server()
+REAL = peer.installed()
 needs_real = pytest.mark.skipif(REAL is None, reason="nats-server is not installed")
 PRODUCTS = [
-    pytest.param(Bare("nats"), id="bare"),
+    pytest.param(Bare(WIRE), id="bare"),
     pytest.param(REAL or NatsServer(), id="nats-server", marks=needs_real),
 ]
 
@@ -50,28 +54,28 @@ def server(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def test_every_message_of_a_run_by_number_is_delivered_to_all_who_want_it(
     server: Broker, arguments: tuple[str, ...], copies: int
 ) -> None:
-    result = load.run_nats(server.port, (*arguments, "--messages", "2101"), server.pids())
+    result = generator.run(server.port, (*arguments, "--messages", "2101"), server.pids())
     assert (result.published, result.delivered, result.messages) == (2101, 2101 * copies, 2101 * copies)
     if "--body" not in arguments:
         assert result.latency is not None and result.latency.samples >= 2101 * copies // 16 - copies
 
 
-@pytest.mark.parametrize("product", [pytest.param(this_mq_shards(protocol="nats"), id="mq-shards"), PRODUCTS[1]])
+@pytest.mark.parametrize("product", [pytest.param(this_mq_shards(WIRE), id="mq-shards"), PRODUCTS[1]])
 def test_over_a_route_every_message_is_delivered_too(product: Product) -> None:
     port = brokers.free_port()
     with (
-        Broker(scenarios_nats.in_cluster(product, port), MEMORY) as first,
-        Broker(scenarios_nats.in_cluster(product, brokers.free_port(), [port]), MEMORY) as second,
+        Broker(scenarios.in_cluster(product, port), MEMORY) as first,
+        Broker(scenarios.in_cluster(product, brokers.free_port(), [port]), MEMORY) as second,
     ):
-        scenarios_nats.wait_for_route(first.port, second.port)
+        scenarios.wait_for_route(first.port, second.port)
         arguments = ("--subscribe-port", str(second.port), "--subscribers", "3", "--messages", "2101")
-        result = load.run_nats(first.port, arguments, first.pids() + second.pids())
+        result = generator.run(first.port, arguments, first.pids() + second.pids())
     assert (result.published, result.delivered) == (2101, 3 * 2101)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--publishers", "5", "--subscribers", "3", "--depth", "4", "--body", "0")])
 def test_every_request_is_answered_once(server: Broker, arguments: tuple[str, ...]) -> None:
-    result = load.run_nats(server.port, ("--mode", "request", *arguments, "--messages", "1003"))
+    result = generator.run(server.port, ("--mode", "request", *arguments, "--messages", "1003"))
     assert (result.published, result.delivered) == (1003, 1003)
     if not arguments:
         assert result.latency is not None and result.latency.samples == 1003
@@ -80,7 +84,7 @@ def test_every_request_is_answered_once(server: Broker, arguments: tuple[str, ..
 @pytest.mark.parametrize("subjects", ["1", "300"])
 def test_what_nobody_wants_is_published_nevertheless(server: Broker, subjects: str) -> None:
     arguments = ("--mode", "publish", "--publishers", "3", "--subjects", subjects, "--messages", "10007")
-    result = load.run_nats(server.port, arguments)
+    result = generator.run(server.port, arguments)
     assert (result.published, result.delivered, result.messages, result.latency) == (10007, 0, 10007, None)
 
 
@@ -91,7 +95,7 @@ def test_another_subscriber_hears_as_many_messages_of_as_many_subjects(mode: str
         spy = Wire(broker.port)
         spy.send(b'CONNECT {"verbose":false}\r\nSUB load.> 1\r\n')
         spy.barrier()
-        load.run_nats(broker.port, ("--mode", mode, "--subjects", "100", "--body", "3", "--messages", "1950"))
+        generator.run(broker.port, ("--mode", mode, "--subjects", "100", "--body", "3", "--messages", "1950"))
         spy.barrier()
         heard = re.findall(rb"MSG load\.(\d{7}) 1 3\r\nxxx\r\n", spy.heard.data)
         assert [int(number) for number in heard] == [n % 100 for n in range(1950)]
@@ -100,7 +104,7 @@ def test_another_subscriber_hears_as_many_messages_of_as_many_subjects(mode: str
 
 def test_a_timed_run_counts_its_window_only(server: Broker) -> None:
     arguments = ("--subscribers", "2", "--seconds", "0.3", "--warmup", "0.1", "--window", "100")
-    result = load.run_nats(server.port, arguments, server.pids())
+    result = generator.run(server.port, arguments, server.pids())
     assert result.seconds == pytest.approx(0.3, rel=0.2)
     assert abs(result.delivered - 2 * result.published) <= 2 * 100
     assert result.rate == pytest.approx(result.delivered / result.seconds, rel=0.01)
@@ -108,7 +112,7 @@ def test_a_timed_run_counts_its_window_only(server: Broker) -> None:
 
 def test_an_open_loop_keeps_its_rate_and_times_every_message(server: Broker) -> None:
     arguments = ("--rate", "4000", "--publishers", "3", "--seconds", "0.5", "--warmup", "0.2", "--window", "4000")
-    result = load.run_nats(server.port, arguments, server.pids())
+    result = generator.run(server.port, arguments, server.pids())
     assert result.rate == pytest.approx(4000, rel=0.2)
     assert result.latency is not None
     assert result.latency.samples == pytest.approx(result.delivered, abs=1)
@@ -117,16 +121,16 @@ def test_an_open_loop_keeps_its_rate_and_times_every_message(server: Broker) -> 
 
 def test_cpu_times_are_possible_ones(server: Broker) -> None:
     before = brokers.cpu_ns(server.pids())
-    result = load.run_nats(server.port, ("--messages", "30000"), server.pids())
+    result = generator.run(server.port, ("--messages", "30000"), server.pids())
     used_us = (brokers.cpu_ns(server.pids()) - before) / 1000
     assert result.server_cpu_us_per_message is not None
     assert 0 < result.server_cpu_us_per_message * 30000 <= used_us * 1.001
-    assert 0 < scenarios_nats.own_share(result) <= 1.05  # it has one thread
+    assert 0 < result.own_share <= 1.05  # it has one thread
 
 
 @needs_real
 def test_idle_connections_are_there_with_all_their_subscriptions() -> None:
-    with Broker(REAL or NatsServer(), MEMORY) as broker, load.IdleConnections(broker.port, 3, "nats", 1000):
+    with Broker(REAL or NatsServer(), MEMORY) as broker, generator.idle_connections(broker.port, 3, 1000):
         publisher = Wire(broker.port)
         publisher.send(b'CONNECT {"headers":true,"no_responders":true}\r\nSUB in 1\r\n')
         publisher.send(b"".join(b"PUB load.%07d in 1\r\nx\r\n" % n for n in range(1002)))
@@ -147,7 +151,7 @@ def test_idle_connections_are_there_with_all_their_subscriptions() -> None:
 )
 def test_an_answer_that_is_an_error_ends_the_run(arguments: tuple[str, ...], complaint: str) -> None:
     with Broker(REAL or NatsServer(), MEMORY) as broker, pytest.raises(load.LoadError, match=re.escape(complaint)):
-        load.run_nats(broker.port, (*arguments, "--messages", "100"))
+        generator.run(broker.port, (*arguments, "--messages", "100"))
 
 
 class FakeServer:
@@ -194,24 +198,24 @@ class FakeServer:
 )
 def test_wrong_lines_end_the_run(reply: bytes, complaint: str) -> None:
     with pytest.raises(load.LoadError, match=re.escape(complaint)):
-        load.run_nats(FakeServer(reply).port, ("--body", "8", "--messages", "1"))
+        generator.run(FakeServer(reply).port, ("--body", "8", "--messages", "1"))
 
 
 def test_a_body_that_was_not_published_ends_the_run() -> None:
     with pytest.raises(load.LoadError, match="a body that was not put"):
-        load.run_nats(FakeServer(b"MSG load 1 16\r\n" + b"y" * 16 + b"\r\n").port, ("--body", "16", "--messages", "1"))
+        generator.run(FakeServer(b"MSG load 1 16\r\n" + b"y" * 16 + b"\r\n").port, ("--body", "16", "--messages", "1"))
 
 
 def test_a_ping_is_answered_and_a_message_in_pieces_counted() -> None:
     server = FakeServer(b"PING\r\nMSG load 1 8\r\nxxx")
     arguments = ("--body", "8", "--messages", "1", "--seconds", "0.2", "--warmup", "0")
     with pytest.raises(load.LoadError, match="closed a connection"):
-        load.run_nats(server.port, arguments)
+        generator.run(server.port, arguments)
     assert server.finish() == b"PONG\r\n"
 
 
 FEW = ("nats-fan-out", "nats-request", "nats-latency", "nats-subscriptions")
-ALL = tuple(scenarios_nats.SCENARIOS)
+ALL = tuple(scenarios.SCENARIOS)
 
 
 @pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
@@ -226,8 +230,8 @@ def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple
     assert done.returncode == 0, done.stdout + done.stderr
     report = Report.read(path)
     assert report.failures == []
-    whos = (this_mq_shards().name, "bare", LIMIT_RATIO, *((REAL.name, RATIO) if REAL is not None else ()))
-    for each in (each for each in scenarios_nats.LOADS if each.name in only):
+    whos = (this_mq_shards(WIRE).name, "bare", LIMIT_RATIO, *((REAL.name, RATIO) if REAL is not None else ()))
+    for each in (each for each in scenarios.LOADS if each.name in only):
         for who in whos:
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0

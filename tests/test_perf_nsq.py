@@ -13,16 +13,18 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perf import brokers, load, scenarios_nsq
-from perf.brokers import DISK, MEMORY, Broker, Nsqd, this_mq_shards
+from perf import brokers, load
+from perf.brokers import DISK, MEMORY, Broker, this_mq_shards
 from perf.figures import RATIO, Name, Report
+from perf.nsq import generator, http_generator, peer, scenarios
+from perf.nsq.peer import Nsqd
+from perf.nsq.wire import HTTP, WIRE
 
-NSQD = brokers.installed_nsqd()
+NSQD = peer.installed()
 needs_nsqd = pytest.mark.skipif(NSQD is None, reason="nsqd is not installed")
 OK = b"\0\0\0\6\0\0\0\0OK"
 HELLO = b"\0\0\0\6\0\0\0\0{}"  # what IDENTIFY is answered, at least
@@ -79,7 +81,7 @@ def eventually(what: Callable[[], object], expected: object) -> None:
 def test_every_message_of_a_run_by_number_is_published_and_finished_once(
     nsqd: Broker, arguments: tuple[str, ...], channels: int
 ) -> None:
-    result = load.run_nsq(nsqd.port, (*arguments, "--messages", "2100"))
+    result = generator.run(nsqd.port, (*arguments, "--messages", "2100"))
     assert (result.published, result.finished, result.redelivered) == (2100, 2100 * channels, 0)
     name = "mail" if "mail" in arguments else "load"
     assert counted(nsqd, name) == (2100, [(2100, 0, 0, 0, 0)] * channels)
@@ -87,24 +89,25 @@ def test_every_message_of_a_run_by_number_is_published_and_finished_once(
 
 @needs_nsqd
 def test_what_publish_leaves_consume_takes(nsqd: Broker) -> None:
-    published = load.run_nsq(nsqd.port, ("--mode", "publish", "--channels", "1", "--batch", "10", "--messages", "1000"))
+    arguments = ("--mode", "publish", "--channels", "1", "--batch", "10", "--messages", "1000")
+    published = generator.run(nsqd.port, arguments)
     assert (published.published, published.finished, published.messages) == (1000, 0, 1000)
     eventually(lambda: counted(nsqd), (1000, [(1000, 1000, 0, 0, 0)]))
-    consumed = load.run_nsq(nsqd.port, ("--mode", "consume", "--consumers", "2", "--messages", "1000"))
+    consumed = generator.run(nsqd.port, ("--mode", "consume", "--consumers", "2", "--messages", "1000"))
     assert (consumed.published, consumed.finished, consumed.messages) == (0, 1000, 1000)
     assert counted(nsqd) == (1000, [(1000, 0, 0, 0, 0)])
 
 
 @needs_nsqd
 def test_without_channels_there_is_none(nsqd: Broker) -> None:
-    load.run_nsq(nsqd.port, ("--mode", "publish", "--messages", "100"))
+    generator.run(nsqd.port, ("--mode", "publish", "--messages", "100"))
     assert counted(nsqd) == (100, [])
 
 
 @needs_nsqd
 def test_a_timed_run_counts_no_more_than_the_server_did(nsqd: Broker) -> None:
     arguments = ("--producers", "4", "--depth", "8", "--seconds", "0.3", "--warmup", "0", "--max-ready", "500")
-    result = load.run_nsq(nsqd.port, arguments, nsqd.pids())
+    result = generator.run(nsqd.port, arguments, nsqd.pids())
     ((came, *_),) = counted(nsqd)[1]  # type: ignore[misc]
     # The answers to what was sent at the end of the window were not waited for.
     assert 0 < result.finished <= came <= result.published + 4 * 8
@@ -114,7 +117,7 @@ def test_a_timed_run_counts_no_more_than_the_server_did(nsqd: Broker) -> None:
 @needs_nsqd
 def test_an_open_loop_keeps_its_rate_and_times_every_message(nsqd: Broker) -> None:
     arguments = ("--rate", "4000", "--depth", "1000", "--seconds", "0.5", "--warmup", "0.2", "--output-buffer", "-1")
-    result = load.run_nsq(nsqd.port, arguments, nsqd.pids())
+    result = generator.run(nsqd.port, arguments, nsqd.pids())
     assert result.rate == pytest.approx(4000, rel=0.2)
     assert result.message is not None and result.publish is not None
     assert result.message.samples == pytest.approx(result.finished, abs=1)
@@ -125,20 +128,20 @@ def test_an_open_loop_keeps_its_rate_and_times_every_message(nsqd: Broker) -> No
 @needs_nsqd
 def test_cpu_times_are_possible_ones(nsqd: Broker) -> None:
     before = brokers.cpu_ns(nsqd.pids())
-    result = load.run_nsq(nsqd.port, ("--messages", "3000"), nsqd.pids())
+    result = generator.run(nsqd.port, ("--messages", "3000"), nsqd.pids())
     used_us = (brokers.cpu_ns(nsqd.pids()) - before) / 1000
     assert result.server_cpu_us_per_message is not None
     assert 0 < result.server_cpu_us_per_message * 3000 <= used_us * 1.001
-    assert 0 < scenarios_nsq.own_share(result) <= 1.05  # it has one thread
+    assert 0 < result.own_share <= 1.05  # it has one thread
 
 
 @needs_nsqd
 def test_messages_in_memory_need_no_file() -> None:
     with Broker(NSQD or Nsqd(), MEMORY) as broker:
-        load.run_nsq(broker.port, ("--mode", "publish", "--batch", "200", "--messages", "30000"))
+        generator.run(broker.port, ("--mode", "publish", "--batch", "200", "--messages", "30000"))
         assert not list((broker.directory / "data").glob("load.diskqueue.*.dat"))
     with Broker(NSQD or Nsqd(), DISK) as broker:
-        load.run_nsq(broker.port, ("--mode", "publish", "--batch", "200", "--messages", "30000"))
+        generator.run(broker.port, ("--mode", "publish", "--batch", "200", "--messages", "30000"))
         assert list((broker.directory / "data").glob("load.diskqueue.*.dat"))
 
 
@@ -155,7 +158,7 @@ def test_messages_in_memory_need_no_file() -> None:
 )
 def test_an_answer_that_is_an_error_ends_the_run(nsqd: Broker, arguments: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(load.LoadError, match=re.escape(complaint)):
-        load.run_nsq(nsqd.port, (*arguments, "--messages", "100"))
+        generator.run(nsqd.port, (*arguments, "--messages", "100"))
 
 
 def frame(kind: int, data: bytes) -> bytes:
@@ -209,29 +212,29 @@ CONSUME_ONE = ("--mode", "consume", "--consumers", "1", "--body", "8", "--messag
 )
 def test_wrong_frames_end_the_run(reply: bytes, complaint: str) -> None:
     with pytest.raises(load.LoadError, match=complaint):
-        load.run_nsq(FakeServer(reply).port, CONSUME_ONE)
+        generator.run(FakeServer(reply).port, CONSUME_ONE)
 
 
 def test_a_body_that_was_not_published_ends_the_run() -> None:
     server = FakeServer(message(b"y" * 200))
     with pytest.raises(load.LoadError, match="a body that was not put"):
-        load.run_nsq(server.port, ("--mode", "consume", "--consumers", "1", "--messages", "1"))
+        generator.run(server.port, ("--mode", "consume", "--consumers", "1", "--messages", "1"))
 
 
 def test_a_heartbeat_is_answered_and_a_message_finished() -> None:
     server = FakeServer(frame(0, b"_heartbeat_") + message(b"x" * 8))
-    assert load.run_nsq(server.port, CONSUME_ONE).finished == 1
+    assert generator.run(server.port, CONSUME_ONE).finished == 1
     assert server.finish() in (b"NOP\nFIN 0123456789abcdef\nCLS\n", b"FIN 0123456789abcdef\nNOP\nCLS\n")
 
 
 def test_a_message_that_comes_again_is_counted() -> None:
     again = frame(2, bytes(8) + b"\0\2" + b"0123456789abcdef" + b"x" * 8)
-    assert load.run_nsq(FakeServer(again).port, CONSUME_ONE).redelivered == 1
+    assert generator.run(FakeServer(again).port, CONSUME_ONE).redelivered == 1
 
 
 # One of each kind; of those of a kind only the arguments differ.
 FEW = ("nsq-mpub", "nsq-http-pub", "nsq-consume-one", "nsq-latency", "nsq-spread-pub")
-ALL = tuple(scenarios_nsq.SCENARIOS)
+ALL = tuple(scenarios.SCENARIOS)
 
 
 @pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
@@ -246,11 +249,11 @@ def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple
     assert done.returncode == 0, done.stdout + done.stderr
     report = Report.read(path)
     assert report.failures == []
-    whos = (this_mq_shards().name, *((NSQD.name, RATIO) if NSQD is not None else ()))
-    for each in (each for each in scenarios_nsq.LOADS if each.name in only):
+    whos = (this_mq_shards(WIRE).name, *((NSQD.name, RATIO) if NSQD is not None else ()))
+    for each in (each for each in scenarios.LOADS if each.name in only):
         # More of our own processes beside fewer: no peer takes part.
-        spread = (this_mq_shards().name, "8-and-4", RATIO)
-        for who in spread if isinstance(each, scenarios_nsq.Spread) else whos:
+        spread = (this_mq_shards(WIRE).name, "8-and-4", RATIO)
+        for who in spread if isinstance(each, scenarios.Spread) else whos:
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0
     assert {name.scenario for name in report.figures} == set(only)
@@ -259,14 +262,14 @@ def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple
 
 
 def test_the_few_are_of_every_kind() -> None:
-    kinds = {each.name: type(each) for each in scenarios_nsq.LOADS}
+    kinds = {each.name: type(each) for each in scenarios.LOADS}
     assert {kinds[name] for name in FEW} == set(kinds.values())
 
 
 @pytest.mark.parametrize("batch", [1, 20])
 def test_what_is_posted_over_http_is_counted(batch: int) -> None:
-    with Broker(replace(this_mq_shards(), protocol="nsq-http"), MEMORY) as broker:
-        result = load.run_http(
+    with Broker(this_mq_shards(HTTP), MEMORY) as broker:
+        result = http_generator.run(
             broker.port,
             ("--connections", "3", "--batch", str(batch), "--warmup", "0", "--seconds", "0.2"),
             broker.pids(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import peers
+from perf.nsq import peer
 
 
 def program(directory: Path) -> str:
@@ -20,13 +20,13 @@ def program(directory: Path) -> str:
 def test_nsq_programs_are_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named, built, in_path, go = (tmp_path / name for name in ("named", "built", "path", "go"))
     monkeypatch.setenv("NSQ_BIN", str(named))
-    monkeypatch.setattr(peers, "BUILT", built)
+    monkeypatch.setattr(peer, "BUILT", built)
     monkeypatch.setenv("PATH", str(in_path))
-    monkeypatch.setattr(peers, "GO_BIN", go)
-    assert peers.nsq_program("nsqd") is None
+    monkeypatch.setattr(peer, "GO_BIN", go)
+    assert peer.nsq_program("nsqd") is None
     for place in (go, in_path, built, named):
         path = program(place)
-        assert peers.nsq_program("nsqd") == path
-    assert peers.nsq_program("nsqlookupd") is None
+        assert peer.nsq_program("nsqd") == path
+    assert peer.nsq_program("nsqlookupd") is None
     monkeypatch.delenv("NSQ_BIN")
-    assert peers.nsq_program("nsqd") == str(built / "nsqd")
+    assert peer.nsq_program("nsqd") == str(built / "nsqd")

@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
-from perf import brokers, load, scenarios_pulsar
-from perf.brokers import MEMORY, Bare, Broker, Product, this_mq_shards
+from perf import brokers, load
+from perf.bare import Bare
+from perf.brokers import MEMORY, Broker, Product, this_mq_shards
 from perf.figures import LIMIT_RATIO, RATIO, Name, Report
+from perf.pulsar import generator, peer, scenarios
+from perf.pulsar.wire import WIRE
 from tests.pulsar.wire import Wire, entry_of, metadata, metadata_of, payload_of
 
 PRODUCTS = [
-    pytest.param(Bare("pulsar"), id="bare"),
-    pytest.param(this_mq_shards(protocol="pulsar"), id="mq-shards"),
+    pytest.param(Bare(WIRE), id="bare"),
+    pytest.param(this_mq_shards(WIRE), id="mq-shards"),
 ]
 
 
@@ -39,7 +42,7 @@ def test_what_it_sends_is_what_a_client_would(server: Broker, batch: int, keys: 
     """As another consumer reads it: checksums, sequence ids, keys and sizes."""
     name = f"sent-{batch}-{keys}"
     shape = ("--batch", str(batch), "--keys", str(keys), "--body", "40")
-    load.run_pulsar(server.port, ("--mode", "fill", "--topic", name, "--depth", "5", *shape, "--messages", "303"))
+    generator.run(server.port, ("--mode", "fill", "--topic", name, "--depth", "5", *shape, "--messages", "303"))
     with Wire(server.port).connect() as reader:
         reader.subscribe(f"persistent://public/default/{name}-0", "load", initialPosition=1)
         reader.flow(1000)
@@ -68,7 +71,7 @@ def test_every_message_of_a_run_by_number_is_delivered_once(
     server: Broker, request: pytest.FixtureRequest, arguments: tuple[str, ...]
 ) -> None:
     topic = re.sub(r"\W+", "-", request.node.name)[:60]
-    result = load.run_pulsar(server.port, (*arguments, "--topic", topic, "--messages", "2100"), server.pids())
+    result = generator.run(server.port, (*arguments, "--topic", topic, "--messages", "2100"), server.pids())
     assert (result.published, result.consumed, result.messages, result.redelivered) == (2100, 2100, 2100, 0)
     if "--body" not in arguments:
         assert result.message is not None and result.message.samples > 0
@@ -77,17 +80,17 @@ def test_every_message_of_a_run_by_number_is_delivered_once(
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "key-shared", "failover"])
 def test_a_backlog_is_taken_once_and_stays_taken(server: Broker, kind: str) -> None:
     names = ("--topic", f"backlog-{kind}", "--topics", "2", "--keys", "10")
-    load.run_pulsar(server.port, ("--mode", "fill", *names, "--producers", "2", "--depth", "50", "--messages", "1003"))
+    generator.run(server.port, ("--mode", "fill", *names, "--producers", "2", "--depth", "50", "--messages", "1003"))
     consume = ("--mode", "consume", "--type", kind, "--consumers", "2", *names)
-    first = load.run_pulsar(server.port, (*consume, "--messages", "1003"))
+    first = generator.run(server.port, (*consume, "--messages", "1003"))
     assert (first.published, first.consumed, first.redelivered) == (0, 1003, 0)
     with pytest.raises(load.LoadError, match="no end"):
-        load.run_pulsar(server.port, (*consume, "--messages", "1"), limit_s=0.5)
+        generator.run(server.port, (*consume, "--messages", "1"), limit_s=0.5)
 
 
 def test_an_open_loop_keeps_its_rate_and_times_every_message(server: Broker) -> None:
     arguments = ("--topic", "paced", "--rate", "4000", "--producers", "3", "--depth", "4000", "--consumers", "2")
-    result = load.run_pulsar(server.port, (*arguments, "--seconds", "0.5", "--warmup", "0.2"), server.pids())
+    result = generator.run(server.port, (*arguments, "--seconds", "0.5", "--warmup", "0.2"), server.pids())
     assert result.rate == pytest.approx(4000, rel=0.2)
     assert result.message is not None
     assert result.message.samples == pytest.approx(result.consumed, abs=1)
@@ -97,15 +100,15 @@ def test_an_open_loop_keeps_its_rate_and_times_every_message(server: Broker) -> 
 def test_cpu_times_are_possible_ones(server: Broker) -> None:
     before = brokers.cpu_ns(server.pids())
     arguments = ("--mode", "publish", "--topic", "cpu", "--depth", "100", "--messages", "30000")
-    result = load.run_pulsar(server.port, arguments, server.pids())
+    result = generator.run(server.port, arguments, server.pids())
     used_us = (brokers.cpu_ns(server.pids()) - before) / 1000
     assert result.server_cpu_us_per_message is not None
     assert 0 < result.server_cpu_us_per_message * 30000 <= used_us * 1.001
-    assert 0 < scenarios_pulsar.own_share(result) <= 1.05  # it has one thread
+    assert 0 < result.own_share <= 1.05  # it has one thread
 
 
 def test_idle_connections_are_there_with_producers_and_consumers(server: Broker) -> None:
-    with load.IdleConnections(server.port, 3, "pulsar", topics=4), Wire(server.port).connect() as client:
+    with generator.idle_connections(server.port, 3, topics=4), Wire(server.port).connect() as client:
         topic = "persistent://public/default/load-11"  # the last of them
         client.producer(topic)
         if server.product.name != "bare":  # its consumer is there: an exclusive one has no place
@@ -160,16 +163,16 @@ def message(body: bytes, consumer: int = 0) -> bytes:
 )
 def test_wrong_frames_end_the_run(reply: bytes, complaint: str) -> None:
     with pytest.raises(load.LoadError, match=re.escape(complaint)):
-        load.run_pulsar(FakeServer(reply).port, ("--body", "8", "--messages", "1"))
+        generator.run(FakeServer(reply).port, ("--body", "8", "--messages", "1"))
 
 
 def test_a_body_that_was_not_sent_ends_the_run() -> None:
     with pytest.raises(load.LoadError, match="a body that was not put"):
-        load.run_pulsar(FakeServer(message(b"y" * 16)).port, ("--body", "16", "--messages", "1"))
+        generator.run(FakeServer(message(b"y" * 16)).port, ("--body", "16", "--messages", "1"))
 
 
 FEW = ("pulsar-batch-100", "pulsar-consume-shared", "pulsar-latency")
-ALL = tuple(scenarios_pulsar.SCENARIOS)
+ALL = tuple(scenarios.SCENARIOS)
 
 
 def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +197,9 @@ def measure(tmp_path: Path, only: tuple[str, ...], environment: dict[str, str]) 
     assert done.returncode == 0, done.stdout + done.stderr
     report = Report.read(path)
     assert report.failures == []
-    real = brokers.installed_pulsar() if not environment else None
-    whos = (this_mq_shards().name, "bare", LIMIT_RATIO, *((real.name, RATIO) if real is not None else ()))
-    for each in (each for each in scenarios_pulsar.LOADS if each.name in only):
+    real = peer.installed() if not environment else None
+    whos = (this_mq_shards(WIRE).name, "bare", LIMIT_RATIO, *((real.name, RATIO) if real is not None else ()))
+    for each in (each for each in scenarios.LOADS if each.name in only):
         for who in whos:
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0

@@ -16,6 +16,8 @@ from typing import Final
 import pytest
 from mq_shards.csrc import _core
 
+from perf.table import MEASURED
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 CSRC: Final = ROOT / "csrc"
 
@@ -162,12 +164,19 @@ def test_what_serves_all_protocols_names_none() -> None:
     neutral = files(
         "csrc/acceptor/*.[ch]", "csrc/ringbuf/board.[ch]", "acceptor/*.py", "acceptor/access/*.py",
         "acceptor/filters/*.py", "supervisor/*.py", "supervisor/options/*.py",
-        "perf/bench.py", "perf/check.py", "perf/compare.py", "perf/figures.py", "perf/loop.[ch]", "perf/measure.[ch]",
-        "perf/stream.[ch]",
+        "perf/*.py", "perf/*.[ch]",
     )  # fmt: skip
-    assert len(neutral) > 80, "they are found"
-    found = [f"{name_of(path)}: {match[0]}" for path in neutral if (match := protocols.search(text_of(path)))]
+    tables = files("perf/table.py", "perf/protocols.h")
+    assert len(neutral) > 100 and len(tables) == 2, "they are found"
+    others = sorted(set(neutral) - set(tables))
+    found = [f"{name_of(path)}: {match[0]}" for path in others if (match := protocols.search(text_of(path)))]
     assert not found
+
+
+def test_a_protocol_is_measured_by_c_and_by_python() -> None:
+    in_c = re.findall(r"PROTOCOL\((\w+)\)", text_of(ROOT / "perf" / "protocols.h"))
+    folders = {path.parent.name for path in files("perf/*/measured.py")}
+    assert in_c and {*in_c, "spark"} == folders == set(MEASURED)
 
 
 def test_what_python_lists_has_a_codec() -> None:
@@ -261,7 +270,7 @@ def too_long(lengths: Mapping[str, int], limit: int, exceptions: Mapping[str, in
 
 
 def test_files_are_short() -> None:
-    sources = [*c_files(), *package_files(), *files("perf/*.py", "perf/*.[ch]")]
+    sources = [*c_files(), *package_files(), *files("perf/**/*.py", "perf/**/*.[ch]")]
     assert not too_long({name_of(p): len(text_of(p).splitlines()) for p in sources}, FILE_LINES, LONG_FILES)
     tests = files("tests/**/*.py", "tests/**/*.[ch]")
     lengths = {name_of(p): len(text_of(p).splitlines()) for p in tests}
@@ -337,7 +346,7 @@ def test_what_is_declared_is_used() -> None:
     used: Counter[str] = Counter()
     for text in inside.values():
         used.update(words_of(text))
-    for path in [*files("**/*.py"), *files("tests/**/*.[ch]", "perf/*.[ch]")]:
+    for path in [*files("**/*.py"), *files("tests/**/*.[ch]", "perf/**/*.[ch]")]:
         used.update(words_of(text_of(path)))
     dead = [
         f"{name_of(path)}: {name}"

@@ -17,7 +17,7 @@ from mq_shards.supervisor.moving.pulsar import BY_NAME
 from mq_shards.supervisor.moving.table import translate
 from mq_shards.supervisor.options.options import Options, parse
 
-from perf.pulsar_standalone import java, missing
+from perf.pulsar.standalone import java, missing
 from tests.nsq import certificates
 from tests.servers import ROOT, free_port
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perf.peers import nats_server as nats_server
+from perf.nats.peer import nats_server as nats_server
 from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
 
 

@@ -7,8 +7,9 @@ import resource
 
 import pytest
 
-from perf import load
 from perf.brokers import MEMORY, Broker, this_mq_shards
+from perf.nats.generator import idle_connections
+from perf.nats.wire import WIRE
 from tests.nats.test_operating import until
 from tests.nats.wire import Wire
 
@@ -22,9 +23,9 @@ def held(connections: int, subscriptions: int) -> int:
     """How much more memory the broker holds with them than without."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with Broker(this_mq_shards(1, "nats"), MEMORY) as broker:
+    with Broker(this_mq_shards(WIRE), MEMORY) as broker:
         before = broker.memory().held
-        with load.IdleConnections(broker.port, connections, "nats", subscriptions):
+        with idle_connections(broker.port, connections, subscriptions):
             return broker.memory().held - before
 
 
@@ -40,7 +41,7 @@ def test_a_million_subscriptions_are_small() -> None:
 
 def test_a_connection_that_ended_is_small() -> None:
     ended = 3000
-    with Broker(this_mq_shards(1, "nats"), MEMORY) as broker:
+    with Broker(this_mq_shards(WIRE), MEMORY) as broker:
         for begun in range(500 + ended):
             if begun == 500:  # whatever the first of them load
                 before = broker.memory().held
@@ -61,7 +62,7 @@ def test_a_large_message_that_is_not_to_be_traced_any_more_leaves_nothing(monkey
         until(wire, b"PONG")
         return broker.memory().held
 
-    with Broker(this_mq_shards(1, "nats"), MEMORY) as broker, contextlib.closing(Wire(broker.port)) as wire:
+    with Broker(this_mq_shards(WIRE), MEMORY) as broker, contextlib.closing(Wire(broker.port)) as wire:
         wire.send(b'CONNECT {"verbose":false,"headers":true}\r\n')
         before = [publish(wire, plain) for _ in range(12)][-1]  # its buffers come from pools, which fill
         assert publish(wire, traced) - before < len(body) // 2

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perf.peers import nsq_program
+from perf.nsq.peer import nsq_program
 from tests import servers
 from tests.servers import Server, Shape, free_port, wait_until
 

@@ -23,7 +23,7 @@ import pytest
 from mq_shards.gateway.nsq import lookupd as lookupd_module
 from mq_shards.gateway.nsq.lookupd import Peer
 
-from perf.peers import nsq_program
+from perf.nsq.peer import nsq_program
 from tests.nsq.api import call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, SHARDS, NsqServer, running, two_free_ports
 from tests.nsq.wire import Wire, consumer, unique_topic

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.peers import nsq_program
+from perf.nsq.peer import nsq_program
 from tests.nsq.api import Reply, call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, NsqServer, running, two_free_ports
 from tests.nsq.test_lookupd import Lookupd, needs_nsqlookupd

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from mq_shards.pipeline.columns import SCHEMA, to_arrow
 
-from perf.empty_source import BATCH, EmptyReader, record_batch
+from perf.spark.empty_source import BATCH, EmptyReader, record_batch
 
 
 def test_the_source_of_nothing_makes_every_column_of_ours() -> None:

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from perf import pulsar_standalone
 from perf.ports import free_port
-from perf.pulsar_standalone import CLASSPATHS, VERSION, java, missing
+from perf.pulsar import standalone
+from perf.pulsar.standalone import CLASSPATHS, VERSION, java, missing
 
 TOOLS_VERSION: Final = "4.0.8"  # the last whose tools are whole, but for what is taken from the other
 QUICK_START: Final = "-XX:TieredStopAtLevel=1"
@@ -68,7 +68,7 @@ def tool(main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def serve(port: int, http: int, folder: Path, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    command = ["nice", *pulsar_standalone.command(port, http, folder, options=[QUICK_START], more=more)]
+    command = ["nice", *standalone.command(port, http, folder, options=[QUICK_START], more=more)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import pulsar_standalone
+from perf.pulsar import standalone
 from tests.pulsar.servers import PulsarServer, running
 from tests.servers import ROOT
 
@@ -57,10 +57,10 @@ def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer
 
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
-@pytest.mark.skipif(pulsar_standalone.missing("tools") is not None, reason="make pulsar has not fetched the client")
+@pytest.mark.skipif(standalone.missing("tools") is not None, reason="make pulsar has not fetched the client")
 @pytest.mark.parametrize("scenarios", ["Scenarios", "Transactions"])
 def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer, scenarios: str) -> None:
-    java = pulsar_standalone.java("tools", ["-XX:TieredStopAtLevel=1"])
+    java = standalone.java("tools", ["-XX:TieredStopAtLevel=1"])
     path, classes = java[-1], BUILT / "java"
     classes.mkdir(parents=True, exist_ok=True)
     sources = sorted(map(str, (HERE / "java").glob("*.java")))

@@ -17,7 +17,7 @@ import pytest
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.acceptor.protocols.pulsar.credentials import OPTIONS, check
 
-from perf.pulsar_standalone import missing
+from perf.pulsar.standalone import missing
 from tests.nsq.certificates import CLIENT_NAME, make
 from tests.pulsar.record_roles import FAILS, TRANSCRIPTS, play, real_broker, request
 from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, scenes, token

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from perf.pulsar_standalone import missing
+from perf.pulsar.standalone import missing
 from tests.pulsar.record_wire import TRANSCRIPTS, played, real_broker
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire_scenes import SCENES

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bare.h"
+#include "big_endian.h"
 #include "measure.h"
 
 #define MAX_CHANNELS       1024u
@@ -22,18 +23,6 @@ struct channel {
 static struct fifo messages;
 static struct channel channels[MAX_CHANNELS];
 static unsigned channel_count;
-
-static char *write_u32(char *to, size_t value) {
-    uint32_t big = __builtin_bswap32((uint32_t)value);
-    memcpy(to, &big, sizeof big);
-    return to + sizeof big;
-}
-
-static size_t read_u32(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
-}
 
 static void respond(struct connection *c, const char *text, size_t bytes) {
     char *to = answer_room(c, FRAME_HEAD_BYTES + bytes);

@@ -1,16 +1,11 @@
-#include "pulsar_frames.h"
+#include "pulsar/frames.h"
 
 #include <string.h>
 
+#include "big_endian.h"
 #include "measure.h"
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
-
-uint32_t get_u32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
-}
 
 static uint64_t get_varint(struct bytes *rest) {
     uint64_t value = 0;
@@ -52,7 +47,7 @@ struct bytes bytes_in(struct bytes body, unsigned field) {
 
 size_t read_frame(const uint8_t *at, const uint8_t *end, size_t limit, struct frame *frame) {
     if (end - at < 8) return 0;
-    size_t bytes = 4 + (size_t)get_u32(at), command = get_u32(at + 4);
+    size_t bytes = 4 + (size_t)read_u32(at), command = read_u32(at + 4);
     if (bytes < 8 || bytes > limit || command > bytes - 8) die("a frame of %zu bytes", bytes);
     if (bytes > (size_t)(end - at)) return 0;
     struct bytes rest = {at + 8, at + 8 + command};
@@ -68,12 +63,6 @@ static uint8_t *put_varint(uint8_t *to, uint64_t value) {
     for (; value >= 0x80; value >>= 7) *to++ = (uint8_t)(value | 0x80);
     *to++ = (uint8_t)value;
     return to;
-}
-
-uint8_t *put_u32(uint8_t *to, size_t value) {
-    uint32_t swapped = __builtin_bswap32((uint32_t)value);
-    memcpy(to, &swapped, sizeof swapped);
-    return to + sizeof swapped;
 }
 
 uint8_t *put_number(uint8_t *to, unsigned field, uint64_t value) {
@@ -97,7 +86,7 @@ uint8_t *put_text(uint8_t *to, unsigned field, const char *text) {
 uint8_t *put_frame_head(uint8_t *to, enum command type, size_t bytes, size_t behind) {
     uint8_t head[16], *end = put_length(put_number(head, 1, type), type, bytes);
     size_t command = (size_t)(end - head) + bytes;
-    to = put_u32(put_u32(to, 4 + command + behind), command);
+    to = write_u32(write_u32(to, 4 + command + behind), command);
     memcpy(to, head, (size_t)(end - head));
     return to + (end - head);
 }

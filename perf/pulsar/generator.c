@@ -30,8 +30,8 @@
 
 #include "loop.h"
 #include "measure.h"
-#include "pulsar_block.h"
-#include "pulsar_frames.h"
+#include "pulsar/block.h"
+#include "pulsar/frames.h"
 #include "stream.h"
 
 #define MAX_CONNECTIONS 60000u

@@ -30,6 +30,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "big_endian.h"
 #include "measure.h"
 #include "stream.h"
 
@@ -131,18 +132,6 @@ struct load {
     struct histogram publish_ns; /* from a command's sending to OK */
     struct histogram message_ns; /* from when it was sent, or due, to delivery */
 };
-
-static uint32_t read_u32(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
-}
-
-static char *write_u32(char *at, size_t value) {
-    uint32_t swapped = __builtin_bswap32((uint32_t)value);
-    memcpy(at, &swapped, sizeof swapped);
-    return at + sizeof swapped;
-}
 
 /* ---- producers ---- */
 

@@ -1,11 +1,12 @@
-#include "pulsar_block.h"
+#include "pulsar/block.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../csrc/base/crc32c.h"
+#include "base/crc32c.h"
+#include "big_endian.h"
 #include "measure.h"
-#include "pulsar_frames.h"
+#include "pulsar/frames.h"
 
 #define BLOCK_BYTES   ((size_t)256 << 10)
 #define SAMPLE        16u
@@ -17,7 +18,7 @@ static uint8_t *put_payload(uint8_t *to, size_t body_bytes, unsigned batch) {
     size_t head_bytes = (size_t)(put_number(head, 3, body_bytes) - head);
     for (unsigned i = 0; i < batch; i++) {
         if (batch > 1) {
-            to = put_u32(to, head_bytes);
+            to = write_u32(to, head_bytes);
             memcpy(to, head, head_bytes);
             to += head_bytes;
         }
@@ -55,7 +56,7 @@ static void make_frame(struct block *b, size_t body_bytes, unsigned batch) {
     *at++ = 0x0e;
     *at++ = 0x01;
     b->checksum_at = (size_t)(at - b->frames);
-    at = put_u32(put_u32(at, 0), metadata_bytes);
+    at = write_u32(write_u32(at, 0), metadata_bytes);
     b->metadata_sequence_at = (size_t)(at - b->frames) + in_metadata;
     b->key_at = (size_t)(at - b->frames) + key;
     memcpy(at, metadata, metadata_bytes);
@@ -112,5 +113,5 @@ void block_write(struct block *b, unsigned place, unsigned producer, uint64_t se
     uint32_t crc = crc32c_extend(0, checked, b->payload_at - b->checksum_at - 4);
     crc = b->behind[0][crc & 0xff] ^ b->behind[1][crc >> 8 & 0xff] ^ b->behind[2][crc >> 16 & 0xff] ^
           b->behind[3][crc >> 24] ^ b->payload_crc[place];
-    put_u32(frame + b->checksum_at, crc);
+    write_u32(frame + b->checksum_at, crc);
 }

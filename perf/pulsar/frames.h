@@ -49,8 +49,6 @@ struct frame {
 
 /* ---- reading ---- */
 
-uint32_t get_u32(const uint8_t *at);
-
 /* Returns the length of the frame at `at`; 0 if it is not whole. `limit` is the longest that may come. */
 size_t read_frame(const uint8_t *at, const uint8_t *end, size_t limit, struct frame *frame);
 
@@ -63,7 +61,6 @@ struct bytes bytes_in(struct bytes body, unsigned field);
 
 /* ---- writing: each returns where it ends ---- */
 
-uint8_t *put_u32(uint8_t *to, size_t value);
 uint8_t *put_number(uint8_t *to, unsigned field, uint64_t value);
 uint8_t *put_bytes(uint8_t *to, unsigned field, const void *data, size_t bytes);
 uint8_t *put_text(uint8_t *to, unsigned field, const char *text);

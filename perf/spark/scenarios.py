@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from perf import load
 from perf.brokers import DISK, Broker, BrokerError, MqShards, free_port
 from perf.figures import RATIO, Figure, Figures, Name, ratio
-from perf.scenarios import Plan, Scenario
+from perf.nsq import generator
+from perf.scenarios import BODY_BYTES as LIVE_BODY_BYTES
+from perf.scenarios import Plan, Scenario, window
 
 BODY_BYTES: Final = 100
-TOPIC: Final = "topic"  # the one in perf/spark_queries.py
+TOPIC: Final = "topic"  # the one in perf/spark/queries.py
 BATCH: Final = 200
 LIMIT_S: Final = 900.0
 FILL: Final = ("--mode", "publish", "--producers", "4", "--batch", str(BATCH), "--depth", "4", "--topic", TOPIC)
@@ -68,15 +69,15 @@ def measure_write(plan: Plan) -> Figures:
 
 def measure_live(plan: Plan) -> Figures:
     """Measures producers and consumers of NSQ's, alone and while Spark counts the messages of another topic."""
-    window = ("--seconds", str(plan.seconds), "--warmup", str(plan.warmup), "--body", "200")
+    live = (*LIVE, *window(plan), "--body", str(LIVE_BODY_BYTES))
     plan.say("spark-live, NSQ clients alone and beside a query")
     rates: dict[str, list[float]] = {"beside Spark": [], "alone": []}
     with _broker(plan) as (broker, http):
         for _ in range(plan.rounds):
-            rates["alone"].append(load.run_nsq(broker.port, (*LIVE, *window)).rate)
+            rates["alone"].append(generator.run(broker.port, live).rate)
             with _queries(plan, http, "read-on", plan.spark_messages, 1) as lines:
                 next(lines)
-                rates["beside Spark"].append(load.run_nsq(broker.port, (*LIVE, *window)).rate)
+                rates["beside Spark"].append(generator.run(broker.port, live).rate)
             plan.say("  " + ", ".join(f"{who} {found[-1]:,.0f} messages/s" for who, found in rates.items()))
     figures = {who: _figure(found) for who, found in rates.items()}
     shown: Figures = {Name("spark-live", "nsq", who, "rate"): figure for who, figure in figures.items()}
@@ -97,14 +98,14 @@ def _broker(plan: Plan, *, fill: bool = True) -> Iterator[tuple[Broker, str]]:
     with Broker(replace(ours, more=("--listen", f"http://{http}")), DISK, plan.base) as broker:
         if fill:
             messages = ("--messages", str(plan.spark_messages), "--body", str(BODY_BYTES))
-            load.run_nsq(broker.port, (*FILL, *messages))
+            generator.run(broker.port, (*FILL, *messages))
         yield broker, http
 
 
 @contextmanager
 def _queries(plan: Plan, http: str, what: str, messages: int, rounds: int) -> Iterator[Iterator[dict[str, Any]]]:
-    """Runs perf/spark_queries.py, and yields the lines that it prints."""
-    command = [sys.executable, "-m", "perf.spark_queries", what, http, "--messages", str(messages)]
+    """Runs perf/spark/queries.py, and yields the lines that it prints."""
+    command = [sys.executable, "-m", "perf.spark.queries", what, http, "--messages", str(messages)]
     command += ["--body", str(BODY_BYTES), "--rounds", str(rounds)]
     if plan.base is not None:
         command += ["--dir", str(plan.base)]

@@ -615,13 +615,13 @@ static void report(const struct load *load, const struct snapshot *begin, const 
     const struct options *o = &load->options;
     double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
     uint64_t puts = end->counts.puts - begin->counts.puts, deletes = end->counts.deletes - begin->counts.deletes;
-    uint64_t cycles = o->mode == MODE_PUT_ONLY ? puts : deletes;
+    uint64_t jobs = o->mode == MODE_PUT_ONLY ? puts : deletes;
     printf(
         "{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"depth\": %u, \"body_bytes\": %zu, \"tubes\": %u, "
-        "\"seconds\": %.4f, \"cycles\": %" PRIu64 ", \"rate\": %.0f",
-        modes[o->mode], o->producers, o->consumers, o->depth, o->body_bytes, o->tubes, seconds, cycles,
-        (double)cycles / seconds);
-    report_cpu(&begin->usage, &end->usage, o->server.count, cycles, "job");
+        "\"seconds\": %.4f, \"jobs\": %" PRIu64 ", \"rate\": %.0f",
+        modes[o->mode], o->producers, o->consumers, o->depth, o->body_bytes, o->tubes, seconds, jobs,
+        (double)jobs / seconds);
+    report_cpu(&begin->usage, &end->usage, o->server.count, jobs, "job");
     printf(", \"puts\": %" PRIu64 ", \"reserves\": %" PRIu64 ", \"deletes\": %" PRIu64 ", \"pauses\": %" PRIu64, puts,
            end->counts.reserves - begin->counts.reserves, deletes, end->counts.pauses - begin->counts.pauses);
     report_histogram("put_us", &load->put_ns);

@@ -7,7 +7,7 @@
 
 #include "bare.h"
 #include "measure.h"
-#include "pulsar_frames.h"
+#include "pulsar/frames.h"
 
 #define MAX_TOPICS 4096u
 #define MAX_IDS    4096u /* for the producers, and for the consumers, of a connection */

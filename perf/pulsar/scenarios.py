@@ -1,4 +1,4 @@
-"""Scenarios of Pulsar's binary protocol, beside a real standalone broker. See scenarios.py for how products are
+"""Scenarios of Pulsar's binary protocol, beside a real standalone broker. See perf/scenarios.py for how products are
 compared.
 
 Both keep their messages on disk and sync them after the receipt. To a broker a topic is what a partition is.
@@ -10,11 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from perf import load
-from perf.brokers import DISK, MEMORY, Broker, Product, PulsarStandalone
+from perf.brokers import DISK, MEMORY, Broker, Product
 from perf.figures import Figures
 from perf.memory_in_use import MemoryInUse
-from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
+from perf.pulsar import generator
+from perf.pulsar.peer import PulsarStandalone
+from perf.scenarios import (
+    LATENCY_UNITS,
+    MESSAGE_UNITS,
+    Measurement,
+    Plan,
+    Scenario,
+    Units,
+    in_turn,
+    measured,
+    message_latency,
+)
 
 BATCH: Final = 100
 RATE: Final = 10_000
@@ -23,21 +34,6 @@ WARMUP_S: Final = 6.0  # a JVM compiles hot code meanwhile
 FILL_LIMIT_S: Final = 120.0
 TOPICS_PER_CONNECTION: Final = 10
 
-UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", True),
-    "cpu_us_per_message": ("us", "lower", True),
-    "publish_p50": ("us", "lower", True),
-    "publish_p99": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
-}
-LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
-    "message_p50": ("us", "lower", True),
-    "message_p99": ("us", "lower", True),
-    "message_max": ("us", "lower", False),
-    "cpu_us_per_message": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),
-}
 TARGETS: Final[Mapping[str, float]] = {"rate": 5.0, "cpu_us_per_message": 0.1}
 MEMORY_TARGET: Final = 4096.0
 
@@ -56,12 +52,12 @@ class Publish:
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
                 memory.free()
-                result = load.run_pulsar(broker.port, (*arguments, *_warmup(plan, product)), broker.pids())
+                result = generator.run(broker.port, (*arguments, *_warmup(plan, product)), broker.pids())
             memory.hold()
-            return _measured(plan, product, result)
+            return measured(plan, product, result)
 
         with MemoryInUse(plan.seconds) as memory:
-            return in_turn(plan, self.name, self.variant, once, UNITS, TARGETS, limit=plan.limit)
+            return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +80,14 @@ class Backlog:
             with Broker(product, DISK, plan.base) as broker:
                 if isinstance(product, PulsarStandalone):  # a first run, for its compiler
                     few = ("--topic", "warm", "--messages", str(messages // 2 // BATCH * BATCH))
-                    load.run_pulsar(broker.port, (*fill, *few), limit_s=FILL_LIMIT_S)
-                    load.run_pulsar(broker.port, (*consume, *few), limit_s=FILL_LIMIT_S)
-                load.run_pulsar(broker.port, (*fill, *number), limit_s=FILL_LIMIT_S)
+                    generator.run(broker.port, (*fill, *few), limit_s=FILL_LIMIT_S)
+                    generator.run(broker.port, (*consume, *few), limit_s=FILL_LIMIT_S)
+                generator.run(broker.port, (*fill, *number), limit_s=FILL_LIMIT_S)
                 broker.wait_until_quiet()
-                result = load.run_pulsar(broker.port, (*consume, *number), broker.pids(), limit_s=FILL_LIMIT_S)
-            return _measured(plan, product, result)
+                result = generator.run(broker.port, (*consume, *number), broker.pids(), limit_s=FILL_LIMIT_S)
+            return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, TARGETS, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +110,9 @@ class Latency:
                 if isinstance(product, PulsarStandalone):
                     # For its compiler: a backlog from before it is fast would stay, as it is slower at reading one.
                     fast = ("--topic", "warm", "--depth", str(self.depth), "--seconds", str(WARMUP_S))
-                    load.run_pulsar(broker.port, (*self.arguments, *fast))
-                result = load.run_pulsar(broker.port, (*paced, *_warmup(plan, product)), broker.pids())
-            measured = dict(_measured(plan, product, result))
-            latency = result.message
-            assert latency is not None  # every message that was delivered has a stamp
-            plan.say(f"{'':14}p50 {latency.p50:,.0f} us, p99 {latency.p99:,.0f} us, max {latency.max:,.0f} us")
-            return measured | {
-                "message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max,
-            }  # fmt: skip
+                    generator.run(broker.port, (*self.arguments, *fast))
+                result = generator.run(broker.port, (*paced, *_warmup(plan, product)), broker.pids())
+            return measured(plan, product, result) | message_latency(plan, result.message)
 
         targets = {"message_p99": 0.25}
         return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, targets, limit=plan.limit)
@@ -132,8 +122,8 @@ class Latency:
         product = plan.products[-1]
         window = ("--depth", str(self.depth), "--seconds", str(plan.seconds), *_warmup(plan, product))
         with Broker(product, DISK, plan.base) as broker:
-            result = load.run_pulsar(broker.port, (*self.arguments, *window), broker.pids())
-        return float(_measured(plan, product, result)["rate"])
+            result = generator.run(broker.port, (*self.arguments, *window), broker.pids())
+        return measured(plan, product, result)["rate"]
 
 
 def measure_topics(plan: Plan) -> Figures:
@@ -144,7 +134,7 @@ def measure_topics(plan: Plan) -> Figures:
         connections = plan.connections // (10 if isinstance(product, PulsarStandalone) else 1)  # more take too long
         with Broker(product, MEMORY, plan.base) as broker:
             before = broker.memory()
-            with load.IdleConnections(broker.port, connections, "pulsar", topics=TOPICS_PER_CONNECTION):
+            with generator.idle_connections(broker.port, connections, TOPICS_PER_CONNECTION):
                 held = (broker.memory().held - before.held) / (connections * TOPICS_PER_CONNECTION)
         plan.say(f"  {product.name:<12}{held:8.1f} bytes/topic")
         return {"held_per_topic": held}
@@ -155,29 +145,6 @@ def measure_topics(plan: Plan) -> Figures:
 
 def _warmup(plan: Plan, product: Product) -> tuple[str, ...]:
     return ("--warmup", str(WARMUP_S if isinstance(product, PulsarStandalone) else plan.warmup))
-
-
-def _measured(plan: Plan, product: Product, result: load.Pulsar) -> Measurement:
-    if result.messages == 0:
-        raise load.LoadError(f"{product.name} answered nothing in the window")
-    assert result.server_cpu_us_per_message is not None
-    measured = {
-        "rate": result.rate,
-        "cpu_us_per_message": result.server_cpu_us_per_message,
-        "own_cpu_us_per_message": result.own_cpu_us_per_message,
-    }
-    if result.publish is not None:
-        measured |= {"publish_p50": result.publish.p50, "publish_p99": result.publish.p99}
-    plan.say(
-        f"  {product.name:<12}{result.rate:>10,.0f} messages/s {result.server_cpu_us_per_message:>8.2f} us CPU/message"
-        f" (load generator: {result.own_cpu_us_per_message:.2f}, {own_share(result):.0%} of a core)"
-    )
-    return measured
-
-
-def own_share(result: load.Pulsar) -> float:
-    """Returns how much of one core the load generator used."""
-    return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 
 def _publish(name: str, variant: str, body: int, batch: int, topics: int) -> Publish:

@@ -1,4 +1,4 @@
-"""Scenarios of the NSQ protocol, beside the real nsqd. See scenarios.py for how products are compared.
+"""Scenarios of the NSQ protocol, beside the real nsqd. See perf/scenarios.py for how products are compared.
 
 Both brokers keep messages on disk: nsqd those beyond 10,000 of a topic or channel, mq-shards all.
 """
@@ -9,32 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from perf import load
-from perf.brokers import DISK, Broker, MqShards, Nsqd, Product
+from perf.brokers import DISK, Broker, MqShards, Product
 from perf.figures import Figures
-from perf.scenarios import BODY_BYTES, Measurement, Plan, Scenario, Units, in_turn
+from perf.nsq import generator, http_generator
+from perf.nsq.peer import Nsqd
+from perf.nsq.wire import HTTP
+from perf.scenarios import (
+    BODY_BYTES,
+    LATENCY_UNITS,
+    MESSAGE_UNITS,
+    Measurement,
+    Plan,
+    Scenario,
+    in_turn,
+    measured,
+    message_latency,
+    window,
+)
 
 BODY: Final = ("--body", str(BODY_BYTES))
 FILL: Final = ("--mode", "publish", "--producers", "4", "--batch", "200", "--depth", "4", "--channels", "1", *BODY)
 BACKLOG_PER_S: Final = 300_000  # about what nsqd delivers in a second
 CONSUMED: Final = 0.9  # share of a backlog: the last messages wait for an output buffer's timeout, not for the broker
 BATCH: Final = 200
-
-UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", True),
-    "cpu_us_per_message": ("us", "lower", True),
-    "publish_p50": ("us", "lower", True),
-    "publish_p99": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
-}
-LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
-    "message_p50": ("us", "lower", True),
-    "message_p99": ("us", "lower", True),
-    "message_max": ("us", "lower", False),
-    "cpu_us_per_message": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +46,10 @@ class Traffic:
     def measure(self, plan: Plan) -> Figures:
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
-                result = load.run_nsq(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
-            return _measured(plan, product, result)
+                result = generator.run(broker.port, (*self.arguments, *window(plan), *BODY), broker.pids())
+            return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +68,12 @@ class Backlog:
 
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
-                load.run_nsq(broker.port, (*FILL, "--messages", str(batches * BATCH)))
+                generator.run(broker.port, (*FILL, "--messages", str(batches * BATCH)))
                 broker.wait_until_quiet()
-                result = load.run_nsq(broker.port, (*consume, *taken, *BODY), broker.pids())
-            return _measured(plan, product, result)
+                result = generator.run(broker.port, (*consume, *taken, *BODY), broker.pids())
+            return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +87,15 @@ class Latency:
     targets: Mapping[str, float]
 
     def measure(self, plan: Plan) -> Figures:
-        arguments = ("--producers", "4", "--consumers", "4", *self.arguments, *_window(plan), *BODY)
+        arguments = ("--producers", "4", "--consumers", "4", *self.arguments, *window(plan), *BODY)
         rate = self._highest(plan, arguments) / 2
         # At this depth producers wait only if the broker is far behind.
         paced = (*arguments, "--rate", str(rate), "--depth", "2000")
 
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
-                result = load.run_nsq(broker.port, paced, broker.pids())
-            measured = dict(_measured(plan, product, result))
-            latency = result.message
-            assert latency is not None  # every message that was delivered has a stamp
-            plan.say(f"{'':14}p50 {latency.p50:,.0f} us, p99 {latency.p99:,.0f} us, max {latency.max:,.0f} us")
-            return measured | {
-                "message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max,
-            }  # fmt: skip
+                result = generator.run(broker.port, paced, broker.pids())
+            return measured(plan, product, result) | message_latency(plan, result.message)
 
         return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets, limit=plan.limit)
 
@@ -113,8 +104,8 @@ class Latency:
         found: list[float] = []
         for _ in range(plan.rounds):
             with Broker(plan.products[-1], DISK, plan.base) as broker:
-                result = load.run_nsq(broker.port, (*arguments, "--depth", "64", "--max-ready", "5000"), broker.pids())
-            found.append(_measured(plan, plan.products[-1], result)["rate"])
+                result = generator.run(broker.port, (*arguments, "--depth", "64", "--max-ready", "5000"), broker.pids())
+            found.append(measured(plan, plan.products[-1], result)["rate"])
         return max(found)
 
 
@@ -130,11 +121,11 @@ class Http:
     def measure(self, plan: Plan) -> Figures:
         def once(product: Product) -> Measurement:
             assert isinstance(product, MqShards | Nsqd)
-            with Broker(replace(product, protocol="nsq-http"), DISK, plan.base) as broker:
-                result = load.run_http(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
-            return _measured(plan, product, result)
+            with Broker(replace(product, protocol=HTTP), DISK, plan.base) as broker:
+                result = http_generator.run(broker.port, (*self.arguments, *window(plan), *BODY), broker.pids())
+            return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,39 +146,12 @@ class Spread:
 
         def once(product: Product) -> Measurement:
             with Broker(product, DISK, plan.base) as broker:
-                result = load.run_nsq(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
-            return _measured(plan, product, result)
+                result = generator.run(broker.port, (*self.arguments, *window(plan), *BODY), broker.pids())
+            return measured(plan, product, result)
 
-        units = {name: UNITS[name] for name in ("rate", "cpu_us_per_message", "own_cpu_us_per_message")}
+        units = {name: MESSAGE_UNITS[name] for name in ("rate", "cpu_us_per_message", "own_cpu_us_per_message")}
         both = replace(plan, products=[many, one])
         return in_turn(both, self.name, self.variant, once, units, {"cpu_us_per_message": 1.2})
-
-
-def _window(plan: Plan) -> tuple[str, ...]:
-    return ("--seconds", str(plan.seconds), "--warmup", str(plan.warmup))
-
-
-def _measured(plan: Plan, product: Product, result: load.Nsq | load.Http) -> Measurement:
-    if result.messages == 0:
-        raise load.LoadError(f"{product.name} answered nothing in the window")
-    assert result.server_cpu_us_per_message is not None
-    measured = {
-        "rate": result.rate,
-        "cpu_us_per_message": result.server_cpu_us_per_message,
-        "own_cpu_us_per_message": result.own_cpu_us_per_message,
-    }
-    if result.publish is not None:
-        measured |= {"publish_p50": result.publish.p50, "publish_p99": result.publish.p99}
-    plan.say(
-        f"  {product.name:<12}{result.rate:>10,.0f} messages/s {result.server_cpu_us_per_message:>8.2f} us CPU/message"
-        f" (load generator: {result.own_cpu_us_per_message:.2f}, {own_share(result):.0%} of a core)"
-    )
-    return measured
-
-
-def own_share(result: load.Nsq | load.Http) -> float:
-    """Returns how much of one core the load generator used."""
-    return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 
 MPUB: Final = ("--mode", "publish", "--producers", "4", "--batch", str(BATCH), "--depth", "4")

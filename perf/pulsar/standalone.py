@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from perf.peers import BUILD
-
 VERSION: Final = "4.0.7"
-CLASSPATHS: Final = Path(os.environ.get("PULSAR_CLASSPATHS", BUILD / "pulsar"))
+CLASSPATHS: Final = Path(os.environ.get("PULSAR_CLASSPATHS", Path(__file__).resolve().parents[2] / "build" / "pulsar"))
 
 _CONF: Final = """brokerServicePort={port}
 webServicePort={http}

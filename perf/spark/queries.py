@@ -1,4 +1,4 @@
-"""The queries of perf/scenarios_spark.py, in one Spark session: `python -m perf.spark_queries WHAT BROKER ...`.
+"""The queries of perf/spark/scenarios.py, in one Spark session: `python -m perf.spark.queries WHAT BROKER ...`.
 
 Prints a line of JSON for each query that has run.
 """
@@ -17,7 +17,7 @@ from mq_shards.pipeline.session import open_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from perf.empty_source import Empty
+from perf.spark.empty_source import Empty
 
 TOPIC = "topic"
 WARMING = 4

@@ -1,4 +1,4 @@
-"""Scenarios of the NATS protocol, beside the real nats-server. See scenarios.py for how products are compared.
+"""Scenarios of the NATS protocol, beside the real nats-server. See perf/scenarios.py for how products are compared.
 
 Core NATS keeps nothing, so there is no disk in it.
 """
@@ -17,34 +17,40 @@ from pathlib import Path
 from typing import Final
 
 from perf import load
-from perf.brokers import MEMORY, Broker, MqShards, NatsServer, Product, free_port
+from perf.brokers import MEMORY, Broker, MqShards, Product, free_port
 from perf.figures import Figures
-from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
+from perf.nats import generator
+from perf.nats.peer import NatsServer
+from perf.scenarios import (
+    LATENCY_UNITS,
+    MESSAGE_UNITS,
+    Measurement,
+    Plan,
+    Scenario,
+    Units,
+    in_turn,
+    measured,
+    message_latency,
+    window,
+)
 
 ROUTE_SUBJECTS: Final = 100_000
 PACED_WINDOW: Final = 100_000  # messages: publishers wait only if the broker is far behind
 
-UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", True),
-    "cpu_us_per_message": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: shows whether it was the limit
-}
 REQUEST_UNITS: Final[Units] = {
-    **UNITS,
+    **MESSAGE_UNITS,
     "request_p50": ("us", "lower", True),
     "request_p99": ("us", "lower", False),
-}
-LATENCY_UNITS: Final[Units] = {
-    "rate": ("messages/s", "higher", False),  # the rate is given, not measured
-    "message_p50": ("us", "lower", True),
-    "message_p99": ("us", "lower", True),
-    "message_max": ("us", "lower", False),
-    "cpu_us_per_message": ("us", "lower", True),
-    "own_cpu_us_per_message": ("us", "lower", False),
 }
 # Ratios to nats-server, and to the bare server.
 TARGETS: Final[Mapping[str, float]] = {"rate": 2.0, "cpu_us_per_message": 0.5}
 LIMIT_TARGETS: Final[Mapping[str, float]] = {"cpu_us_per_message": 2.0}
+
+
+def _request_latency(result: generator.Nats) -> dict[str, float]:
+    if result.latency is None:
+        return {}
+    return {"request_p50": result.latency.p50, "request_p99": result.latency.p99}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,10 @@ class Traffic:
     def measure(self, plan: Plan) -> Figures:
         def once(product: Product) -> Measurement:
             with Broker(product, MEMORY, plan.base) as broker:
-                result = load.run_nats(broker.port, (*self.arguments, *_window(plan)), broker.pids())
-            measured = _measured(plan, product, result)
-            if self.is_request and (latency := result.latency) is not None:
-                measured |= {"request_p50": latency.p50, "request_p99": latency.p99}
-            return measured
+                result = generator.run(broker.port, (*self.arguments, *window(plan)), broker.pids())
+            return measured(plan, product, result) | (_request_latency(result) if self.is_request else {})
 
-        units = REQUEST_UNITS if self.is_request else UNITS
+        units = REQUEST_UNITS if self.is_request else MESSAGE_UNITS
         return in_turn(
             plan, self.name, self.variant, once, units, TARGETS, limit=plan.limit, limit_targets=LIMIT_TARGETS
         )
@@ -81,20 +84,14 @@ class Latency:
     arguments: tuple[str, ...]
 
     def measure(self, plan: Plan) -> Figures:
-        arguments = (*self.arguments, *_window(plan))
+        arguments = (*self.arguments, *window(plan))
         rate = self._highest(plan, arguments) / 2
         paced = (*arguments, "--rate", str(rate), "--window", str(PACED_WINDOW))
 
         def once(product: Product) -> Measurement:
             with Broker(product, MEMORY, plan.base) as broker:
-                result = load.run_nats(broker.port, paced, broker.pids())
-            measured = _measured(plan, product, result)
-            latency = result.latency
-            assert latency is not None  # every message that was delivered has a stamp
-            plan.say(f"{'':14}p50 {latency.p50:,.0f} us, p99 {latency.p99:,.0f} us, max {latency.max:,.0f} us")
-            return measured | {
-                "message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max,
-            }  # fmt: skip
+                result = generator.run(broker.port, paced, broker.pids())
+            return measured(plan, product, result) | message_latency(plan, result.latency)
 
         return in_turn(
             plan, self.name, self.variant, once, LATENCY_UNITS, {"message_p99": 1.0}, limit=plan.limit
@@ -105,8 +102,8 @@ class Latency:
         found: list[float] = []
         for _ in range(plan.rounds):
             with Broker(plan.products[-1], MEMORY, plan.base) as broker:
-                result = load.run_nats(broker.port, arguments, broker.pids())
-            found.append(_measured(plan, plan.products[-1], result)["rate"])
+                result = generator.run(broker.port, arguments, broker.pids())
+            found.append(measured(plan, plan.products[-1], result)["rate"])
         return max(found)
 
 
@@ -126,14 +123,11 @@ class Routed:
             with self._cluster(plan, product) as (first, second):
                 other = ("--subscribe-port", str(second.port))
                 pids = first.pids() + second.pids()
-                result = load.run_nats(first.port, (*self.arguments, *other, *_window(plan)), pids)
-            measured = _measured(plan, product, result)
-            if self.is_request and (latency := result.latency) is not None:
-                measured |= {"request_p50": latency.p50, "request_p99": latency.p99}
-            return measured
+                result = generator.run(first.port, (*self.arguments, *other, *window(plan)), pids)
+            return measured(plan, product, result) | (_request_latency(result) if self.is_request else {})
 
         return in_turn(
-            plan, self.name, self.variant, once, REQUEST_UNITS if self.is_request else UNITS, TARGETS
+            plan, self.name, self.variant, once, REQUEST_UNITS if self.is_request else MESSAGE_UNITS, TARGETS
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -219,7 +213,7 @@ def measure_interest(plan: Plan) -> Figures:
         port = free_port()
         with (
             Broker(in_cluster(product, port), MEMORY, plan.base) as broker,
-            load.IdleConnections(broker.port, 4, "nats", count),
+            generator.idle_connections(broker.port, 4, count),
         ):
             told, taken = _exchange_interest(port, count)
         plan.say(f"  {product.name:<12}{count} subjects told in {told:.3f} s, taken in {taken:.3f} s")
@@ -268,36 +262,12 @@ def _held(plan: Plan, name: str, metric: str, connections: int, subscriptions: i
     def once(product: Product) -> Measurement:
         with Broker(product, MEMORY, plan.base) as broker:
             before = broker.memory()
-            with load.IdleConnections(broker.port, connections, "nats", subscriptions):
+            with generator.idle_connections(broker.port, connections, subscriptions):
                 held = (broker.memory().held - before.held) / (subscriptions or connections)
         plan.say(f"  {product.name:<12}{held:8.1f} bytes")
         return {metric: held}
 
     return in_turn(plan, name, MEMORY.name, once, {metric: ("bytes", "lower", True)}, {}, rounds=1)
-
-
-def _window(plan: Plan) -> tuple[str, ...]:
-    return ("--seconds", str(plan.seconds), "--warmup", str(plan.warmup))
-
-
-def _measured(plan: Plan, product: Product, result: load.Nats) -> dict[str, float]:
-    if result.messages == 0:
-        raise load.LoadError(f"{product.name} delivered nothing in the window")
-    assert result.server_cpu_us_per_message is not None
-    plan.say(
-        f"  {product.name:<12}{result.rate:>10,.0f} messages/s {result.server_cpu_us_per_message:>8.3f} us CPU/message"
-        f" (load generator: {result.own_cpu_us_per_message:.3f}, {own_share(result):.0%} of a core)"
-    )
-    return {
-        "rate": result.rate,
-        "cpu_us_per_message": result.server_cpu_us_per_message,
-        "own_cpu_us_per_message": result.own_cpu_us_per_message,
-    }
-
-
-def own_share(result: load.Nats) -> float:
-    """Returns how much of one core the load generator used."""
-    return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
 
 BODY: Final = ("--body", "128")

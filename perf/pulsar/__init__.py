@@ -1,0 +1,1 @@
+"""Pulsar's binary protocol: its load generator, what it is compared with, and what is measured of it."""

@@ -1,0 +1,1 @@
+"""The data pipeline: what is measured of Spark."""
