@@ -95,8 +95,9 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
             assert row["in_msgs"] == other["out_msgs"] > 0 and row["out_msgs"] == other["in_msgs"] > 0
             varz = ask(ports[1], "/varz")
             assert varz["leafnodes"] == 1 and "name" not in varz["cluster"]
-            # A leaf node without a cluster tells its clients its own name as that of one.
-            assert cluster_of(far) == "leafy" and cluster_of(near) is None
+            # A leaf node without a cluster tells its clients its own name as that of one, once all acceptors know it.
+            wait_until(lambda: cluster_named_at(leaf) == "leafy", "its clients are told")
+            assert cluster_named_at(hub) is None
             assert varz["leaf"]["remotes"] == [{"local_account": "$G", "urls": [f"127.0.0.1:{hub.route_port}"]}]
             (account,) = [one for one in ask(ports[1], "/accstatz")["account_statz"] if one["acc"] == "$G"]
             assert account["leafnodes"] == 1
@@ -113,8 +114,9 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
                 wire.close()
 
 
-def cluster_of(wire: Wire) -> object:
-    return json.loads(wire.info[len(b"INFO ") :]).get("cluster")
+def cluster_named_at(member: Member) -> object:
+    with contextlib.closing(Wire(member.port)) as wire:
+        return json.loads(wire.info[len(b"INFO ") :]).get("cluster")
 
 
 def connections(port: int, is_hub: bool) -> dict[str, Any]:

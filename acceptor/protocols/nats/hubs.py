@@ -37,6 +37,7 @@ from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, Re
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
+from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
@@ -459,6 +460,9 @@ class Hubs:
         flags = HEADERS if self._nats.identity.headers and hub.info.flag("headers") else 0
         flags |= TRACES if hub.info.traces else 0
         what = f"{loop_of(self._server_id, account)} {hub.cluster} {account}".encode(errors="surrogateescape")
+        who = Client.of(hub.client_id, hub.began_wall_ns, hub.address)
+        who.is_leaf, who.user = True, User(account=account)
+        self._engine.call(hub.conn, "info", 0, asker(who, hub.name, self._cluster_name))
         try:
             joined = self._engine.call(hub.conn, "join", flags, what)
         except ValueError:

@@ -45,6 +45,7 @@ from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, lea
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
+from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 
@@ -396,6 +397,7 @@ class Leaves:
         flags |= TRACES if leaf.said.get("protocol", 0) >= SERVER_PROTOCOL else 0
         # The cluster is told too: its members pass messages to each other, and get none of each other from here.
         what = f"{loop_of(self._server_id, user.account)} {leaf.said.get('cluster', '')} {user.account}"
+        engine.call(conn, "info", 0, asker(leaf.client, leaf.name, self._cluster_name))
         try:
             joined = engine.call(conn, "join", flags, what.encode(errors="surrogateescape"))
         except ValueError:

@@ -46,8 +46,8 @@ def _limits_row(limits: Limits) -> Row:
 
 
 def asker(client: Client, server_name: str, cluster: str) -> bytes:
-    """What services of other accounts are told of the client: JSON in two parts, between which the codec puts the
-    round-trip time."""
+    """What services of other accounts are told of the client, or of a leaf node or hub with that name: JSON in two
+    parts, between which the codec puts the round-trip time."""
     options = client.options
     started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
     first = {
@@ -57,7 +57,8 @@ def asker(client: Client, server_name: str, cluster: str) -> bytes:
     }  # fmt: skip
     last = {
         "server": server_name, "cluster": cluster, **_token_row(client),
-        "kind": "Client", "client_type": "websocket" if client.is_websocket else "nats",
+        "kind": "Leafnode" if client.is_leaf else "Client",
+        "client_type": "" if client.is_leaf else "websocket" if client.is_websocket else "nats",
     }  # fmt: skip
     before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
     behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)

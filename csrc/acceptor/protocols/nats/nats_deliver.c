@@ -498,7 +498,8 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     bool imports = is_leaf && account->shares != NULL;
-    if (d.answers || imports) nats_go_on(a, server, number, NULL, message, d.answers, imports);
+    struct connection *asker = is_leaf ? nats_link_of(server, from)->connection : NULL;
+    if (d.answers || imports) nats_go_on(a, server, number, asker, message, d.answers, imports);
 }
 
 /* --- one's own ---------------------------------------------------------------------------------------------------- */

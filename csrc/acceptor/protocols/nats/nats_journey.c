@@ -15,7 +15,8 @@
 
 struct leg {
     struct nats_message message;
-    struct connection *asker; /* publisher of the first message; NULL: an answer, or not published here */
+    struct connection *asker; /* client that published the first message; NULL: an answer, or no client did here */
+    const struct connection *requestor; /* the same, or a leaf node or hub that sent it */
     const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
     uint32_t account;
     uint16_t count, next; /* how many imports there are, and the next to be done */
@@ -71,6 +72,7 @@ static bool begin_answer(struct acceptor *a, struct nats_server *server, struct 
     from->answers = false;
     to->by = NULL;
     to->asker = NULL;
+    to->requestor = NULL;
     to->measured = 0;
     to->message = from->message;
     to->message.joined = false;
@@ -83,10 +85,11 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
     if (has_come_by(server->journey, depth, share)) return false;
     to->by = share;
     to->asker = from->asker;
+    to->requestor = from->requestor;
     to->account = nats_share_account(share);
     to->message = from->message;
     to->message.joined = false;
-    const struct nats_asker asker = {from->asker, depth > 0 ? from->account : 0};
+    const struct nats_asker asker = {from->requestor, depth > 0 ? from->account : 0};
     return nats_share_apply(a, server, from->account, &asker, share, &to->message, &to->room, &to->measured);
 }
 
@@ -139,7 +142,8 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     first->message = *message;
     /* In another account the origin does not matter. */
     first->message.origin = 0;
-    first->asker = asker;
+    first->asker = asker != NULL && asker->protocol == server->protocol ? asker : NULL;
+    first->requestor = asker;
     first->by = NULL;
     first->account = account;
     first->answers = answers;

@@ -186,12 +186,12 @@ static void say(struct acceptor *a, struct nats_server *server, const struct nat
 struct text nats_latency_describe(const struct nats_server *server, const struct connection *c, bool whole,
                                   struct nats_room *room) {
     const struct nats_asker who = {c, 0};
-    if (c == NULL || nats_room_for(room, nats_asker_bytes(&who)) == NULL) return (struct text){NULL, 0};
+    if (c == NULL || nats_room_for(room, nats_asker_bytes(server, &who)) == NULL) return (struct text){NULL, 0};
     return (struct text){room->at, (size_t)(nats_put_asker(server, &who, whole, room->at) - room->at)};
 }
 
-static uint64_t rtt_of(const struct connection *c) {
-    return c != NULL ? nats_of(c)->rtt_ns : 0;
+static uint64_t rtt_of(const struct nats_server *server, const struct connection *c) {
+    return c != NULL ? nats_requestor_of(server, c).rtt_ns : 0;
 }
 
 /* --- measures ----------------------------------------------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static void end_without(struct acceptor *a, struct nats_server *server, struct n
     struct nats_latencies *l = server->latencies;
     struct outcome o = {.status = status, .error = error, .headers = text_of(m->headers)};
     o.asker = nats_latency_describe(server, asker, m->shared, &l->asker);
-    o.start_wall_ns = m->start_wall_ns - rtt_of(asker);
+    o.start_wall_ns = m->start_wall_ns - rtt_of(server, asker);
     o.wall_ns = nats_wall_now(a);
     nats_answer_forget(server, m->slot, m->token);
     say(a, server, m->latency, m->exporter, &o);
@@ -279,7 +279,7 @@ static void say_bad(struct acceptor *a, struct nats_server *server, const struct
         .error = "Bad Request",
         .asker = nats_latency_describe(server, request->asker, request->shared, &server->latencies->asker),
         .headers = headers,
-        .start_wall_ns = now - rtt_of(request->asker),
+        .start_wall_ns = now - rtt_of(server, request->asker),
         .wall_ns = now};
     say(a, server, request->latency, request->exporter, &o);
 }
@@ -288,7 +288,8 @@ uint32_t nats_latency_begin(struct acceptor *a, struct nats_server *server, cons
     struct nats_latencies *l = server->latencies;
     struct json_text headers = {.limit = HEADERS_BYTES};
     struct nats_measure *m = NULL;
-    if (l == NULL || request->asker == NULL || nats_is(request->asker, NATS_OF_SERVER)) return 0;
+    if (l == NULL || request->asker == NULL) return 0;
+    if (request->asker->protocol == server->protocol && nats_is(request->asker, NATS_OF_SERVER)) return 0;
     bool is_sampled = nats_is_sampled(server, request->latency->percent, request->message, &headers);
     if (headers.failed) headers.bytes = 0;
     if (is_sampled && request->message->reply.bytes == 0)
@@ -334,10 +335,10 @@ void nats_latency_answered(struct acceptor *a, struct nats_server *server, uint3
     if (m == NULL || m->state != IS_WAITING) return;
     const struct connection *asker = connection_find(a, m->asker_number);
     uint64_t now = exact_now(a), took_ns = now - m->start_ns;
-    m->asker_rtt_ns = rtt_of(asker);
+    m->asker_rtt_ns = rtt_of(server, asker);
     m->total_ns = m->asker_rtt_ns + took_ns;
     m->wall_ns = nats_wall_now(a);
-    m->service_ns = less(took_ns, rtt_of(responder));
+    m->service_ns = less(took_ns, rtt_of(server, responder));
     struct text who = nats_latency_describe(server, asker, m->shared, &l->asker);
     if (responder == NULL) {
         m->state = IS_HALF;
@@ -350,7 +351,7 @@ void nats_latency_answered(struct acceptor *a, struct nats_server *server, uint3
     o.start_wall_ns = m->start_wall_ns - m->asker_rtt_ns;
     o.wall_ns = m->wall_ns;
     o.service_ns = m->service_ns;
-    if (rtt_of(responder) > 0) o.system_ns = exact_now(a) - now;
+    if (rtt_of(server, responder) > 0) o.system_ns = exact_now(a) - now;
     o.total_ns = m->total_ns + o.system_ns;
     say(a, server, m->latency, m->exporter, &o);
     free_measure(l, m);

@@ -35,7 +35,7 @@ void nats_latency_drop(struct nats_latency *latency);
 /* A request that perhaps is measured. */
 struct nats_measured {
     struct nats_latency *latency;
-    const struct connection *asker; /* NULL: not a client of ours */
+    const struct connection *asker; /* NULL: neither a client of ours nor a leaf node or hub */
     uint32_t exporter;              /* account */
     bool shared;                    /* the exporter is told who asks */
     uint64_t lifetime_ns;
@@ -64,8 +64,8 @@ void nats_latency_unavailable(struct acceptor *a, struct nats_server *server, st
 /* The answer has come, from a client of ours or (NULL) from elsewhere. */
 void nats_latency_answered(struct acceptor *a, struct nats_server *server, uint32_t number, uint64_t token,
                            const struct connection *responder);
-/* A client has removed a subscription of that pattern, or (empty) all: its requests are over if nobody wants their
- * answers. Something is being measured. */
+/* A client or leaf node wants no more of that pattern, or (empty) a client of any: its requests are over if nobody
+ * wants their answers. Something is being measured. */
 void nats_latency_unsubscribed(struct acceptor *a, struct nats_server *server, const struct connection *c,
                                struct text pattern);
 /* Has a result published in the next turn. */

@@ -127,6 +127,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "solicited") == 0) r->flags |= ROUTE_HUB;
+    if (strcmp(what, "info") == 0) {
+        nats_set_name(&r->info, k->bytes, k->bytes_count);
+        return CALL_DONE;
+    }
     if (strcmp(what, "sniff-until-ns") == 0) { /* Python has the deadline */
         r->flags |= ROUTE_SNIFF;
         return CALL_DONE;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -153,6 +154,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     const struct nats_interest interest = {
         .account = account, .subject = subject, .queue = queue, .weight = (uint32_t)weight};
     if (may) hear(a, c, cluster, &interest);
+    if (is_leaf && !wanted && nats_is_measuring(server)) nats_latency_unsubscribed(a, server, c, subject);
     return true;
 }
 
@@ -512,6 +514,7 @@ void nats_route_go_on(struct acceptor *a, void *state) {
 void nats_route_freed(struct connection *c) {
     nats_telling_free(route_of(c)->telling);
     free(route_of(c)->name);
+    free(route_of(c)->info);
     nats_permissions_drop(route_of(c)->permissions);
     nats_permissions_drop(route_of(c)->publishing);
 }

@@ -65,6 +65,7 @@ struct nats_route {
     uint64_t held_ns;                     /* when publishers that wait for it were last checked; 0: none waits */
     uint64_t held_at;                     /* how much its socket had taken by then */
     struct nats_name *name;               /* the server's; NULL: unknown */
+    struct nats_name *info;               /* the leaf node or hub as told to services; NULL: none is told */
     struct nats_permissions *permissions; /* which subjects may pass; NULL: all */
     struct nats_permissions *publishing;  /* what a leaf node may send; it is not told of other interest */
     char loop[NATS_LOOP_BYTES]; /* a subject that a leaf node is told only so that a loop shows by its coming back */

@@ -4,6 +4,7 @@
 
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 
@@ -212,27 +213,36 @@ static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_accoun
     return go_quote(out, (const uint8_t *)account->name, account->name_bytes);
 }
 
+struct nats_requestor nats_requestor_of(const struct nats_server *server, const struct connection *c) {
+    if (c->protocol == server->protocol) {
+        const struct nats *n = nats_of(c);
+        return (struct nats_requestor){{n->info, n->info_bytes}, n->account, n->rtt_ns};
+    }
+    const struct nats_route *r = route_of(c);
+    return (struct nats_requestor){nats_name_of(r->info), r->account, r->rtt_ns};
+}
+
 /* {"acc":"NAME","svc":"NAME","rtt":N}, or more: Python has prepared what stands around the time. */
 uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out) {
-    const struct nats *n = nats_of(asker->connection);
-    const uint8_t *info = n->info, *end = info + n->info_bytes, *middle = NULL;
-    if (shared && info != NULL) middle = memchr(info, '\n', n->info_bytes);
+    const struct nats_requestor who = nats_requestor_of(server, asker->connection);
+    const uint8_t *info = who.info.at, *end = info + who.info.bytes, *middle = NULL;
+    if (shared && info != NULL) middle = memchr(info, '\n', who.info.bytes);
     if (middle != NULL)
         out = put(out, info, (size_t)(middle - info));
     else
-        out = put_name(out, "{\"acc\":", &server->accounts[n->account]);
+        out = put_name(out, "{\"acc\":", &server->accounts[who.account]);
     if (asker->service != 0) out = put_name(out, ",\"svc\":", &server->accounts[asker->service]);
-    if (n->rtt_ns > 0) out = decimal_put(put(out, ",\"rtt\":", 7), n->rtt_ns);
+    if (who.rtt_ns > 0) out = decimal_put(put(out, ",\"rtt\":", 7), who.rtt_ns);
     return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
 }
 
-size_t nats_asker_bytes(const struct nats_asker *asker) {
-    return nats_of(asker->connection)->info_bytes + 2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
+size_t nats_asker_bytes(const struct nats_server *server, const struct nats_asker *asker) {
+    return nats_requestor_of(server, asker->connection).info.bytes + 2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
 }
 
 /* Room for the header that names the requestor. */
-static size_t info_bytes(const struct nats_asker *asker) {
-    return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_asker_bytes(asker);
+static size_t info_bytes(const struct nats_server *server, const struct nats_asker *asker) {
+    return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_asker_bytes(server, asker);
 }
 
 /* Writes a request with a header that names the requestor. */
@@ -273,7 +283,7 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     size_t most = subject.bytes + NATS_ANSWER_BYTES;
     *measured = 0;
     if (subject.bytes == 0) return false;
-    if (is_asked) most += m->payload_bytes + info_bytes(asker) + 2 * DECIMAL_MAX_BYTES;
+    if (is_asked) most += m->payload_bytes + info_bytes(server, asker) + 2 * DECIMAL_MAX_BYTES;
     uint8_t *out = nats_room_for(room, most);
     if (out == NULL) return false;
     m->subject = (struct text){out, subject.bytes};

@@ -49,6 +49,15 @@ bool nats_share_is_stream(const struct nats_share *share);
 /* Whether messages are traced in that account, too. */
 bool nats_share_is_traced(const struct nats_share *share);
 
+/* What is known of a client, leaf node or hub that makes requests. */
+struct nats_requestor {
+    struct text info; /* from Python; empty: only the account is told */
+    uint32_t account;
+    uint64_t rtt_ns; /* 0: unknown */
+};
+
+struct nats_requestor nats_requestor_of(const struct nats_server *server, const struct connection *c);
+
 /* The publisher of a request, for services that are told: `connection` NULL: unknown. `service`: 0, or the account
  * whose service passes the request on. */
 struct nats_asker {
@@ -59,7 +68,7 @@ struct nats_asker {
 /* Describes the publisher of a request as JSON, in full if `shared`, and returns the end. It is known, and has room of
  * nats_asker_bytes(). */
 uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out);
-size_t nats_asker_bytes(const struct nats_asker *asker);
+size_t nats_asker_bytes(const struct nats_server *server, const struct nats_asker *asker);
 
 /* Turns a message of `account` into what a share makes of it; false when that is impossible or it is dropped. Sets
  * *measured to the number of the request's measurement (nats_latency.h); 0: it is not measured. */
@@ -73,7 +82,8 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
 bool nats_journey_open(struct nats_server *server);
 void nats_journey_close(struct nats_server *server);
 /* Passes a message that was delivered in its account on to other accounts. `answers`: it may answer a request of
- * another account; `imports`: other accounts may import it. False if nobody there got it. */
+ * another account; `imports`: other accounts may import it. `asker`: the client, leaf node or hub that it came from;
+ * NULL: none. False if nobody there got it. */
 bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
                 const struct nats_message *message, bool answers, bool imports);
 
