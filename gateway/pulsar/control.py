@@ -342,6 +342,8 @@ class Control:
             raise RefusedError(422, "IncompatibleSchema", str(error)) from None
         except IncompatibleError as error:
             raise RefusedError(409, "IncompatibleSchema", str(error)) from None
+        except WrongDefaultError as error:
+            raise RefusedError(500, "UnknownError", str(error)) from None
 
     async def _check_defaults(self, name: TopicName, new: Schema) -> None:
         try:

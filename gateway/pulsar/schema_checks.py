@@ -44,7 +44,8 @@ class SchemaChecks:
         return await self._look([wanted, *compared], lambda: schemas.version_of(wanted, compared))
 
     async def check(self, new: Schema, live: Sequence[Schema], strategy: str) -> None:
-        """Checks that a schema is valid and may follow `live`. Raises InvalidSchemaError, IncompatibleError."""
+        """Checks that a schema is valid and may follow `live`. Raises InvalidSchemaError, IncompatibleError,
+        WrongDefaultError."""
         against = schemas.followed(live, strategy)
 
         def check() -> None:

@@ -84,3 +84,39 @@ class _Defaults:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+_NUMBERS: Final = frozenset({"int", "long", "float", "double"})
+
+
+def unusable_default(schema: Any, value: Any) -> str:  # noqa: ANN401
+    """Why a reader's default cannot stand for a field that was not written, as a real broker says it; "": it can.
+
+    `schema` is the library's. A real broker encodes the default, and so takes any number for a number.
+    """
+    kind, shown = schema.type, orjson.dumps(value).decode()
+    if kind in _NUMBERS:
+        is_text = kind in ("float", "double") and isinstance(value, str)  # that stands for the number in it
+        return "" if is_text or type(value) in (int, float) else f"Non-numeric default value for {kind}: {shown}"
+    if kind in ("string", "bytes", "fixed"):
+        return "" if isinstance(value, str) else f"Non-string default value for {kind}: {shown}"
+    match kind:
+        case "boolean":
+            return "" if isinstance(value, bool) else f"Non-boolean default for boolean: {shown}"
+        case "null":
+            return "" if value is None else f"Non-null default value for null type: {shown}"
+        case "enum":
+            return "" if value in schema.symbols else f"No such symbol: {shown}"
+        case "union" | "error_union":
+            return unusable_default(schema.schemas[0], value) if schema.schemas else ""
+        case "array" | "map":
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            of_each = schema.items if kind == "array" else schema.values
+            return next(filter(None, (unusable_default(of_each, one) for one in inner)), "")
+    return next(filter(None, (_unusable_field(field, value) for field in schema.fields)), "")
+
+
+def _unusable_field(field: Any, record: Any) -> str:  # noqa: ANN401
+    if isinstance(record, dict) and field.name in record:
+        return unusable_default(field.type, record[field.name])
+    return unusable_default(field.type, field.default) if field.has_default else f"No default value for: {field.name}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.gateway.pulsar.catalog import Schema
-from mq_shards.gateway.pulsar.schema_defaults import wrong_default
+from mq_shards.gateway.pulsar.schema_defaults import unusable_default, wrong_default
 
 if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
@@ -58,7 +58,8 @@ class IncompatibleError(Exception):
 
 
 class WrongDefaultError(Exception):
-    """The schema, or one before it, has a default that its field cannot have; says which."""
+    """The schema, or one before it, has a default that its field cannot have, or that a reader needs and cannot use;
+    says which."""
 
 
 def check(schema: Schema) -> None:
@@ -130,7 +131,7 @@ def followed(live: Sequence[Schema], strategy: str) -> Sequence[Schema]:
 
 
 def check_follows(new: Schema, against: Sequence[Schema], strategy: str) -> None:
-    """`against`: the result of followed(), oldest first. Raises IncompatibleError."""
+    """`against`: the result of followed(), oldest first. Raises IncompatibleError, WrongDefaultError."""
     if not against:
         return
     if strategy == "ALWAYS_INCOMPATIBLE":
@@ -232,6 +233,7 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
         SchemaCompatibilityResult,
         SchemaCompatibilityType,
         check_schema_names,
+        lookup_writer_field,
     )
     from avro.schema import EnumSchema, RecordSchema, UnionSchema
 
@@ -251,6 +253,7 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
 
         def _calculate(self, reader: AvroSchema, writer: AvroSchema, location: list[str]) -> SchemaCompatibilityResult:
             if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+                self._check_unwritten(reader, writer)
                 return self.check_reader_writer_record_fields(reader, writer, location)
             if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):
                 return check_schema_names(reader, writer, location)
@@ -259,6 +262,17 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
                     if isinstance(branch, RecordSchema) and branch.fullname == writer.fullname:
                         return self.get_compatibility(branch, writer)
             return super().calculate_compatibility(reader, writer, location)
+
+        @staticmethod
+        def _check_unwritten(reader: RecordSchema, writer: RecordSchema) -> None:
+            """Raises WrongDefaultError if the default of a field that was not written cannot be used."""
+            for field in reader.fields:
+                if lookup_writer_field(writer, field) is not None:
+                    continue
+                if not field.has_default:
+                    return  # that makes them incompatible
+                if why := unusable_default(field.type, field.default):
+                    raise WrongDefaultError(why)
 
     result = Checker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
     if result.compatibility is SchemaCompatibilityType.compatible:

@@ -6,7 +6,9 @@ import json
 from typing import Any, Final
 
 import pytest
-from mq_shards.gateway.pulsar.schema_defaults import wrong_default
+from mq_shards.gateway.pulsar.schema_defaults import unusable_default, wrong_default
+
+from tests.pulsar.wire import Wire
 
 ITEMS: Final = {"type": "array", "items": "int"}
 VALUES: Final = {"type": "map", "values": "int"}
@@ -67,3 +69,52 @@ def test_a_type_within_itself_and_deep_ones_come_to_an_end() -> None:
     assert wrong_default(json.dumps(itself).encode()) == ""
     deep = '{"type":"array","default":1,"items":' * 900 + '"int"' + "}" * 900
     assert wrong_default(deep.encode()) == ""
+
+
+# --- of consumers -----------------------------------------------------------------------------------------------------
+
+# What a real 4.0.7 says to a consumer whose schema has a field of such a type and default more than the topic's.
+UNUSABLE: Final[list[tuple[Any, Any, str]]] = [
+    ("int", "x", 'Non-numeric default value for int: "x"'), ("int", None, "Non-numeric default value for int: null"),
+    ("string", 3, "Non-string default value for string: 3"), ("boolean", 1, "Non-boolean default for boolean: 1"),
+    ("bytes", 3, "Non-string default value for bytes: 3"),
+    (["null", "int"], 3, "Non-null default value for null type: 3"),
+    (["int", "null"], None, "Non-numeric default value for int: null"),
+    (ITEMS, ["x"], 'Non-numeric default value for int: "x"'), (inner(), {}, "No default value for: b"),
+    (VALUES, {"k": "x"}, 'Non-numeric default value for int: "x"'), (inner(), None, "No default value for: b"),
+    (inner(), {"b": "x"}, 'Non-numeric default value for int: "x"'),
+]  # fmt: skip
+USABLE: Final = [one for one in TAKEN if one != (ENUM, "Z")] + [("int", 1.5), ("int", 1 << 40), (ITEMS, {})]
+
+
+def parsed(kind: Any) -> Any:  # noqa: ANN401
+    import avro.schema
+
+    return avro.schema.parse(json.dumps(kind))
+
+
+@pytest.mark.parametrize(("kind", "default", "why"), UNUSABLE)
+def test_a_default_that_a_consumer_cannot_use_is_named(kind: Any, default: Any, why: str) -> None:  # noqa: ANN401
+    assert unusable_default(parsed(kind), default) == why
+
+
+@pytest.mark.parametrize(("kind", "default"), USABLE)
+def test_a_default_that_a_consumer_can_use_is_taken(kind: Any, default: Any) -> None:  # noqa: ANN401
+    assert unusable_default(parsed(kind), default) == ""
+
+
+def test_a_consumer_with_a_default_that_it_would_need_and_cannot_use_is_refused(wire: Wire, topic: str) -> None:
+    def schema(*fields: dict[str, Any]) -> dict[str, Any]:
+        record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, *fields]}
+        return {"name": "s", "type": 4, "schema_data": json.dumps(record).encode()}
+
+    wrong = {"name": "b", "type": "int", "default": "x"}
+    wire.subscribe(topic, kind=1, schema=schema())
+    asked = {"topic": topic, "subscription": "s", "subType": 1, "consumer_id": 2}
+    refused = wire.ask("subscribe", "error", **asked, schema=schema(wrong))
+    assert (refused.error, refused.message) == (0, 'Non-numeric default value for int: "x"')
+    missing = {"name": "c", "type": "int"}
+    assert wire.ask("subscribe", "error", **asked, schema=schema(missing, wrong)).error == 18  # that comes first
+    wire.subscribe(topic, kind=1, consumer=2, schema=schema({"name": "b", "type": "int", "default": 1}))
+    wire.subscribe(topic + "idle", kind=1, consumer=3, schema=schema(wrong))
+    wire.subscribe(topic + "idle", kind=1, consumer=4, schema=schema(wrong))
