@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, payload_of
 from tests.servers import wait_until
@@ -176,3 +177,19 @@ def test_a_namespace_that_is_not_there_has_no_topics(wire: Wire) -> None:
     assert list(answer.topics) == []
     watched = wire.ask("watchTopicList", "watchTopicListSuccess", namespace=nowhere, watcher_id=1, topics_pattern=".*")
     assert list(watched.topic) == []
+
+
+def test_a_topic_whose_name_has_a_line_end_is_refused_by_that_name(server: PulsarServer, wire: Wire) -> None:
+    why = "The name of a topic must not have a line end: 'a\\nb'"
+    for command, answer, fields in (
+        ("lookupTopic", "lookupTopicResponse", {}),
+        ("partitionMetadata", "partitionMetadataResponse", {}),
+        ("producer", "error", {"producer_id": 1}),
+        ("subscribe", "error", {"subscription": "s", "subType": 1, "consumer_id": 1}),
+    ):
+        refused = wire.ask(command, answer, topic="a\nb", **fields)
+        assert refused.error == 17 and refused.message.endswith(why), command
+    for method, path in (("PUT", ""), ("DELETE", ""), ("GET", "/stats"), ("PUT", "/subscription/s")):
+        said = play(server.http, (method, f"persistent/public/default/a%0Ab{path}"))
+        assert said["status"] == 412 and "must not have a line end" in said["json"]["reason"]
+    assert not any("\n" in name for name in play(server.http, ("GET", "persistent/public/default"))["json"])

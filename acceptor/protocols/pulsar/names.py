@@ -90,6 +90,8 @@ def topic_name(text: str) -> TopicName:
     if not parts[2]:
         raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
     check_namespace(f"{parts[0]}/{parts[1]}")
+    if "\n" in parts[2]:  # a request to a worker ends the name of a topic with one
+        raise PulsarNameError(f"The name of a topic must not have a line end: {text!r}")
     # Most topics share most parts, so each part is kept in memory once.
     name = TopicName(intern(domain), intern(parts[0]), intern(parts[1]), intern(parts[2]))
     if len(name.core.encode()) > MAX_NAME_BYTES:
