@@ -1,2 +1,1 @@
-"""The gateway process: serves the HTTP APIs, and tells nsqlookupd and statsd of topics. To workers it is an
-acceptor."""
+"""The gateway process: serves the HTTP APIs, and tells other servers of topics. To workers it is an acceptor."""

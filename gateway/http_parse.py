@@ -1,5 +1,4 @@
-"""Parses the head of a request and the framing of its body, as Go's library does, since nsqd's clients are used to
-that.
+"""Parses the head of a request and the framing of its body, as Go's library does: clients of servers in Go rely on it.
 
 So lines may end in LF alone, and any token is a method. Source: RFC 9112; what is refused: net/http of Go 1.21.
 """

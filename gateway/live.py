@@ -82,7 +82,7 @@ def pieces(bodies: bytes) -> Iterator[bytes]:
 
 
 def matches(pattern: Sequence[str], tokens: Sequence[str]) -> bool:
-    """Whether a topic's tokens match a NATS pattern, with * for one token and > for one or more at the end.
+    """Whether a topic's tokens match a pattern, with * for one token and > for one or more at the end.
 
     >>> [matches("a.*.>".split("."), topic.split(".")) for topic in ("a.b.c", "a.b.c.d", "a.b", "b.b.c")]
     [True, True, False, False]

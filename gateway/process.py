@@ -24,7 +24,6 @@ from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.secure import SecureContexts
-from mq_shards.gateway import services
 from mq_shards.gateway.access import HttpAccess, HttpLogin
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.browsers import Browsers
@@ -44,11 +43,12 @@ from mq_shards.gateway.nsq.from_acceptors import FromAcceptors
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
+from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.nsq.producers import Producers
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
-from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
 from mq_shards.gateway.processes import own_bytes
+from mq_shards.gateway.pulsar import offer as pulsar_offer
 from mq_shards.gateway.reloads import Reloads
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
@@ -199,8 +199,8 @@ class GatewayProcess:
     def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
         """None when nothing listens for Pulsar's clients and they have left nothing. What they have left goes on
         without listeners: policies, and ending transactions, for which consumers may wait."""
-        asked = any(address["protocol"] in services.PULSAR for address in start["addresses"])
-        if not asked and not services.is_left(start["data_dir"]):
+        listening = {address["protocol"] for address in start["addresses"]}
+        if not pulsar_offer.is_wanted(listening, start["data_dir"]):
             return None
         from mq_shards.gateway.pulsar.service import PulsarService  # slow to load
 

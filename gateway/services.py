@@ -1,95 +1,46 @@
-"""The services of the gateway besides the acceptors' wire protocols, one line each, and the gateway's own options.
-
-The supervisor imports this module before it starts a gateway, so it must import nothing large of the gateway.
-"""
+"""All that the gateway offers, one line each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from mq_shards.acceptor.option_kinds import Kind, Number, TextList
-from mq_shards.acceptor.protocol import OtherScheme
-from mq_shards.gateway.pulsar import leftovers
+from mq_shards.acceptor.option_kinds import Kind
+from mq_shards.gateway.nats.offer import NATS
+from mq_shards.gateway.nsq.offer import NSQ
+from mq_shards.gateway.offer import Offer, Service, Settings
+from mq_shards.gateway.pipeline.offer import PIPELINE
+from mq_shards.gateway.pulsar.offer import PULSAR
 
+OFFERS: Final[tuple[Offer, ...]] = (
+    PULSAR,
+    PIPELINE,
+    NATS,
+    NSQ,
+)  # fmt: skip
 
-class Service(NamedTuple):
-    name: str  # the scheme of --listen
-    port: int  # the default port
-    example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
-    other_schemes: tuple[OtherScheme, ...] = ()
-    guarded_as: str = ""  # the protocol whose options also say who may connect here
-    leads_to_topics: bool = True
-
-
-SERVICES: Final[Mapping[str, Service]] = {
-    service.name: service
-    for service in (
-        Service(
-            "pulsar-http",
-            8080,
-            "curl 'http://{address}/admin/v2/brokers/health'",
-            (OtherScheme("pulsar-https", 8443, "curl --cacert CA 'https://{address}/admin/v2/brokers/health'"),),
-            guarded_as="pulsar",
-        ),
-        Service(
-            "http",
-            4180,
-            "curl 'http://{address}/v1/topics'",
-            (OtherScheme("https", 4181, "curl --cacert CA 'https://{address}/v1/topics'"),),
-        ),
-        Service(
-            "nats-http",
-            8222,
-            "curl 'http://{address}/varz'",
-            (OtherScheme("nats-https", 8223, "curl --cacert CA 'https://{address}/varz'"),),
-            leads_to_topics=False,
-        ),
-    )
-}
+SERVICES: Final[Mapping[str, Service]] = {service.name: service for offer in OFFERS for service in offer.services}
+SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = dict(offer.section for offer in OFFERS if offer.section)
+_ASKED_BY: Final = {*SERVICES, *(scheme for offer in OFFERS for scheme in offer.needed_by)}
 
 
-def _is_host(text: str) -> bool:
-    return re.fullmatch("[A-Za-z0-9_.-]{1,253}", text) is not None
+def is_needed(listening: Collection[str], settings: Settings) -> bool:
+    """Whether there is work for a gateway: HTTP to serve, clients that need it, or something to do without being
+    asked."""
+    return not _ASKED_BY.isdisjoint(listening) or has_work(listening, settings)
 
 
-SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
-    "http": {
-        "staged-bytes": Number(16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"),
-        "hosts": TextList("names under which browsers come to the console, beside addresses", "a name", _is_host),
-        "metrics-topics": Number(1000, 0, 1 << 20, "topics with figures of their own in /metrics"),
-    },
-}
-
-# Schemes whose clients need the gateway, because it keeps Pulsar's catalog.
-PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http", "pulsar-https")
-# Schemes that acceptors serve only in part: the gateway serves the rest.
-IN_PART: Final = ("nsq-http",)
-# Options of [nsq] that name servers to be told of the topics on nsq://, which is work for a gateway too.
-_TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
-
-
-def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether there is work for a gateway: HTTP to serve, or servers to be told of NSQ's topics."""
-    asked = any(name in SERVICES or name in PULSAR or name in IN_PART for name in listening)
-    return asked or tells_somebody(listening, settings)
+def has_work(listening: Collection[str], settings: Settings) -> bool:
+    """Whether a gateway has work without being asked."""
+    return any(offer.has_work(listening, settings) for offer in OFFERS)
 
 
 def is_left(data_dir: str | None) -> bool:
-    """Whether an earlier start has left work: what Pulsar's clients made goes on even if nothing listens for them
-    now."""
-    return leftovers.are_in(data_dir)
+    """Whether an earlier start has left work, which goes on even if nothing listens for its clients now."""
+    return any(offer.is_left(data_dir) for offer in OFFERS)
 
 
-def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the gateway tells other servers of NSQ's topics without being asked."""
-    return "nsq" in listening and any(settings["nsq"][name] for name in _TOLD_OF_NSQ)
-
-
-def without_effect(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def without_effect(listening: Collection[str], settings: Settings) -> Iterator[str]:
     """Yields warnings about options that have no effect."""
-    if not any(name in listening for name in ("nsq", "nsq-http")):
-        for name in _TOLD_OF_NSQ:
-            if settings["nsq"][name]:
-                yield f"nsq.{name} has no effect: nothing listens on nsq://"
+    for offer in OFFERS:
+        yield from offer.without_effect(listening, settings)

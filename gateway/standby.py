@@ -1,8 +1,8 @@
 """The gateway's first code: the rest of the gateway is loaded only when the first client connects.
 
 Most brokers are never used over HTTP, and the code for it takes a third of a small broker's memory. Until the first
-connection the supervisor's messages are kept. A gateway with work of its own does not wait: nsqlookupd or statsd, a
-writer's decision that an earlier gateway did not carry out, or what Pulsar's clients have made.
+connection the supervisor's messages are kept. A gateway with work of its own does not wait: servers to be told of
+topics, a writer's decision that an earlier gateway did not carry out, or what clients have left (offer.py).
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Standby:
             return False
         start = self.told[0][0]
         listening = {address["protocol"] for address in start["addresses"]}
-        tells = services.tells_somebody(listening, start["settings"])
+        works = services.has_work(listening, start["settings"])
         data_dir = start["data_dir"]
-        return bool(tells or start["again"] or leftovers.are_in(data_dir) or services.is_left(data_dir))
+        return bool(works or start["again"] or leftovers.are_in(data_dir) or services.is_left(data_dir))
 
 
 def main(control: Control) -> None:

@@ -38,7 +38,7 @@ from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
-from mq_shards.gateway.options import GatewayOptions
+from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.workers import WorkersError

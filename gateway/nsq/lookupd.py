@@ -19,7 +19,7 @@ from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import is_valid_channel
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
-from mq_shards.gateway.options import GatewayOptions
+from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"

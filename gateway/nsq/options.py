@@ -1,4 +1,4 @@
-"""The gateway's options: those of the section nsq, and what else the supervisor tells it at the start."""
+"""The options of the section nsq, as the gateway needs them, and what else the supervisor tells it at the start."""
 
 from __future__ import annotations
 
