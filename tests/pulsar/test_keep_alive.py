@@ -22,34 +22,68 @@ def server() -> Iterator[PulsarServer]:
         yield server
 
 
+def answered(server: PulsarServer, name: str, answer: str, **fields: object) -> Wire:
+    """A new connection that has had the answer. On a busy machine the first tick may come before: it is tried again."""
+    while True:
+        began = time.monotonic()
+        wire = Wire(server.port)
+        wire.say(name, **fields)
+        frame = wire.receive()
+        if frame is not None:
+            assert frame.name == answer
+            return wire
+        wire.socket.close()
+        assert time.monotonic() - began > TICK_S * 0.9
+
+
+def connected(server: PulsarServer) -> Wire:
+    return answered(server, "connect", "connected", client_version="test", protocol_version=21)
+
+
+def has_been_cut_off_by_the_second_tick_of(other: Wire, wire: Wire) -> bool:
+    """Ticks of two connections come in the order in which these were accepted, however late the test looks."""
+    other.expect("ping")
+    assert other.receive() is None
+    wire.socket.setblocking(False)
+    return wire.is_closed()
+
+
 @pytest.mark.parametrize("pings", [False, True], ids=["says nothing", "says PING"])
 def test_who_has_not_said_connect_by_the_first_tick_is_cut_off(server: PulsarServer, pings: bool) -> None:
-    with Wire(server.port) as wire:
-        began = time.monotonic()
-        if pings:
-            wire.say("ping")
-            wire.expect("pong")
-        assert wire.receive() is None
-        assert TICK_S * 0.9 < time.monotonic() - began < TICK_S * 5
+    def opened() -> Wire:
+        return answered(server, "ping", "pong") if pings else Wire(server.port)
+
+    began = time.monotonic()
+    with opened() as first, opened() as second, connected(server) as other:
+        assert first.receive() is None
+        assert time.monotonic() - began > TICK_S * 0.9
+        assert has_been_cut_off_by_the_second_tick_of(other, second)
 
 
 def test_who_does_not_answer_a_ping_is_cut_off_at_the_next_tick(server: PulsarServer) -> None:
-    with Wire(server.port) as wire:
-        wire.connect()
-        wire.expect("ping")
-        began = time.monotonic()
-        assert wire.receive() is None
-        assert TICK_S * 0.9 < time.monotonic() - began < TICK_S * 5
+    began = time.monotonic()
+    with connected(server) as first, connected(server) as second:
+        second.expect("ping")
+        with connected(server) as other:
+            first.expect("ping")
+            assert first.receive() is None
+            assert time.monotonic() - began > 2 * TICK_S * 0.9
+            assert has_been_cut_off_by_the_second_tick_of(other, second)
 
 
 @pytest.mark.parametrize("answer", ["pong", "ping"])
 def test_who_says_anything_stays(server: PulsarServer, answer: str) -> None:
-    with Wire(server.port) as wire:
-        wire.connect()
-        for _ in range(3):
-            wire.expect("ping")
-            wire.say(answer)
-        wire.ask("lookupTopic", "lookupTopicResponse", topic="t")
+    """It may be cut off only if the test was not given the processor in time to say it, and is tried again then."""
+    pings, late = 0, True
+    while pings < 4:
+        assert late, f"cut off after {pings} pings that were answered in time"
+        pings, late, began = 0, False, time.monotonic()
+        with connected(server) as wire:
+            while pings < 4 and (frame := wire.receive()) is not None:
+                if frame.name == "ping":
+                    pings += 1
+                    wire.say(answer)
+                    late = late or time.monotonic() - began > (pings + 0.9) * TICK_S
 
 
 def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> None:
