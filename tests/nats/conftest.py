@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,25 @@ KINDS = [
     pytest.param(2, id="shards-2"),
     pytest.param(3, id="shards-3"),
 ]
+
+
+CONFS = Path(__file__).with_name("confs")
+
+
+def serving(kind: int, conf: str) -> AbstractContextManager[NatsServer]:
+    option = "-c" if kind == 0 else "--nats-config"
+    return running(kind, arguments=[option, str(CONFS / conf)])
+
+
+def server_of(conf: str) -> Callable[..., Iterator[NatsServer]]:
+    """Makes a module's fixture: a server of each kind that reads this file."""
+
+    @pytest.fixture(params=KINDS, scope="module", name="server")
+    def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
+        with serving(request.param, conf) as server:
+            yield server
+
+    return server
 
 
 @pytest.fixture(params=KINDS, scope="session")

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import nats
 import pytest
@@ -15,9 +15,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import server_of, serving
 from tests.nats.servers import NatsServer
-from tests.nats.test_who import serving
 from tests.nats.wire import Wire
 from tests.servers import children, comm_of, wait_until
 
@@ -29,10 +28,7 @@ async def known(client: Client) -> None:
     await client.flush()
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
-    with serving(request.param, "who.conf") as server:
-        yield server
+server = server_of("who.conf")
 
 
 async def client(server: NatsServer, user: str) -> Client:

@@ -23,6 +23,7 @@ BLOCKS: Final = {
     "parseAccounts": "accounts { A { % } }",
     "parseExportStreamOrService": "accounts { A { exports [ { % } ] } }",
     "parseImportStreamOrService": "accounts { A { imports [ { % } ] } }",
+    "parseAccountMsgTrace": "accounts { A { msg_trace { % } } }",
     "parseAccount": "accounts { A { imports [ { stream { % } } ] } }",
     "parseAuthorization": "authorization { % }",
     "parseUsers": "authorization { users [ { % } ] }",
@@ -43,7 +44,7 @@ WHOLE: Final = {
     "parseMQTT": "mqtt", "parseJetStream": "jetstream", "parseJetStreamLimits": "jetstream",
     "parseJetStreamLimitsBatch": "jetstream", "parseJetStreamTPM": "jetstream", "setJetStreamEkCipher": "jetstream",
     "parseProxies": "proxies", "parseProxiesTrusted": "proxies", "parseJetStreamForAccount": "accounts",
-    "parseAccountMsgTrace": "accounts", "parseAuthCallout": "authorization",
+    "parseAuthCallout": "authorization",
 }  # fmt: skip
 VALUES: Final = ("1", "x", "true", "{}", "[]", '"1s"')
 

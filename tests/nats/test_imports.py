@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import server_of
 from tests.nats.servers import NatsServer
-from tests.nats.test_who import serving
 from tests.nats.wire import Wire
 
-
-@pytest.fixture(params=KINDS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
-    with serving(request.param, "imports.conf") as server:
-        yield server
+server = server_of("imports.conf")
 
 
 def client(server: NatsServer, user: str, *commands: bytes) -> Wire:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import server_of
 from tests.nats.latency_scenes import LATENCIES, PARENT, Latency, by_headers, play
 from tests.nats.record import LATENCY_TRANSCRIPTS
 from tests.nats.servers import NatsServer
-from tests.nats.test_who import serving
 
 SEEN = json.loads(LATENCY_TRANSCRIPTS.read_text()) if LATENCY_TRANSCRIPTS.exists() else {}
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
-    with serving(request.param, "latency.conf") as server:
-        yield server
+server = server_of("latency.conf")
 
 
 @pytest.mark.parametrize("scene", LATENCIES, ids=lambda scene: scene.name.replace(" ", "-"))

@@ -12,9 +12,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import KINDS, serving
 from tests.nats.servers import NatsServer, running
-from tests.nats.test_who import serving
 from tests.nats.who_scenes import connect, pub
 from tests.nats.wire import Wire
 

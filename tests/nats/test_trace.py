@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import server_of
 from tests.nats.record import TRACE_TRANSCRIPTS
 from tests.nats.servers import NatsServer
-from tests.nats.test_who import serving
 from tests.nats.trace_scenes import TRACES, Trace, play
 
 SEEN = json.loads(TRACE_TRANSCRIPTS.read_text()) if TRACE_TRANSCRIPTS.exists() else {}
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
-    with serving(request.param, "trace.conf") as server:
-        yield server
+server = server_of("trace.conf")
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name.replace(" ", "-"))

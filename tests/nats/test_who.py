@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.nats.conftest import KINDS
+from tests.nats.conftest import server_of
 from tests.nats.record import WHO, WHO_TRANSCRIPTS
 from tests.nats.scenes import Scene
-from tests.nats.servers import NatsServer, running
+from tests.nats.servers import NatsServer
 from tests.nats.test_scenes import in_any_order
 from tests.nats.wire import play
 
-CONFS = Path(__file__).with_name("confs")
 OF_ONE_ACCEPTOR = ("who may not have it is nobody",)
 SEEN = json.loads(WHO_TRANSCRIPTS.read_text())
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
-    with serving(request.param, "who.conf") as server:
-        yield server
-
-
-def serving(kind: int, conf: str) -> Iterator[NatsServer]:  # a context manager
-    option = "-c" if kind == 0 else "--nats-config"
-    return running(kind, arguments=[option, str(CONFS / conf)])  # type: ignore[return-value]
+server = server_of("who.conf")
 
 
 @pytest.mark.parametrize("scene", WHO, ids=lambda scene: scene.name.replace(" ", "-"))
