@@ -16,7 +16,8 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb base setup beanstalkd nsq nats nats-old pulsar spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb base setup beanstalkd nsq nats nats-old pulsar spark \
+	spark-classes java
 
 # First in what writes to .venv, dist or build: another make in this tree waits. Then, what that one has made meanwhile is not
 # made again.
@@ -39,11 +40,11 @@ campaigns_TESTS := tests/console tests/crash tests/fuzz tests/model tests/moving
 others_TESTS := $(addprefix --ignore=, $(foreach stream, $(STREAMS), $($(stream)_TESTS)))
 
 ifneq ($(strip $(ARGS)),)
-test: setup spark $(PEERS)
+test: setup spark-classes $(PEERS)
 	@.venv/bin/python -m pytest $(ARGS)
 else
 test: setup java beanstalkd
-	@$(MAKE) --no-print-directory -j 3 spark nsq nats
+	@$(MAKE) --no-print-directory -j 3 spark-classes nsq nats
 	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
 	# what fails is run again when nothing else runs, and has to pass then.
 	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
@@ -53,7 +54,7 @@ test: setup java beanstalkd
 endif
 
 # Ends well whatever its tests say: so that the others do not end with it.
-stream-pipeline: spark
+stream-pipeline: spark-classes
 $(STREAMS:%=stream-%): stream-%:
 	@status=0
 	.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
@@ -63,7 +64,7 @@ $(STREAMS:%=stream-%): stream-%:
 $(STREAMS:%=again-%): again-%:
 	@.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) --last-failed
 
-test-long: setup spark $(PEERS)
+test-long: setup spark-classes $(PEERS)
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
 
 lint: setup spark
@@ -117,7 +118,7 @@ beanstalkd:
 EXTRA = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*p["optional-dependencies"]["$(1)"], sep="\n")
 
-spark: java .venv/.spark build/spark-classes.jsa
+spark: java .venv/.spark
 
 .venv/.spark: pyproject.toml | .venv/.packages
 	@$(call ALONE,tree)
@@ -125,12 +126,16 @@ spark: java .venv/.spark build/spark-classes.jsa
 	echo "installing Spark into .venv"
 	if .venv/bin/python -c '$(call EXTRA,spark)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	then
+		rm -f build/spark-classes.jsa
 		touch $@
 	else
 		echo "Spark cannot be installed: tests of the pipeline are skipped"
 	fi
 
-# Each JVM of the tests, and of the demo, starts in half of the time with it.
+# Each JVM of the tests, and of a demo that finds it, starts in half of the time with it. Few JVMs do not save what it
+# takes to make.
+spark-classes: spark build/spark-classes.jsa
+
 build/spark-classes.jsa: .venv/.spark | java
 	@$(call ALONE,tree)
 	$(FRESH)

@@ -1,5 +1,5 @@
 """What Spark is made to do while its classes are written down (`class_archive.py`), in one JVM. Without packages for
-tests: `make pipeline-demo` has none."""
+tests: `make spark-classes` needs none."""
 
 from __future__ import annotations
 
