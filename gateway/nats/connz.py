@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.nats.acceptors import Acceptors, Located
@@ -19,22 +19,38 @@ GLOBAL_ACCOUNT: Final = "$G"
 
 Row = dict[str, Any]
 
+
+class Now(NamedTuple):
+    wall_ns: int
+    monotonic_ns: int
+
+
+def _active_ns(row: Row, now: Now) -> int:
+    """When it last did something."""
+    return int(row.get("stop_ns", now.wall_ns) - row["idle_ns"])
+
+
+def _lived_ns(row: Row, now: Now) -> int:
+    """How long it has been there, or was."""
+    return int(row["stop_ns"] - row["start_ns"] if "stop_ns" in row else now.monotonic_ns - row["opened_ns"])
+
+
 # By the name of a sort: the key of a connection, and whether the greatest comes first.
-SORTS: Final[Mapping[str, tuple[Callable[[Row], Any], bool]]] = {
-    "cid": (lambda row: row["cid"], False),
-    "start": (lambda row: row["opened_ns"], False),
-    "subs": (lambda row: row["subscriptions"], True),
-    "pending": (lambda row: row["pending_bytes"], True),
-    "msgs_to": (lambda row: row["out_messages"], True),
-    "msgs_from": (lambda row: row["in_messages"], True),
-    "bytes_to": (lambda row: row["out_bytes"], True),
-    "bytes_from": (lambda row: row["in_bytes"], True),
-    "last": (lambda row: -row["idle_ns"], True),
-    "idle": (lambda row: row["idle_ns"], True),
-    "uptime": (lambda row: row["opened_ns"], True),
-    "stop": (lambda row: row["stop_ns"], True),
-    "reason": (lambda row: row["reason"], False),
-    "rtt": (lambda row: row["rtt_ns"], True),
+SORTS: Final[Mapping[str, tuple[Callable[[Row, Now], Any], bool]]] = {
+    "cid": (lambda row, _: row["cid"], False),
+    "start": (lambda row, _: row["opened_ns"], False),
+    "subs": (lambda row, _: row["subscriptions"], True),
+    "pending": (lambda row, _: row["pending_bytes"], True),
+    "msgs_to": (lambda row, _: row["out_messages"], True),
+    "msgs_from": (lambda row, _: row["in_messages"], True),
+    "bytes_to": (lambda row, _: row["out_bytes"], True),
+    "bytes_from": (lambda row, _: row["in_bytes"], True),
+    "last": (_active_ns, True),
+    "idle": (_active_ns, False),
+    "uptime": (_lived_ns, False),
+    "stop": (lambda row, _: row["stop_ns"], True),
+    "reason": (lambda row, _: row["reason"], False),
+    "rtt": (lambda row, _: row["rtt_ns"], True),
 }
 
 
@@ -101,7 +117,8 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     if options.cid:
         found = [row for row in found if row["cid"] == options.cid]
     key, descending = SORTS[options.sort or "cid"]
-    found.sort(key=key, reverse=descending)
+    now = Now(now_ns, time.monotonic_ns())
+    found.sort(key=lambda row: key(row, now), reverse=descending)
     page = found[offset : offset + min(limit, MAX_LIMIT)]
     await _complete([row for row in page if "located" in row], acceptors, options)
     rows = [shown(row, options, now_ns) for row in page if "row" in row]

@@ -196,6 +196,22 @@ def test_it_is_told_why_a_connection_has_ended(monitored: Monitored) -> None:
     assert [rows[cid_of(wire)] for wire in wires] == ["Read Error", "Protocol Violation", "Parse Error"]
 
 
+def test_who_has_gone_is_sorted_by_how_long_it_was_there_and_when_it_was_active(monitored: Monitored) -> None:
+    gone = monitored.client()
+    gone.close()
+    until_true(lambda: len(connections(monitored, "state=closed", gone)) == 1)
+    stays = monitored.client()
+
+    def order(sort: str) -> list[int]:
+        return [row["cid"] for row in connections(monitored, f"state=any&sort={sort}", gone, stays)]
+
+    gone_cid, cid = cid_of(gone), cid_of(stays)
+    until_true(lambda: order("uptime") == [gone_cid, cid])
+    assert order("last") == [cid, gone_cid]
+    assert order("idle") == [gone_cid, cid]
+    stays.close()
+
+
 def test_connections_are_filtered_sorted_and_paged(monitored: Monitored) -> None:
     quiet, busy, busier = (monitored.client(hello) for hello in (b"PING\r\n", HELLO, HELLO))
     busier.send(b"PUB a.c 7\r\n1234567\r\n")
