@@ -132,7 +132,7 @@ def test_for_a_gateway_that_has_been_away_for_long_nobody_waits(topic: str) -> N
                 wire.subscribe(topic, f"s{consumer}", consumer=consumer)
             refused = wire.ask("producer", "error", topic=f"{topic}-new", producer_id=3)
             assert refused.error == SERVICE_NOT_READY
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < 30, "if each waited 3 s it would be a minute"
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
         new = {"topic": f"{topic}-new", "producer_id": 4}
