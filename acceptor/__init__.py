@@ -1,1 +1,1 @@
-"""The acceptor process, which owns connections: C moves the bytes (csrc/acceptor/acceptor.h), Python does the rest."""
+"""The acceptor process, which owns connections: C moves the bytes (csrc/acceptor/calls.h), Python does the rest."""

@@ -1,4 +1,4 @@
-"""The Python interface to csrc/acceptor/acceptor.h, which describes each call.
+"""The Python interface to csrc/acceptor/calls.h, which describes each call.
 
 engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
 engine.peer(0, requests, replies, worker_wake)

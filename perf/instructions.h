@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "acceptor/acceptor.h"
+#include "acceptor/calls.h"
 #include "protocols.h"
 
 enum { MAX_REMOTES = 64, BODY_BYTES = 200, OUT_BYTES = 1 << 20, TURNS = 1000 };

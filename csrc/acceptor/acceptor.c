@@ -2,7 +2,8 @@
  * has.
  */
 #define _GNU_SOURCE
-#include "acceptor/acceptor.h"
+
+#include "acceptor/calls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,10 +18,20 @@
 #include <unistd.h>
 
 #include "acceptor/bridge.h"
+#include "acceptor/filter.h"
+#include "acceptor/life.h"
+#include "acceptor/listeners.h"
+#include "acceptor/lists.h"
 #include "acceptor/members.h"
 #include "acceptor/mesh.h"
 #include "acceptor/packed.h"
+#include "acceptor/requests.h"
+#include "acceptor/socket.h"
+#include "acceptor/topics.h"
 #include "acceptor/turn.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/wake.h"
+#include "acceptor/workers.h"
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 

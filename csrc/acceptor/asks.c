@@ -1,7 +1,15 @@
 /* Requests to the workers: sent, with a slot for the reply; and sent again to a worker that is back. */
+#include "acceptor/asks.h"
+
 #include <string.h>
 
 #include "acceptor/bridge.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/publishes.h"
+#include "acceptor/requests.h"
+#include "acceptor/slots.h"
+#include "acceptor/socket.h"
 
 static void address(struct connection *c, uint32_t worker, struct message *request, uint32_t body_bytes,
                     uint32_t slot) {

@@ -1,9 +1,14 @@
+
 #include "acceptor/bridge.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/packed.h"
+#include "acceptor/bridged.h"
+#include "acceptor/lists.h"
+#include "acceptor/mesh.h"
+#include "acceptor/opening.h"
+#include "acceptor/wake.h"
 
 /* The most that is passed on in one turn; a larger message is passed on alone. */
 enum { TOLD_MESSAGES = 256, TOLD_BYTES = 256 << 10 };

@@ -10,18 +10,10 @@
 #ifndef MQ_BRIDGE_H
 #define MQ_BRIDGE_H
 
-#include "acceptor/engine.h"
+#include "acceptor/acceptor_state.h"
 
-/* --- bridged.c --- */
-
-/* Whether a codec wants to hear of what is published to a topic of that name. */
-bool bridge_wants(struct acceptor *a, uint32_t protocol, const void *name, size_t bytes);
-/* A name has just been bound: notes whether a protocol wants to hear of its messages. */
-void bridge_bound(struct acceptor *a, struct binding *binding);
-/* The set of topics that a protocol wants to hear of has changed. */
-void bridge_look(struct acceptor *a);
-
-/* --- bridge.c --- */
+/* Live subscribers have been told of all earlier messages; else the connection stalls until they have. */
+bool bridge_may_publish(struct acceptor *a, struct connection *c);
 
 /* Keeps a copy of a publish that is sent to a worker, if some protocol wants to hear of it. */
 void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,

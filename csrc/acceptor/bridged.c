@@ -1,5 +1,4 @@
-/* Which topics are bridged: those about which the codec of another protocol wants to be told (bridge.c). */
-#include "acceptor/bridge.h"
+#include "acceptor/bridged.h"
 
 bool bridge_wants(struct acceptor *a, uint32_t protocol, const void *name, size_t bytes) {
     const struct codec *codec = codec_at(a->codecs, protocol);

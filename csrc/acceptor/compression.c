@@ -8,11 +8,16 @@
  * received from a fast connection without compression. While there is input left to decompress nothing is received.
  * Invalid or damaged input ends the connection.
  */
-#include "acceptor/engine.h"
+
+#include "acceptor/compression.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/room.h"
+#include "acceptor/wake.h"
 #include "base/s2_stream.h"
 
 _Static_assert(COMPRESSED_AHEAD_BYTES >= S2_MAX_ENCODED, "what leaves at once is of whole chunks");

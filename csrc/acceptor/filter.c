@@ -10,10 +10,17 @@
  * is passed on only while little waits behind Python. The next piece is asked for when the codec has used the one
  * before, and few over all connections in a turn, so that other clients do not wait for the decompression.
  */
-#include "acceptor/engine.h"
+
+#include "acceptor/filter.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "acceptor/framing.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/wake.h"
 
 static void push_input(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     c->filter->input = true;

@@ -7,10 +7,18 @@
  * payloads are shared, and little is in `wire`. Pings are answered here, and no other file sees control frames. If
  * messages are compressed, Python makes and parses the frames, and only the end of the connection is handled here.
  */
-#include "acceptor/engine.h"
+
+#include "acceptor/framing.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "acceptor/compression.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/room.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/wake.h"
 
 enum { FRAMES_AHEAD_BYTES = 64 << 10 };
 

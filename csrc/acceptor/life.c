@@ -1,4 +1,6 @@
 /* Connections are made, end and are closed. */
+#include "acceptor/life.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,7 +9,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/listeners.h"
+#include "acceptor/lists.h"
+#include "acceptor/requests.h"
+#include "acceptor/slots.h"
+#include "acceptor/timers.h"
+#include "acceptor/upcalls.h"
 
 /* Such a connection has no input and no output, so its codec is never called. */
 static const struct codec local_codec = {.name = ""};

@@ -1,7 +1,7 @@
 /* Listeners are watched while connections are accepted. */
-#include <sys/epoll.h>
+#include "acceptor/listeners.h"
 
-#include "acceptor/turn.h"
+#include <sys/epoll.h>
 
 /* Accepts connections as long as there is room for another one. */
 void listeners_update(struct acceptor *a) {

@@ -1,7 +1,7 @@
 /* Lists in which connections wait for their turn, by their numbers. */
-#include <stdlib.h>
+#include "acceptor/lists.h"
 
-#include "acceptor/engine.h"
+#include <stdlib.h>
 
 enum { FIRST_NUMBERS = 64 };
 

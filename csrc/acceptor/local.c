@@ -1,7 +1,9 @@
 /* Requests made by Python, not by a client, and running an acceptor inside another event loop. */
 #include <errno.h>
 
+#include "acceptor/life.h"
 #include "acceptor/turn.h"
+#include "acceptor/wake.h"
 
 uint32_t acceptor_local(struct acceptor *a) {
     const struct connection *c = socket_open_local(a);

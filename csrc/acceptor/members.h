@@ -7,7 +7,7 @@
 #ifndef MQ_MEMBERS_H
 #define MQ_MEMBERS_H
 
-#include "acceptor/engine.h"
+#include "acceptor/acceptor_state.h"
 
 /* A name's place on the board, made if need be; BOARD_MEMBERSHIPS when all places are taken. */
 uint32_t members_place(struct acceptor *a, const void *name, size_t bytes);

@@ -1,8 +1,13 @@
+
 #include "acceptor/mesh.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "acceptor/lists.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/wake.h"
 
 enum { HEARD_PER_TURN = 1024 };
 

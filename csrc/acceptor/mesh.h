@@ -11,7 +11,7 @@
 #ifndef MQ_MESH_H
 #define MQ_MESH_H
 
-#include "acceptor/engine.h"
+#include "acceptor/acceptor_state.h"
 
 struct mesh_part {
     const void *at;
@@ -24,6 +24,11 @@ enum { MESH_PARTS = 8 };
  * concatenated parts as its body. */
 void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,
                const struct mesh_part *parts, size_t count);
+
+/* Whether none of these acceptors has a backlog; else the connection stalls until that is over. */
+bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others);
+/* The acceptors that have a backlog, as bits. */
+uint64_t mesh_full(struct acceptor *a);
 
 /* Handles messages from other acceptors; false if there were none. */
 bool mesh_hear(struct acceptor *a);

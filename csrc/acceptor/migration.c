@@ -3,7 +3,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/wake.h"
 
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count) {
     const struct connection *c = connection_find(a, conn);

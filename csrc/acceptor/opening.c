@@ -1,8 +1,9 @@
-/* Who opens a packed message: the codec that knows its headers, and Python, if it is compressed. */
+#include "acceptor/opening.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/packed.h"
+#include "acceptor/upcalls.h"
 
 const struct codec *packed_codec(const struct codec_table *codecs, uint32_t tag, uint32_t *protocol) {
     for (*protocol = 1; *protocol <= codecs->count; ++*protocol)

@@ -1,9 +1,16 @@
-#include "acceptor/packed.h"
 
-#include "acceptor/bridge.h"
+
+#include "acceptor/packed.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "acceptor/bridge.h"
+#include "acceptor/life.h"
+#include "acceptor/opening.h"
+#include "acceptor/replies.h"
+#include "acceptor/requests.h"
+#include "acceptor/wake.h"
 
 /* A worker's message with a batch, taken apart. */
 struct packed {

@@ -8,13 +8,8 @@
 #ifndef MQ_PACKED_H
 #define MQ_PACKED_H
 
-#include "acceptor/engine.h"
+#include "acceptor/acceptor_state.h"
 
-/* The codec that writes headers with this tag; NULL: there is none that opens messages. */
-const struct codec *packed_codec(const struct codec_table *codecs, uint32_t tag, uint32_t *protocol);
-/* Asks Python to decompress a body, which it answers with packed_opened and this id. False: memory is short. */
-bool packed_ask(struct acceptor *a, uint64_t id, const struct opening *opening, uint32_t protocol,
-                struct codec_bytes body);
 /* Handles a worker's message with MSG_PACKED. */
 void packed_said(struct acceptor *a, uint32_t worker, const struct message *message);
 /* Python has decompressed the message with this id. Empty: it could not, and the consumer gets the body as it is. */

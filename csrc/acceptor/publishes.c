@@ -4,9 +4,9 @@
  *
  * The channel knows whether the message was sent last and is not visible yet; the link only has its place.
  */
-#include <string.h>
+#include "acceptor/publishes.h"
 
-#include "acceptor/engine.h"
+#include <string.h>
 
 /* Whether a publish can be one of several: it has no other flags, is not large, and not delayed (a delayed message
  * becomes a delivery of each channel at once). */

@@ -1,7 +1,14 @@
 /* Replies of workers: each is handled, and the replies of a connection leave in the order of its requests. */
+#include "acceptor/replies.h"
+
 #include <string.h>
 
 #include "acceptor/bridge.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/slots.h"
+#include "acceptor/socket.h"
+#include "acceptor/upcalls.h"
 
 void slots_changed(struct acceptor *a, struct connection *c) {
     bool over = false;

@@ -4,7 +4,7 @@
  *
  * As with PUBLISHes (publishes.c), the channel knows whether a message was sent last and is not visible yet.
  */
-#include "acceptor/engine.h"
+#include "acceptor/requests.h"
 
 enum { ROOM_BYTES = REQUESTS_AT_ONCE * sizeof(struct request_each) };
 _Static_assert(REQUESTS_MOST % REQUESTS_AT_ONCE == 0, "the last room is whole");

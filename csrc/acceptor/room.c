@@ -8,9 +8,12 @@
  * A connection that holds much, is not waiting for us, and moves next to nothing for some seconds gets an error and is
  * closed, but only while others wait.
  */
+#include "acceptor/room.h"
+
 #include <string.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
 
 static bool is_short(const struct acceptor *a) {
     return a->blocks.taken_bytes > a->max_buffered_bytes;

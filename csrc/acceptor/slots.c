@@ -1,7 +1,11 @@
 /* What the slots of a connection hold of the workers is given back, when it is closed or need not wait any longer. */
+#include "acceptor/slots.h"
+
 #include <string.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/lists.h"
+#include "acceptor/requests.h"
+#include "acceptor/topics.h"
 
 /* The request in a slot has been answered, or nobody waits for the answer: its large body no longer counts. */
 void slot_settle_large(struct acceptor *a, struct connection *c, uint32_t worker, uint32_t slot) {

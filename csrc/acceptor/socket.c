@@ -4,12 +4,19 @@
  * that the connection does not want now are switched off only when they are in fact reported.
  */
 #define _GNU_SOURCE
+#include "acceptor/socket.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/compression.h"
+#include "acceptor/filter.h"
+#include "acceptor/framing.h"
+#include "acceptor/life.h"
+#include "acceptor/lists.h"
+#include "acceptor/room.h"
 
 /* Free room in an input buffer below which it grows before more is received. */
 enum { MIN_RECEIVE_BYTES = 4096 };

@@ -1,5 +1,5 @@
 /* Timers of connections: each connection may have one. A heap orders them by when they are due. */
-#include "acceptor/engine.h"
+#include "acceptor/timers.h"
 
 static struct heap_places places_of(const struct acceptor *a) {
     return (struct heap_places){a->timer_places, sizeof *a->timer_places};

@@ -1,5 +1,8 @@
 /* The topics that connections name: their numbers, of which the workers are told. */
-#include "acceptor/bridge.h"
+#include "acceptor/topics.h"
+
+#include "acceptor/bridged.h"
+#include "acceptor/requests.h"
 
 void topic_open(struct acceptor *a, uint32_t topic) {
     const struct binding *binding = binding_at(&a->bindings, topic);

@@ -3,6 +3,8 @@
  * pays (adaptive spin).
  */
 #define _GNU_SOURCE
+#include "acceptor/turn.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -13,10 +15,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "acceptor/turn.h"
-
+#include "acceptor/borrowed.h"
 #include "acceptor/bridge.h"
+#include "acceptor/compression.h"
+#include "acceptor/life.h"
+#include "acceptor/listeners.h"
+#include "acceptor/lists.h"
 #include "acceptor/mesh.h"
+#include "acceptor/room.h"
+#include "acceptor/socket.h"
+#include "acceptor/timers.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/workers.h"
 
 /* How often acceptor_run looks at the clock while it is busy. */
 enum { TURNS_PER_CLOCK = 64 };
@@ -282,12 +292,6 @@ int acceptor_turn(struct acceptor *a) {
 }
 
 /* --- when to come back -------------------------------------------------------------------------------------------- */
-
-uint64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* Spins on the rings. True as soon as a reply was handled; false when waiting longer does not pay. */
 static bool look_for_replies(struct acceptor *a) {

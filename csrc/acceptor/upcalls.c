@@ -1,8 +1,8 @@
 /* Upcalls: what Python is told after a turn. They wait in a ring buffer, each with a copy of its bytes. */
+#include "acceptor/upcalls.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "acceptor/engine.h"
 
 enum { FIRST_UPCALLS = 16 };
 

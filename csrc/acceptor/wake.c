@@ -1,7 +1,7 @@
 /* Makes the next turn come soon: in a process that waits in another loop, and by another thread of Python's. */
-#include <sys/eventfd.h>
+#include "acceptor/wake.h"
 
-#include "acceptor/engine.h"
+#include <sys/eventfd.h>
 
 /* The counter of an eventfd that is never read would be full after 2^64 - 1 pokes, which never happens. */
 static void write_poke(const struct acceptor *a) {

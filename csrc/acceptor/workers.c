@@ -1,10 +1,19 @@
 /* An acceptor's links to the workers: attaches and loses them, publishes requests, and receives replies. */
+#include "acceptor/workers.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/bridge.h"
+#include "acceptor/asks.h"
+#include "acceptor/borrowed.h"
+#include "acceptor/lists.h"
 #include "acceptor/packed.h"
+#include "acceptor/replies.h"
+#include "acceptor/slots.h"
+#include "acceptor/topics.h"
+#include "acceptor/upcalls.h"
+#include "acceptor/wake.h"
 
 /* --- hearing ------------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* What Python can call of csrc/acceptor; see csrc/build.py. */
 
-/* == acceptor/acceptor == */
+/* == acceptor/calls == */
 
 #define UPCALL_COMMAND       ...
 #define UPCALL_ANSWER        ...

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "acceptor/acceptor.h"
+#include "acceptor/calls.h"
 #include "acceptor/protocols/table.h"
 #include "shards/worker.h"
 

@@ -15,7 +15,7 @@ from tests.nats.servers import NatsServer
 from tests.nats.wire import Wire
 
 NATS, LEAF = protocol_number("nats"), protocol_number("nats-leaf")
-HANDED_PER_TURN = 1 << 16  # csrc/acceptor/engine.h
+HANDED_PER_TURN = 1 << 16  # csrc/acceptor/acceptor_state.h
 GROUPS = 20_000
 ROUNDS = 10
 CONNECT = b'CONNECT {"verbose":false}\r\n'

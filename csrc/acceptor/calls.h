@@ -1,14 +1,14 @@
-/* An acceptor: the process that owns connections. It parses requests, asks workers over channels, and sends replies.
+/* What Python calls of an acceptor: the process that owns connections. It parses requests, asks workers over channels,
+ * and sends replies. It stores no messages, only bytes on their way.
  *
- * It stores no messages, only bytes on their way. Its state is a struct acceptor (engine.h); this header has the
- * functions that Python calls. None of them calls Python: acceptor_run and acceptor_turn return when Python is needed,
- * and acceptor_upcall says for what.
+ * The functions are in the files of this folder that do what they ask for. None of them calls Python: acceptor_run and
+ * acceptor_turn return when Python is needed, and acceptor_upcall says for what.
  *
  * A connection is identified by its number, which is not 0 and is not reused soon. A function that is given the number
  * of a closed connection does nothing.
  */
-#ifndef MQ_ACCEPTOR_H
-#define MQ_ACCEPTOR_H
+#ifndef MQ_CALLS_H
+#define MQ_CALLS_H
 
 #include <stdbool.h>
 #include <stddef.h>

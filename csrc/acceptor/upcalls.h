@@ -1,0 +1,15 @@
+/* What Python is told, kept until it asks. */
+#ifndef MQ_UPCALLS_H
+#define MQ_UPCALLS_H
+
+#include "acceptor/acceptor_state.h"
+
+void upcalls_free(struct acceptor *a);
+/* Queues an upcall with a copy of `bytes`; answer may be NULL. */
+void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
+                 const void *bytes, size_t bytes_count);
+
+/* Hands a line to Python. may_do_alone() has allowed it. */
+void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes);
+
+#endif
