@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from mq_shards.supervisor.terminal.client import At, CannotError, Client, ClientError, Proof, reason
+from mq_shards.supervisor.terminal.client import (
+    At,
+    CannotError,
+    Client,
+    ClientError,
+    Proof,
+    RefusedError,
+    reason,
+)
 
 USUAL: Final = "http://127.0.0.1:4180"
 ENVIRONMENT: Final = "MQ_SHARDS_AT"
@@ -113,13 +121,17 @@ def connect(at: At) -> Client:
 
 
 def elsewhere(at: At, error: CannotError) -> Client:
-    """A client of the usual http:// address on the same host, for what a protocol cannot do. Raises ClientError."""
+    """A client of the usual http:// or https:// address on the same host, for what a protocol cannot do. Raises
+    ClientError."""
     if at.scheme in ("http", "https") or not at.host:
         raise error
-    other = At("http", at.host, HTTP_PORT, proof=at.proof)
+    # What has been encrypted so far, the login most of all, stays so.
+    other = At("http" if at.tls is None else "https", at.host, HTTP_PORT, tls=at.tls, proof=at.proof)
     client = connect(other)
     try:
         client.overview()
-    except ClientError:
-        raise ClientError(f"{error}, and nothing answers at {other}: name the broker's http:// address") from None
+    except RefusedError as refused:
+        raise ClientError(f"{error}, and {other} refuses: {refused}") from None
+    except ClientError as failed:
+        raise ClientError(f"{error}; name the broker's {other.scheme}:// address ({failed})") from None
     return client

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 CONNECT_S: Final = 5.0
+GREETING_S: Final = 5.0  # for the first answer, if no login comes before it
 ANSWER_S: Final = 30.0
+# What OpenSSL calls the answer of a peer that does not speak TLS.
+NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
 class ClientError(Exception):
@@ -18,6 +22,14 @@ class ClientError(Exception):
 
 class CannotError(ClientError):
     """This protocol has no way to ask for it."""
+
+
+class RefusedError(ClientError):
+    """The broker has answered, by HTTP, that it will not."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,24 @@ class Client:
         return CannotError(f"{self.at.scheme}:// cannot {what}")
 
 
+def begin_tls(at: At, connected: socket.socket) -> socket.socket:
+    """Returns the connection encrypted, if the address is; it has CONNECT_S for that. Raises OSError."""
+    if at.tls is None:
+        return connected
+    connected.settimeout(CONNECT_S)
+    try:
+        return at.tls.wrap_socket(connected, server_hostname=at.host or "localhost")
+    except TimeoutError:
+        late = f"it has not begun TLS within {CONNECT_S:g} s: is this the port of an encrypted listener?"
+        raise OSError(late) from None
+
+
+def doubt(at: At) -> str:
+    """What may be wrong with an address whose connections end before anything has been answered."""
+    certificate = ", and does it want another certificate of ours (--cert)" if at.tls is not None else ""
+    return f"is this a port for {at.scheme}://{certificate}?"
+
+
 def as_word(name: str, of: str = "topic") -> str:
     """The name, for a protocol in which a space or a line end would end it. Raises ClientError."""
     if not name or any(one.isspace() or not one.isprintable() for one in name):
@@ -123,4 +153,12 @@ def as_word(name: str, of: str = "topic") -> str:
 def reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}): name who signed it with --ca"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        if error.reason in NO_TLS:
+            return "it speaks no TLS: is this the port of an encrypted listener?"
+        alert = error.reason.partition("ALERT_")[2].replace("_", " ").lower()
+        if alert == "certificate required":
+            return "it wants a certificate of ours: name one with --cert and --key"
+        if "certificate" in alert or alert == "unknown ca":
+            return f"it refuses our certificate ({alert})"
     return error.strerror or str(error) or type(error).__name__

@@ -13,7 +13,19 @@ from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, Message, reason
+from mq_shards.supervisor.terminal.client import (
+    ANSWER_S,
+    CONNECT_S,
+    At,
+    Client,
+    ClientError,
+    Message,
+    RefusedError,
+    begin_tls,
+    doubt,
+    reason,
+)
+from mq_shards.supervisor.terminal.wire import LAST_WORDS
 
 PAGE: Final = 500
 LOOK: Final = 200  # messages in one request
@@ -21,33 +33,27 @@ BODY_BYTES: Final = 1 << 20
 POLL_S: Final = 0.25
 SECTION_MESSAGES: Final = 5000
 SECTION_BYTES: Final = 4 << 20
-# The schemes that can consume, the preferred one first.
-CONSUMABLE: Final = ("nsq", "beanstalk", "pulsar", "nats")
+# The listeners that deliver messages, the preferred one first, and the scheme to connect with.
+CONSUMABLE: Final = {"nsq": "nsq", "beanstalk": "beanstalk", "pulsar": "pulsar", "nats": "nats"}
+ENCRYPTED: Final = {"nsq": "nsq+tls", "beanstalks": "beanstalks", "pulsar": "pulsar+ssl", "nats": "nats+tls"}
 HOW: Final = "--token-file, or --user and --password-file, or $MQ_SHARDS_TOKEN"
 ANY_HOST: Final = ("0.0.0.0", "::")
 
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, at: At) -> None:
-        super().__init__(at.host or "localhost", at.port or 80, timeout=ANSWER_S)
-        self._path = at.path
-        self._tls = at.tls
+        super().__init__(at.host or "localhost", at.port or 80, timeout=CONNECT_S)
+        self._at = at
 
     def connect(self) -> None:
-        if self._path:
+        if self._at.path:
             self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(ANSWER_S)
-            self.sock.connect(self._path)
+            self.sock.settimeout(CONNECT_S)
+            self.sock.connect(self._at.path)
         else:
             super().connect()
-        if self._tls is not None:
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
-
-
-class RefusedError(ClientError):
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
+        self.sock = begin_tls(self._at, self.sock)
+        self.sock.settimeout(ANSWER_S)
 
 
 class Http(Client):
@@ -71,9 +77,15 @@ class Http(Client):
         if not isinstance(found, dict):
             raise ClientError(f"{self.at} is no broker's http:// address: it answers {status} to {path}")
         if status >= 400:
-            why = str(found.get("error", f"{self.at} answers {status}"))
-            raise RefusedError(why + (f" ({HOW})" if status == 401 else ""), status)
+            raise self._refusal(status, str(found.get("error", "")))
         return found
+
+    def _refusal(self, status: int, why: str) -> RefusedError:
+        if status == 401 and self.at.proof is not None:
+            why = f"{self.at} does not know this login"
+        elif status == 401:
+            why = f"{why} ({HOW})"
+        return RefusedError(why or f"{self.at} answers {status}", status)
 
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """Sends a request; returns the status and the body of the answer. Raises ClientError."""
@@ -90,6 +102,9 @@ class Http(Client):
         except TimeoutError:
             self._connection.close()
             raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+        except http.client.RemoteDisconnected:
+            self._connection.close()
+            raise ClientError(f"{self.at} has closed the connection without an answer: {doubt(self.at)}") from None
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             what = reason(error) if isinstance(error, OSError) else f"it speaks no HTTP ({error!r:.80})"
@@ -181,17 +196,24 @@ class Http(Client):
         return count
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
-        """Consumes over one of the broker's other listeners: http:// delivers nothing."""
+        """Consumes over one of the broker's other listeners: http:// delivers nothing. Encrypted as this one is."""
         from mq_shards.supervisor.terminal.at import connect, parse
 
         said = [parse(address) for address in self.overview()["addresses"] if "://" in address and "+" not in address]
-        for scheme in CONSUMABLE:
+        failure = ClientError(f"{self.at} has no{' encrypted' if self.at.tls else ''} listener that delivers messages")
+        for listener, scheme in (ENCRYPTED if self.at.tls else CONSUMABLE).items():
             for at in said:
-                if at.scheme == scheme:
-                    host = self.at.host if at.host in ANY_HOST else at.host
-                    self._consumer = connect(At(at.scheme, host, at.port, at.path, proof=self.at.proof))
-                    return self._consumer.consume(topic, channel)
-        raise ClientError(f"{self.at} has no listener by which messages are taken")
+                if at.scheme != listener:
+                    continue
+                # A certificate is for the name that we were given, rarely for the address that is listened on.
+                host = self.at.host if self.at.tls is not None or at.host in ANY_HOST else at.host
+                try:
+                    self._consumer = connect(At(scheme, host, at.port, at.path, tls=self.at.tls, proof=self.at.proof))
+                except ClientError as error:
+                    failure = error
+                    continue
+                return self._consumer.consume(topic, channel)
+        raise failure
 
     def finish(self, message: Message) -> None:
         assert self._consumer is not None
@@ -220,8 +242,10 @@ class NsqHttp(Http):
         for body in bodies:
             fields = {"topic": topic} | ({"defer": round(delay_s * 1000)} if delay_s else {})
             status, data = self._ask("POST", "/pub?" + urlencode(fields), body)
+            if status == 401:
+                raise self._refusal(status, "a login is needed")
             if status != 200:
-                raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')}")
+                raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')[:LAST_WORDS]}")
             count += 1
         return count
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.pulsar.messages import Message as Command
 from mq_shards.acceptor.protocols.pulsar.messages import base_command, decode, encode
 from mq_shards.shards.checksum import crc32c
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, Message
 from mq_shards.supervisor.terminal.wire import Wire
 
 CHECKSUM: Final = b"\x0e\x01"
@@ -23,7 +23,7 @@ NEWEST: Final = (1 << 64) - 1
 class Pulsar(Client):
     def __init__(self, at: At) -> None:
         super().__init__(at)
-        self._wire = Wire(at)
+        self._wire = Wire(at, first_s=ANSWER_S)  # the first answer is to the login, and wrong ones wait for it
         self._requests = 0
         login = {}
         if at.proof is not None:

@@ -6,15 +6,27 @@ import contextlib
 import socket
 from typing import Final
 
-from mq_shards.supervisor.terminal.client import ANSWER_S, CONNECT_S, At, ClientError, reason
+from mq_shards.supervisor.terminal.client import (
+    ANSWER_S,
+    CONNECT_S,
+    GREETING_S,
+    At,
+    ClientError,
+    begin_tls,
+    doubt,
+    reason,
+)
 
-LAST_WORDS: Final = 200  # characters that are shown
+LAST_WORDS: Final = 200  # characters of what a broker says that are shown
 
 
 class Wire:
-    def __init__(self, at: At, *, plain_first: bool = False) -> None:
-        """Connects. `plain_first`: TLS, if any, begins later, with the caller's start_tls(). Raises ClientError."""
+    def __init__(self, at: At, *, plain_first: bool = False, first_s: float = GREETING_S) -> None:
+        """Connects. `plain_first`: TLS, if any, begins later, with the caller's start_tls(). `first_s`: how long to
+        wait for the first answer. Raises ClientError."""
         self.at: Final = at
+        self._limit_s: float | None = first_s
+        self._heard = False
         try:
             if at.path:
                 self._socket = socket.socket(socket.AF_UNIX)
@@ -28,23 +40,26 @@ class Wire:
         self._buffer = bytearray()
         if not plain_first:
             self.start_tls()
-        self._socket.settimeout(ANSWER_S)
+        self._socket.settimeout(first_s)
 
     def start_tls(self) -> None:
         """Begins TLS, if the address is encrypted."""
-        if self.at.tls is None:
-            return
         try:
-            self._socket = self.at.tls.wrap_socket(self._socket, server_hostname=self.at.host or "localhost")
+            self._socket = begin_tls(self.at, self._socket)
         except OSError as error:
             raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
+        self._socket.settimeout(self._limit_s)
 
     def close(self) -> None:
         self._socket.close()
 
     def wait_for_ever(self) -> None:
         """Turns off the time limit of answers, for messages that may come much later."""
-        self._socket.settimeout(None)
+        self._limit(None)
+
+    def _limit(self, seconds: float | None) -> None:
+        self._limit_s = seconds
+        self._socket.settimeout(seconds)
 
     def send(self, data: bytes) -> None:
         try:
@@ -78,9 +93,16 @@ class Wire:
         try:
             data = self._socket.recv(256 << 10)
         except TimeoutError:
-            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+            raise ClientError(f"{self.at} has not answered for {self._limit_s:g} s{self._doubt()}") from None
         except OSError as error:
             raise ClientError(f"{self.at}: {reason(error)}") from None
         if not data:
-            raise ClientError(f"{self.at} has closed the connection")
+            raise ClientError(f"{self.at} has closed the connection{self._doubt()}")
+        if not self._heard:
+            self._heard = True
+            if self._limit_s is not None:
+                self._limit(ANSWER_S)
         self._buffer += data
+
+    def _doubt(self) -> str:
+        return "" if self._heard else f": {doubt(self.at)}"

@@ -33,8 +33,13 @@ def test_tokens_and_passwords_are_said_by_each_protocol(broker: Guarded, tmp_pat
         assert run("publish", "orders", "x", *at).returncode == 1, scheme
         if scheme != "nats":  # whose PUB is not answered
             assert run("publish", "other", "x", *at, *ways[0]).returncode == 1, scheme
-    refused = run("topics", "--at", f"http://{HOST}:{broker.ports['http']}")
-    assert b"A login is needed (--token-file" in refused.stderr
+    wrong = tmp_path / "wrong"
+    wrong.write_text("mqs_of-nobody\n")
+    for scheme in ("http", "nsq-http"):
+        at = ("--at", f"{scheme}://{HOST}:{broker.ports[scheme]}")
+        assert b"login is needed (--token-file" in run("publish", "orders", "x", *at).stderr, scheme
+        refused = run("publish", "orders", "x", *at, "--token-file", str(wrong))
+        assert refused.stderr == f"mq-shards: {at[1]} does not know this login\n".encode()
 
 
 def test_a_token_of_the_environment_or_of_an_argument_is_not_seen(broker: Guarded) -> None:

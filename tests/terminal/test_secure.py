@@ -35,7 +35,7 @@ def test_tls_that_begins_when_the_protocol_says_so_is_spoken_too(tmp_path: Path)
                for name in ("nsq.tls", "nats.tls", "pulsar.tls") for part, path in pair.items()]  # fmt: skip
     ports = {scheme: free_port() for scheme in ("nsq", "nats", "pulsar")}
     options += [f"--listen={scheme}://127.0.0.1:{port}" for scheme, port in ports.items()]
-    with secure(tmp_path, *options, "--set=nats.topics=t") as broker:
+    with secure(tmp_path, *options, "--set=nats.topics=t", "--set=nsq.tls-required=true") as broker:
         trusted = ("--ca", str(broker.made.authority))
         by_https = ("--at", f"https://localhost:{broker.https}", *trusted)
         schemes = {"nsq+tls": "nsq", "tls": "nats", "nats+tls": "nats", "pulsar+ssl": "pulsar"}
@@ -50,6 +50,8 @@ def test_tls_that_begins_when_the_protocol_says_so_is_spoken_too(tmp_path: Path)
         assert done("consume", "t", "-n", "1", "--raw", *trusted, "--at", f"nsq+tls://localhost:{ports['nsq']}") == (
             b"nsq+tls\n"
         )
+        # Over https:// messages are consumed by a listener that is encrypted too.
+        assert done("consume", "t", "-n", "1", "--raw", *by_https) == b"tls\n"
 
 
 @pytest.mark.parametrize("scheme", ["nsq", "nats"])
