@@ -84,6 +84,7 @@ def test_it_is_shown_on_both_sides(kinds: tuple[str, str]) -> None:
     with configured(kinds[0], HUB % {"http": ports[0]}) as hub:
         text = LEAF % {"name": "leafy", "user": "a", "port": hub.route_port} + f'http: "127.0.0.1:{ports[1]}"\n'
         with configured(kinds[1], text) as leaf:
+            wait_until(lambda: all(leaf_cid(port) for port in ports), "each has the other as its first connection")
             near, far = client(hub, b"SUB y 1\r\n", "ca"), client(leaf, b"SUB x 1\r\n")
             joined(near, far)
             (row,), (other,) = (ask(port, "/leafz?subs=1")["leafs"] for port in ports)
