@@ -176,7 +176,7 @@ def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
 def test_a_server_that_sends_its_clients_away_says_so_to_the_others(kinds: tuple[str, ...]) -> None:
-    with configured(kinds[0], CONF) as member:
+    with configured(kinds[0], CONF + 'lame_duck_grace_period: "10ms"\n') as member:
         client = member.client()
         wire = RouteWire.joined(member.route_port, connect=LOGIN)
         assert member.process is not None
