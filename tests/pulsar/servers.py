@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -97,3 +98,4 @@ def running(
     finally:
         if process.poll() is None:
             server.stop()
+        shutil.rmtree(stderr.parent)
