@@ -35,6 +35,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "wipe-data": "remove the data directory by hand",
 }  # fmt: skip
 CONFIG_IN_ENVIRONMENT: Final = "PULSAR_STANDALONE_CONF"  # the variable of bin/pulsar
+USUAL_CONFIG: Final = "conf/standalone.conf"  # bin/pulsar reads it without being told, below the directory it runs in
 # bin/pulsar runs Java without IPv6, unless one of these variables says otherwise.
 JAVA_OPTIONS: Final = ("OPTS", "PULSAR_EXTRA_OPTS")
 WITH_IPV6: Final = "-Djava.net.preferIPv4Stack=false"
@@ -157,6 +158,10 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "no-broker" in given:
         raise OptionsError("pulsar: --no-broker leaves nothing to be done here")
     config = given.get("config") or os.environ.get(CONFIG_IN_ENVIRONMENT, "")
+    if not config and Path(USUAL_CONFIG).exists():
+        config = USUAL_CONFIG
+    if not config:  # it may be what turns authentication on
+        t.notes.append(f"no configuration is read: there is no {USUAL_CONFIG} in {Path.cwd()}, and no --config")
     conf = {name: value.strip() for name, value in (properties.read(config) if config else {}).items()}
     _listen(t, conf, given.get("advertised-address") or conf.get("advertisedAddress", ""))
     t.keep_in(given.get("bookkeeper-dir", DIRECTORY), MESSAGES, "Pulsar", is_made=True)

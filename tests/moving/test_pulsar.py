@@ -71,6 +71,12 @@ def test_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (section["deduplication"], section["policies-interval"]) == (True, 9 * SECOND)
     assert section["advertised-url"] == "pulsar://mq.example.org:7650"
     assert options_of("-c", path, "-a", "::1").settings["pulsar"]["advertised-url"] == "pulsar://[::1]:7650"
+    (tmp_path / "conf").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert ["no configuration is read" in note for note in translate(("pulsar", "standalone")).notes] == [True]
+    conf(tmp_path / "conf", "brokerServicePort=7651")
+    assert listens(options_of())[0] == "pulsar://0.0.0.0:7651"
+    assert translate(("pulsar", "standalone")).notes == []
     monkeypatch.setenv("PULSAR_STANDALONE_CONF", path)
     assert listens(options_of()) == ["pulsar://127.0.0.1:7650", "pulsar-http://127.0.0.1:7080"]
 
