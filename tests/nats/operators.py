@@ -51,6 +51,7 @@ def accounts() -> dict[str, str]:
             {"name": "open", "subject": "open.>", "type": "stream"},
             {"name": "private", "subject": "private.*", "type": "stream", "token_req": True},
             {"name": "ask", "subject": "ask", "type": "service"},
+            {"name": "of", "subject": "of.*.*", "type": "service"},
             {"name": "secret", "subject": "secret", "type": "service", "token_req": True,
              "revocations": {C.public: 1_700_000_001}},
             {"name": "mine", "subject": "mine.*", "type": "stream", "account_token_position": 2},
@@ -68,6 +69,9 @@ def accounts() -> dict[str, str]:
              "token": A.activation(account, "stream", "private.x")},
             {"name": "unasked", "subject": "private.y", "account": A.public, "type": "stream"},
             {"name": "ask", "subject": "ask", "account": A.public, "type": "service", "local_subject": "please"},
+            {"name": "one", "subject": "of.one.*", "account": A.public, "type": "service",
+             "local_subject": "$1.please"},
+            {"name": "of", "subject": "of.*.*", "account": A.public, "type": "service", "local_subject": "by.$2.$1"},
             {"name": "secret", "subject": "secret", "account": A.public, "type": "service",
              "token": A.activation(account, "service", "secret")},
         ]  # fmt: skip

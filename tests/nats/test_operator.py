@@ -255,6 +255,18 @@ def test_services_answer_those_who_import_them(server: NatsServer) -> None:
     service.close()
 
 
+@pytest.mark.parametrize(("asked", "heard_as"), [(b"two.please", b"of.one.two"), (b"by.two.one", b"of.one.two")])
+def test_a_service_may_be_named_by_its_wildcards(server: NatsServer, asked: bytes, heard_as: bytes) -> None:
+    service = connect(server, A.user("g2"))
+    service.send(b"SUB of.> 1\r\n")
+    service.barrier()
+    asker = connect(server, B.user("k1"))
+    asker.send(b"PUB %s inbox 1\r\nx\r\n" % asked)
+    assert until(service, b"x\r\n").partition(b"MSG ")[2].split(b" ")[0] == heard_as
+    asker.close()
+    service.close()
+
+
 def test_mappings_of_an_account(server: NatsServer) -> None:
     wire = connect(server, A.user("m1"))
     wire.barrier()  # a nats-server maps nothing of what it has read together with CONNECT

@@ -18,6 +18,7 @@ from mq_shards.acceptor.protocols.nats.shares import (
     ShareError,
     export_of,
     mapping_lines,
+    named_locally,
     refuse_latency,
     service_line,
     stream_line,
@@ -218,7 +219,7 @@ def _import(said: Mapping[str, Any]) -> Row | None:
         # Without local_subject, `to` is a prefix, as older JWTs have it.
         return {**found, "subject": subject, "to": local or (f"{to}.{subject}" if to else subject)}
     if local:
-        return {**found, "subject": subject, "to": local}
+        return {**found, "subject": subject, **named_locally(subject, local)}
     return {**found, "subject": to or subject, "to": subject}
 
 

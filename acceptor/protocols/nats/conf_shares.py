@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
-from mq_shards.acceptor.protocols.nats.shares import ShareError, refuse_latency
+from mq_shards.acceptor.protocols.nats.shares import ShareError, named_locally, refuse_latency
 from mq_shards.acceptor.protocols.nats.transforms import is_subject
 
-NUMBERED: Final = re.compile(r"\$[0-9]{1,9}")
 RESPONSES: Final = {"single": "single", "singleton": "single", "stream": "stream", "chunk": "chunk", "chunked": "chunk"}
 
 
@@ -136,16 +134,8 @@ def import_(conf: Conf, value: Value) -> dict[str, Any]:
         found["to"] = f"{prefix}.{found['subject']}"
     found.setdefault("to", found["subject"])
     if found["kind"] == "service":
-        found["to"] = _untokenized(found["to"])
+        found |= named_locally(found["subject"], found["to"])
     return found
-
-
-def _untokenized(subject: str) -> str:
-    """Replaces $1, $2 and so on by "*" if they occur in that order: then both mean the same."""
-    numbers = [token for token in subject.split(".") if NUMBERED.fullmatch(token)]
-    if "*" in subject.split(".") or numbers != [f"${place}" for place in range(1, len(numbers) + 1)]:
-        return subject
-    return ".".join("*" if NUMBERED.fullmatch(token) else token for token in subject.split("."))
 
 
 def imports(conf: Conf, value: Value) -> list[dict[str, Any]]:

@@ -11,7 +11,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
-from mq_shards.acceptor.protocols.nats.transforms import TransformError, by_number, is_literal, pieces_of, tokens_of
+from mq_shards.acceptor.protocols.nats.transforms import (
+    TransformError,
+    by_number,
+    by_star,
+    is_literal,
+    pieces_of,
+    tokens_of,
+)
 
 # How long a service may take to answer, if the export does not say.
 ANSWER_NS: Final = 120_000_000_000
@@ -72,7 +79,7 @@ def service_line(exporter: int, export: Account, one: Account) -> str:
     once, lifetime = export.get("response", "single") == "single", lifetime_ns(export)
     latency = f"{said['percent']} {said['subject']}" if (said := export.get("latency")) else "-"
     head = f"v {exporter} {traced} {int(once)} {lifetime} {int(is_shared)} {latency}"
-    return f"{head} {to} {_service_pieces(to, subject)}\n"
+    return f"{head} {to} {_service_pieces(to, subject, tuple(one.get('numbers', ())))}\n"
 
 
 def lifetime_ns(export: Account) -> int:
@@ -93,9 +100,18 @@ def refuse_latency(export: Account, exports: Sequence[Account]) -> None:
 
 
 @lru_cache(1024)
-def _service_pieces(to: str, subject: str) -> str:
+def _service_pieces(to: str, subject: str, numbers: tuple[int, ...]) -> str:
     """Cached, because very many accounts may have the same import."""
-    return pieces_of(to, by_number(subject), reversible=True)
+    return pieces_of(to, by_number(subject, numbers), reversible=True)
+
+
+def named_locally(subject: str, to: str) -> dict[str, Any]:
+    """A service's subject in the account that imports it: its wildcards may be named there in any order ("$2.$1").
+    Returns fields of the import."""
+    if is_literal(subject):
+        return {"to": to}
+    pattern, numbers = by_star(to)
+    return {"to": pattern, "numbers": numbers}
 
 
 def _refuse_cycles(accounts: Sequence[Account]) -> None:

@@ -6,6 +6,7 @@ Checks them, and makes the pieces that the codec reads (nats_transform.h). The s
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 MAX_NUMBER: Final = (1 << 31) - 1
@@ -13,6 +14,7 @@ MAX_NUMBER: Final = (1 << 31) - 1
 OF_TOKEN: Final = {
     "splitfromleft": "L", "splitfromright": "R", "slicefromleft": "l", "slicefromright": "r", "left": "h", "right": "t",
 }  # fmt: skip
+NUMBERED: Final = re.compile(r"\$[1-9][0-9]{0,8}")
 _FUNCTION: Final = re.compile(r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
 
 
@@ -112,11 +114,34 @@ def _star(token: str, number: int, stars: list[int]) -> int:
     return stars[number - 1]
 
 
-def by_number(subject: str) -> str:
-    """Numbers the wildcards of a pattern: "a.*.b.*" becomes "a.$1.b.$2"."""
+def by_number(subject: str, numbers: Sequence[int] = ()) -> str:
+    """Numbers the wildcards of a pattern: "a.*.b.*" becomes "a.$1.b.$2", or has these numbers, if there are any. Raises
+    TransformError."""
     count = 0
     tokens = []
     for token in tokens_of(subject):
         count += token == "*"
-        tokens.append(f"${count}" if token == "*" else token)
+        tokens.append(f"${_numbered(numbers, count, subject)}" if token == "*" else token)
     return ".".join(tokens)
+
+
+def _numbered(numbers: Sequence[int], count: int, subject: str) -> int:
+    if not numbers:
+        return count
+    if count > len(numbers):
+        raise TransformError(f'not all wildcards of "{subject}" are used')
+    return numbers[count - 1]
+
+
+def by_star(subject: str) -> tuple[str, list[int]]:
+    """The opposite: "a.$2.b.$1" becomes "a.*.b.*" and 2, 1. A star counts by its order among stars."""
+    numbers: list[int] = []
+    tokens = []
+    stars = 0
+    for token in tokens_of(subject):
+        stars += token == "*"
+        if token == "*" or NUMBERED.fullmatch(token):
+            numbers.append(stars if token == "*" else int(token[1:]))
+            token = "*"
+        tokens.append(token)
+    return ".".join(tokens), numbers
