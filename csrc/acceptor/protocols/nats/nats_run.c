@@ -63,11 +63,12 @@ static inline size_t read_plain(const uint8_t *data, struct nats_message *m) {
     if (end >= WINDOW - 1 || data[end] != '\r' || data[end + 1] != '\n') return 0;
     uint32_t digits = end - begin, size = 0;
     if (digits == 0 || digits > 9) return 0;
-    for (uint32_t i = begin; i < end; i++) {
-        uint8_t digit = (uint8_t)(data[i] - '0');
+    const uint8_t *at = data + begin, *last = data + end;
+    do {
+        uint32_t digit = *at - (uint32_t)'0';
         if (digit > 9) return 0;
         size = size * 10 + digit;
-    }
+    } while (++at < last);
     m->size = (struct text){data + begin, digits};
     m->payload_bytes = size;
     m->payload = data + end + 2;
@@ -129,7 +130,7 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message m = {.from = nats_sender(a, c), .joined = true};
     const size_t left = HANDED_PER_TURN - a->handed;
-    uint64_t messages = 0, payloads = 0;
+    const uint64_t messages_before = n->in_messages, bytes_before = n->in_bytes;
     size_t at = 0;
     d.from = c;
     d.message = &m;
@@ -139,14 +140,12 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
         if (line_bytes == 0 || m.payload_bytes > n->max_payload || whole > bytes - at) break;
         if (memcmp(m.payload + m.payload_bytes, "\r\n", CRLF_BYTES) != 0 || !is_plain(c, server, account, &m)) break;
         at += whole;
-        messages++;
-        payloads += m.payload_bytes;
         n->in_messages++;
         n->in_bytes += m.payload_bytes;
         hand_out(&d, c, &m);
         if (c->closed || c->closing || !may_go_on(a, c) || nats_handed(&d) >= left) break;
     }
     nats_made(&d);
-    if (messages > 0) count_run(a, c, account, messages, payloads);
+    if (at > 0) count_run(a, c, account, n->in_messages - messages_before, n->in_bytes - bytes_before);
     return at;
 }
