@@ -1,5 +1,4 @@
 """The parent process: it starts the others, joins them by rings, and starts them again."""
 
-from typing import Final
-
-VERSION: Final = "0.1.0"
+# Nothing is imported here: what comes before the entry point is loaded while a ^C still prints a traceback.
+VERSION = "0.1.0"

@@ -62,7 +62,7 @@ sys.exit(getattr(sys.modules[module], name)())
 @pytest.mark.parametrize(
     "loaded",
     [
-        "logging", "mq_shards.supervisor.serve", "orjson", "mq_shards.supervisor.options.options",
+        "typing", "logging", "mq_shards.supervisor.serve", "orjson", "mq_shards.supervisor.options.options",
         "mq_shards.supervisor.supervisor", "mq_shards.supervisor.mesh",
     ],
 )  # fmt: skip
