@@ -485,8 +485,8 @@ class Engine:
         return int(lib.acceptor_buffered_bytes(self._acceptor))
 
     def catalog_versions(self) -> tuple[int, ...]:
-        """For each worker a number that rises when a topic or a subscription is made or deleted there. It restarts with
-        the worker."""
+        """For each worker a number that rises when a topic or a subscription is made or deleted there, or a tube whose
+        name is in a namespace comes or goes. It restarts with the worker."""
         versions = ffi.new("uint64_t[]", self.workers)
         lib.acceptor_catalog_versions(self._acceptor, versions)
         return tuple(int(version) for version in versions)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
+from mq_shards.gateway.catalog import DURABLE
 
 from tests.engine import NSQ, Engine
 
@@ -107,6 +108,23 @@ def test_the_names_are_the_same_as_long_as_the_version_is(engine: Engine, seed: 
     for _ in range(150):
         clients.act()
         version, names = (*engine.names_versions(), clients.restarts), set(engine.catalog())
+        if known is not None and known[0] == version:
+            assert names == known[1]
+            again += 1
+        known = version, names
+    assert again > 0, "it was never believed"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_topics_that_are_no_tubes_are_the_same_as_long_as_the_version_of_the_catalog_is(
+    engine: Engine, seed: int
+) -> None:
+    """So who asks for no tubes need not ask again when some come and go."""
+    clients, known, again = Clients(engine, seed), None, 0
+    for _ in range(150):
+        clients.act()
+        version = (*engine.catalog_versions(), clients.restarts)
+        names = {name for name, topic in engine.catalog().items() if topic.flags & DURABLE}
         if known is not None and known[0] == version:
             assert names == known[1]
             again += 1

@@ -105,7 +105,9 @@ class Core:
         self._names: list[str] = []
         self._names_at = -NAMES_S
         self._names_after = 0  # the value of _changes when they were asked for
-        self._names_of: tuple[int, ...] | None = None  # the version for which they hold; None: never asked
+        # The versions for which they hold, with and without tubes; None: never asked.
+        self._names_of: tuple[int, ...] | None = None
+        self._topics_of: tuple[int, ...] | None = None
         self._changes = 0
         self._naming = asyncio.Lock()
         self.keeping: set[str] = set()  # topics that have retention, as names() last saw them
@@ -277,16 +279,18 @@ class Core:
             one.channels[:] = [channel for channel in one.channels if channel.name != RETENTION]
         return in_text(found[0]) if found else None
 
-    async def names(self) -> list[str]:
+    async def names(self, *, tubes: bool = True) -> list[str]:
         """Names of all topics; of tubes, those that have jobs, or are used or watched and have had jobs. The list must
         not be changed. It is the same object as before if the names are the same, so that callers can tell whether what
-        they derived from it is valid."""
+        they derived from it is valid. `tubes` False: it need not say which tubes there are, but for those whose names
+        are in a namespace."""
         async with self._naming:  # a second caller waits, and gets what the first one was told
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:
                 return self._names
             version = (*self._engine.names_versions(), self._workers.attachments)
-            if version == self._names_of:
+            topics = (*self._engine.catalog_versions(), self._workers.attachments)
+            if version == self._names_of or (not tubes and topics == self._topics_of):
                 return self._names
             asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
             names: list[str] = []
@@ -303,7 +307,7 @@ class Core:
             if not as_before or len(names) != len(self._names):
                 self._names = names
             self._names_at, self._names_after, self.keeping = now, changes, keeping
-            self._names_of = version
+            self._names_of, self._topics_of = version, topics
             return self._names
 
     # --- asking -----------------------------------------------------------------------------------------------------

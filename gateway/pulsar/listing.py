@@ -46,7 +46,7 @@ class Listing:
         if lock is None:
             lock = self._making[key] = asyncio.Lock()
         async with lock:
-            cores = await self._core.names() if domain == PERSISTENT else ()
+            cores = await self._core.names(tubes=name == DEFAULT_NAMESPACE) if domain == PERSISTENT else ()
             if domain == PERSISTENT and cores is not self._cores:
                 self._cores = cores
                 self._drop_outlived()

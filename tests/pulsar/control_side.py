@@ -48,7 +48,7 @@ class SmallCore:
         if not any((of, name) == (topic, subscription) for of, name, _ in self.begun):
             raise NoSubscriptionError
 
-    async def names(self) -> list[str]:
+    async def names(self, *, tubes: bool = True) -> list[str]:
         return sorted(self.topics)
 
     async def begin_subscription(self, topic: str, name: str, start: int, at: int = 0) -> None:

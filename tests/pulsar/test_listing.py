@@ -88,7 +88,7 @@ def test_a_list_is_made_once_for_all_who_ask_until_something_has_changed(monkeyp
     async def test(side: Side) -> None:
         core: list[str] = ["of-another-protocol"]
 
-        async def names() -> list[str]:
+        async def names(*, tubes: bool = True) -> list[str]:
             await asyncio.sleep(0)
             return core
 
@@ -117,7 +117,7 @@ def test_what_workers_had_once_is_not_kept_beside_each_list() -> None:
     async def test(side: Side) -> None:
         told: list[weakref.ref[Names]] = []
 
-        async def names() -> list[str]:
+        async def names(*, tubes: bool = True) -> list[str]:
             found = Names(["of-another-protocol"])
             told.append(weakref.ref(found))
             return found
@@ -209,7 +209,8 @@ def test_what_workers_say_again_is_the_list_that_it_was_unless_any_name_is_anoth
     workers = cast(Any, SimpleNamespace(attachments=2))
 
     async def test() -> None:
-        core = Core(cast(Any, SimpleNamespace(workers=2, names_versions=lambda: next(versions))), workers)
+        engine = SimpleNamespace(workers=2, names_versions=lambda: next(versions), catalog_versions=lambda: (0, 0))
+        core = Core(cast(Any, engine), workers)
         says = [first[:2], first[2:]]
 
         async def ask(worker: int, _kind: int) -> SimpleNamespace:
@@ -229,8 +230,10 @@ def test_workers_are_not_asked_again_until_a_version_is_another_one(monkeypatch:
     monkeypatch.setattr(core_module, "NAMES_S", 0.0)
 
     async def test() -> None:
-        versions, asked = [1, 1], 0
-        engine = SimpleNamespace(workers=2, names_versions=lambda: tuple(versions))
+        versions, catalogs, asked = [1, 1], [1, 1], 0
+        engine = SimpleNamespace(
+            workers=2, names_versions=lambda: tuple(versions), catalog_versions=lambda: tuple(catalogs)
+        )
         workers = SimpleNamespace(attachments=2)
         core = Core(cast(Any, engine), cast(Any, workers))
 
@@ -239,10 +242,10 @@ def test_workers_are_not_asked_again_until_a_version_is_another_one(monkeypatch:
             asked += 1
             return SimpleNamespace(body=catalog_of([f"{worker}"]))
 
-        async def asks() -> bool:
+        async def asks(*, tubes: bool = True) -> bool:
             nonlocal asked
             asked = 0
-            assert await core.names() == ["0", "1"]
+            assert await core.names(tubes=tubes) == ["0", "1"]
             return asked > 0
 
         core._ask = ask  # type: ignore[method-assign, assignment]
@@ -251,6 +254,12 @@ def test_workers_are_not_asked_again_until_a_version_is_another_one(monkeypatch:
         assert await asks() and not await asks()
         workers.attachments += 1
         assert await asks() and not await asks(), "who begins anew may come to the same version"
+        versions[0] += 1
+        assert not await asks(tubes=False), "a tube has come, and nobody asks for tubes"
+        assert await asks()
+        versions[0] += 1
+        catalogs[0] += 1
+        assert await asks(tubes=False) and not await asks(tubes=False) and not await asks()
 
     asyncio.run(test())
 
