@@ -11,7 +11,7 @@ static struct acknowledgement *at(const struct worker *w, uint32_t n) {
 }
 
 static struct transaction *transaction_of(const struct worker *w, const struct acknowledgement *a) {
-    return transaction_at(&w->transactions, a->transaction);
+    return worker_transaction(w, a->transaction);
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
@@ -99,18 +99,18 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
 
 /* Whether all that is left of a delivery is acknowledged in transactions, so that it waits for their end. */
 static bool is_pending(const struct worker *w, uint32_t delivery) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
 }
 
 /* The parts of a message that transactions have acknowledged. True: there are some. */
 static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    const struct delivery *d = worker_delivery(w, delivery);
+    const struct subscription *s = worker_subscription(w, d->subscription);
     bool any = false;
     memset(bits, 0, PARTS_MAX_WORDS * sizeof *bits);
     if (!w->transactions.in_parts) return false;
-    for (uint32_t n = first_of(w, topic_at(&w->topics, s->topic), d->seq); n; n = at(w, n)->same_next) {
+    for (uint32_t n = first_of(w, subscription_topic(w, s), d->seq); n; n = at(w, n)->same_next) {
         const struct parts_left *left = at(w, n)->subscription == s->number ? at(w, n)->left : NULL;
         for (uint32_t i = 0; left && i < PARTS_MAX_WORDS; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
         any |= left != NULL;
@@ -120,8 +120,8 @@ static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *b
 
 /* A bitmap with all parts of a message; at least one. */
 static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, d->subscription)->topic);
+    const struct delivery *d = worker_delivery(w, delivery);
+    const struct topic *t = topic_at(&w->topics, worker_subscription(w, d->subscription)->topic);
     const struct record *r = message_head(w, t, d->seq);
     const struct parts_left *now = delivery_parts(w, delivery);
     struct headers h = {0};
@@ -153,7 +153,7 @@ bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_l
 /* Whether the parts to be acknowledged are neither finished nor pending, and the delivery is not split for another
  * consumer. */
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     if (is_pending(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
     bool some = pending_parts(w, delivery, pending);
@@ -168,7 +168,7 @@ static bool may_acknowledge(const struct worker *w, uint32_t delivery, const str
 }
 
 static void set_aside(struct worker *w, uint32_t delivery) {
-    if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
+    if (worker_delivery(w, delivery)->state) delivery_take(w, delivery);
     delivery_defer(w, delivery, DELIVERY_PENDING_NS);
 }
 
@@ -205,7 +205,7 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
     struct parts_left left;
     if (a->over || !delivery || (!kept && !is_pending(w, delivery))) return 0;
     /* The channel was moved back, and the message is being delivered again. */
-    bool is_split = delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
+    bool is_split = worker_delivery(w, delivery)->state == DELIVERY_SPLIT;
     if (is_split && !commit) return 0;
     if (commit && kept) {
         const struct parts_left all = all_parts(w, delivery);
@@ -223,7 +223,7 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
         delivery_drop(w, delivery);
         return 0;
     }
-    if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
+    if (worker_delivery(w, delivery)->state) delivery_take(w, delivery);
     delivery_again(w, delivery);
     return 0;
 }
@@ -245,7 +245,7 @@ void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit
 
 /* Reserves room for a PENDING, after logging the subscription's cursor. LATER, or the status to answer with. */
 static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uint8_t *status) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     if (!subscription_write(w, subscription)) {
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
@@ -257,16 +257,16 @@ static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uin
  * LATER, or a status. */
 static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t number, const struct parts_left *left,
                                 bool upto, uint8_t *status) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     uint32_t subscription = d->subscription;
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     *status = may_acknowledge(w, delivery, left) ? STATUS_OK : STATUS_FULL;
     if (*status == STATUS_OK && left && !parts_fit(w)) *status = STATUS_NO_SPACE;
     if (*status == STATUS_OK && reserve_pending(w, subscription, status) == LATER) return LATER;
     uint32_t transaction = *status == STATUS_OK ? transaction_take(w, s->topic, number) : 0;
     if (*status == STATUS_OK && !transaction) *status = STATUS_NO_SPACE;
     if (*status != STATUS_OK) return DONE;
-    struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
+    struct shard *shard = subscription_shard(w, s);
     log_position position = shard_log_pending(w, shard, s, d->seq, number, left, upto);
     add(w, transaction, d->seq, position, s->number, left, upto);
     note(w, delivery, left);
@@ -304,8 +304,8 @@ static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t 
                                      uint8_t *status) {
     for (uint32_t n = first, next; n && *status == STATUS_OK; n = next) {
         struct parts_left left = {0};
-        next = delivery_at(&w->subscriptions, n)->following;
-        if (delivery_at(&w->subscriptions, n)->seq >= seq) continue;
+        next = worker_delivery(w, n)->following;
+        if (worker_delivery(w, n)->seq >= seq) continue;
         if (!*most) return MORE;
         --*most;
         if (acknowledge_rest(w, n, number, &left, status) == LATER) return LATER;
@@ -314,12 +314,12 @@ static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t 
 }
 
 static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
+    const struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     uint64_t end = m->body_bytes ? m->seq : m->seq + 1;
     uint32_t other = s->upto && s->upto != m->id + 1 ? transaction_find(w, s->topic, s->upto - 1) : 0;
     /* Only one transaction at a time may have a cumulative acknowledgement. */
-    if (other && transaction_at(&w->transactions, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
+    if (other && worker_transaction(w, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
     if (*status == STATUS_OK) {
         s->upto = m->id + 1;
         s->upto_seq = m->seq;
@@ -330,11 +330,10 @@ static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, cons
 }
 
 static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
-    const struct subscription *s =
-        subscription_at(&w->subscriptions, consumer_at(&w->subscriptions, consumer)->subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, worker_consumer(w, consumer)->subscription);
+    const struct topic *t = subscription_topic(w, s);
     const struct record *r = message_head(w, t, m->seq);
-    uint32_t delivery = r ? delivery_find(w, consumer_at(&w->subscriptions, consumer)->subscription, r->id) : 0;
+    uint32_t delivery = r ? delivery_find(w, worker_consumer(w, consumer)->subscription, r->id) : 0;
     struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
     if (!delivery) *status = STATUS_NONE;
     if (*status != STATUS_OK) return DONE;
@@ -345,8 +344,8 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
 
 enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint32_t consumer = topic ? consumer_find(w, client, m->consumer_number) : 0;
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    const struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
+    const struct consumer *c = worker_consumer(w, consumer);
+    const struct subscription *s = worker_subscription(w, c->subscription);
     uint8_t status = consumer && s->topic == topic && s->number ? STATUS_OK : STATUS_NOT_FOUND;
     enum outcome outcome = DONE;
     if (m->body_bytes > sizeof((struct parts_left *)0)->bits || m->body_bytes % sizeof(uint64_t))
@@ -364,7 +363,7 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
 /* Reports the acknowledgements of any transaction, except cumulative ones. */
 static void tell_pending(const struct worker *w, const struct subscription *s, uint64_t seq,
                          struct pending_figures *out) {
-    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, topic_at(&w->topics, s->topic), seq);
+    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, subscription_topic(w, s), seq);
     for (uint32_t n = first; n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
         if (a->subscription != s->number || a->over || a->upto) continue;
@@ -384,10 +383,9 @@ void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, cons
     struct pending_figures figures = {0};
     a.seq = NO_PLACE;
     if (subscription) {
-        const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+        const struct subscription *s = worker_subscription(w, subscription);
         uint32_t transaction = s->upto && s->upto == m->id + 1 ? transaction_find(w, topic, m->id) : 0;
-        if (transaction && transaction_at(&w->transactions, transaction)->state == TRANSACTION_OPEN)
-            a.seq = s->upto_seq;
+        if (transaction && worker_transaction(w, transaction)->state == TRANSACTION_OPEN) a.seq = s->upto_seq;
         tell_pending(w, s, m->seq, &figures);
     }
     request_send(w, client, &a, &figures, subscription ? sizeof figures : 0);
@@ -421,8 +419,8 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
         }
         if (!subscription) continue;
         shard_count_out(s, a->position);
-        a->position = shard_log_pending(w, s, subscription_at(&w->subscriptions, subscription), seq,
-                                        transaction_of(w, a)->number, a->left, a->upto);
+        a->position = shard_log_pending(w, s, worker_subscription(w, subscription), seq, transaction_of(w, a)->number,
+                                        a->left, a->upto);
     }
 }
 
@@ -430,7 +428,7 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
 
 static uint32_t find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
                      const struct parts_left *left) {
-    const struct topic *t = topic_at(&w->topics, transaction_at(&w->transactions, transaction)->topic);
+    const struct topic *t = topic_at(&w->topics, worker_transaction(w, transaction)->topic);
     for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
         if (a->subscription != subscription || a->transaction != transaction) continue;
@@ -457,7 +455,7 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     bool upto = (r->flags & PENDING_UPTO) != 0;
     if (upto) {
-        struct subscription *channel = subscription_at(&w->subscriptions, s->subscriptions[r->id]);
+        struct subscription *channel = worker_subscription(w, s->subscriptions[r->id]);
         if (channel->upto != txn + 1 || channel->upto_seq < r->seq) channel->upto_seq = r->seq;
         channel->upto = txn + 1;
     }

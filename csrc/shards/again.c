@@ -11,17 +11,13 @@
 /* A redelivery's place is usually near that of the previous one: this many steps along the list are tried first. */
 enum { NEAR_STEPS = 4 };
 
-static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
-    return delivery_at(&w->subscriptions, delivery);
-}
-
 static struct treap_nodes nodes_of(const struct worker *w) {
     return (struct treap_nodes){w->subscriptions.deliveries.base + offsetof(struct delivery, in_order),
                                 sizeof(struct delivery)};
 }
 
 static uint32_t next_of(const struct worker *w, const struct subscription *s, uint32_t before) {
-    return before ? delivery_of(w, before)->following : s->again_first;
+    return before ? worker_delivery(w, before)->following : s->again_first;
 }
 
 /* --- in order ----------------------------------------------------------------------------------------------------- */
@@ -33,18 +29,18 @@ static uint32_t next_in_order(const struct worker *w, const struct subscription 
 }
 
 static uint32_t last_in_order(const struct worker *w, const struct subscription *s) {
-    return s->again_unsorted ? delivery_of(w, s->again_unsorted)->previous : s->again_last;
+    return s->again_unsorted ? worker_delivery(w, s->again_unsorted)->previous : s->again_last;
 }
 
 static bool stands_between(const struct worker *w, uint32_t before, uint32_t after, uint64_t seq) {
-    return (!before || delivery_of(w, before)->seq <= seq) && (!after || delivery_of(w, after)->seq > seq);
+    return (!before || worker_delivery(w, before)->seq <= seq) && (!after || worker_delivery(w, after)->seq > seq);
 }
 
 /* The last redelivery whose seq is not higher. */
 static uint32_t look_up(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t before = 0;
     for (uint32_t n = s->again_root; n;) {
-        const struct delivery *d = delivery_of(w, n);
+        const struct delivery *d = worker_delivery(w, n);
         if (d->seq <= seq) before = n;
         n = d->seq <= seq ? d->in_order.right : d->in_order.left;
     }
@@ -54,12 +50,12 @@ static uint32_t look_up(const struct worker *w, const struct subscription *s, ui
 /* The redelivery behind which one with this seq belongs. Equal seqs stay in the order in which they came. */
 static uint32_t place(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t last = last_in_order(w, s);
-    if (!last || delivery_of(w, last)->seq <= seq) return last;
+    if (!last || worker_delivery(w, last)->seq <= seq) return last;
     uint32_t before = s->again_near;
     for (uint32_t steps = NEAR_STEPS; steps; steps--) {
         uint32_t after = next_in_order(w, s, before);
         if (stands_between(w, before, after, seq)) return before;
-        before = !before || delivery_of(w, before)->seq <= seq ? after : delivery_of(w, before)->previous;
+        before = !before || worker_delivery(w, before)->seq <= seq ? after : worker_delivery(w, before)->previous;
     }
     return look_up(w, s, seq);
 }
@@ -103,16 +99,16 @@ uint32_t again_to_look_at(const struct worker *w, const struct subscription *s) 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
 static void link_behind(struct worker *w, struct subscription *s, uint32_t delivery, uint32_t before) {
-    struct delivery *d = delivery_of(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     d->previous = before;
     d->following = next_of(w, s, before);
-    *(before ? &delivery_of(w, before)->following : &s->again_first) = delivery;
-    *(d->following ? &delivery_of(w, d->following)->previous : &s->again_last) = delivery;
+    *(before ? &worker_delivery(w, before)->following : &s->again_first) = delivery;
+    *(d->following ? &worker_delivery(w, d->following)->previous : &s->again_last) = delivery;
     s->again++;
 }
 
 static void put_in_order(struct worker *w, struct subscription *s, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     uint32_t before = place(w, s, d->seq), priority = (uint32_t)(subscriptions_random(&w->subscriptions) >> 32);
     treap_insert(nodes_of(w), &s->again_root, delivery, priority, before, next_in_order(w, s, before));
     link_behind(w, s, delivery, before);
@@ -131,15 +127,15 @@ void again_put(struct worker *w, struct subscription *s, uint32_t delivery) {
 }
 
 void again_take(struct worker *w, struct subscription *s, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     if (d->sorted) {
         treap_remove(nodes_of(w), &s->again_root, delivery);
         if (s->again_near == delivery) s->again_near = d->previous ? d->previous : next_in_order(w, s, delivery);
         d->sorted = false;
     }
     if (s->again_unsorted == delivery) s->again_unsorted = d->following;
-    *(d->previous ? &delivery_of(w, d->previous)->following : &s->again_first) = d->following;
-    *(d->following ? &delivery_of(w, d->following)->previous : &s->again_last) = d->previous;
+    *(d->previous ? &worker_delivery(w, d->previous)->following : &s->again_first) = d->following;
+    *(d->following ? &worker_delivery(w, d->following)->previous : &s->again_last) = d->previous;
     s->again--;
 }
 

@@ -3,10 +3,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* A message no longer waits. If the topic retains, it now has a reference for the job queue, like one published to
  * both. */
 static void waits_no_more(struct topic *t, uint64_t seq) {
@@ -43,8 +39,8 @@ void topic_waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
 }
 
 void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns) {
-    struct subscription *s = at(w, subscription);
-    struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    struct topic *t = subscription_topic(w, s);
     const struct job *j = job_at(w, job);
     const struct record *r = job_head(w, j);
     if (!r || (t->keeps && r->seq >= t->stopped_seq)) return; /* kept by the topic, if channels are to get it */

@@ -49,7 +49,7 @@ static uint64_t channel_messages(const struct topic *t, const struct subscriptio
 }
 
 static void put_channel(const struct worker *w, struct sheet *sheet, const struct subscription *s, bool consumers) {
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct topic *t = subscription_topic(w, s);
     struct channel_figures figures = {
         .name_bytes = s->name_bytes,
         .flags = (s->paused ? FIGURES_PAUSED : 0u) | (s->number ? 0u : FIGURES_EPHEMERAL) |
@@ -68,8 +68,8 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, s->name, s->name_bytes);
-    for (uint32_t n = consumers ? s->consumer_first : 0; n; n = consumer_at(&w->subscriptions, n)->next)
-        put_consumer(w, sheet, consumer_at(&w->subscriptions, n));
+    for (uint32_t n = consumers ? s->consumer_first : 0; n; n = worker_consumer(w, n)->next)
+        put_consumer(w, sheet, worker_consumer(w, n));
 }
 
 /* Messages that no subscription has been given yet. */
@@ -103,8 +103,8 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        put_channel(w, sheet, worker_subscription(w, n), consumers);
 }
 
 /* What a request about all topics has gathered in earlier turns. */
@@ -160,7 +160,7 @@ enum outcome catalog(struct worker *w, uint32_t client, const struct message *m)
 }
 
 static uint32_t put_transaction(const struct worker *w, struct sheet *sheet, uint32_t transaction, bool consumers) {
-    const struct transaction *of = transaction_at(&w->transactions, transaction);
+    const struct transaction *of = worker_transaction(w, transaction);
     (void)consumers;
     if (!transaction_is_there(w, of)) return 0;
     const struct topic *t = topic_at(&w->topics, of->topic);
@@ -203,8 +203,8 @@ void catalog_begins(struct worker *w) {
         if (t->name) queue_note_listed(w, t);
         t->read_back = t->messages;
         t->read_back_bytes = t->message_bytes;
-        for (uint32_t s = t->name ? t->subscriptions : 0; s; s = subscription_at(&w->subscriptions, s)->next) {
-            struct subscription *of = subscription_at(&w->subscriptions, s);
+        for (uint32_t s = t->name ? t->subscriptions : 0; s; s = worker_subscription(w, s)->next) {
+            struct subscription *of = worker_subscription(w, s);
             of->read_back = channel_messages(t, of);
             of->delivered = of->finished = 0;
         }

@@ -5,20 +5,10 @@
 #include "shards/lost.h"
 #include "shards/worker.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
-    return topic_at(&w->topics, s->topic);
-}
-static struct shard *shard_of(const struct worker *w, const struct subscription *s) {
-    return shard_of_topic(w, topic_of(w, s));
-}
-
 bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_of(w, s);
-    uint64_t end = s->cold < until ? s->cold : until, oldest = retained_oldest(shard_of(w, s));
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
+    uint64_t end = s->cold < until ? s->cold : until, oldest = retained_oldest(subscription_shard(w, s));
     while (s->cursor < end) {
         uint64_t next = stream_next_place(&t->stream, s->cursor, oldest);
         s->cursor = next < end ? next : end;
@@ -36,14 +26,14 @@ bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uin
 }
 
 void position_pass(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = at(w, subscription);
-    struct topic *t = topic_of(w, s);
+    const struct subscription *s = worker_subscription(w, subscription);
+    struct topic *t = subscription_topic(w, s);
     if (s->reader || !stream_take_back(&t->stream, s->cursor)) return;
     /* The job queue may still have a message that its topic kept and released; it counts once. */
     const struct record *r = t->tube ? message_head(w, t, s->cursor) : NULL;
     uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
     if (!job) {
-        shard_count_back(shard_of(w, s), stream_position(&t->stream, s->cursor));
+        shard_count_back(subscription_shard(w, s), stream_position(&t->stream, s->cursor));
         return;
     }
     stream_hold(&t->stream, s->cursor);
@@ -51,24 +41,24 @@ void position_pass(struct worker *w, uint32_t subscription) {
 }
 
 uint64_t position_depth(const struct worker *w, const struct subscription *s) {
-    const struct topic *t = topic_of(w, s);
+    const struct topic *t = subscription_topic(w, s);
     uint64_t horizon = subscription_horizon(t);
     return stream_count(&t->stream, s->cursor, s->cold < horizon ? s->cold : horizon);
 }
 
 void subscription_pin(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (s->pinned || !s->number || s->cursor >= s->cold) return;
     s->pinned = true;
-    s->next_pinned = shard_of(w, s)->pinned;
-    shard_of(w, s)->pinned = subscription;
+    s->next_pinned = subscription_shard(w, s)->pinned;
+    subscription_shard(w, s)->pinned = subscription;
 }
 
 void subscription_unpin(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    uint32_t *link = &shard_of(w, s)->pinned;
+    struct subscription *s = worker_subscription(w, subscription);
+    uint32_t *link = &subscription_shard(w, s)->pinned;
     if (!s->pinned) return;
-    while (*link != subscription) link = &at(w, *link)->next_pinned;
+    while (*link != subscription) link = &worker_subscription(w, *link)->next_pinned;
     *link = s->next_pinned;
     s->pinned = false;
 }
@@ -76,13 +66,13 @@ void subscription_unpin(struct worker *w, uint32_t subscription) {
 uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
     uint64_t lowest = UINT64_MAX;
     for (uint32_t n = s->pinned, next; n; n = next) {
-        const struct subscription *of = at(w, n);
+        const struct subscription *of = worker_subscription(w, n);
         next = of->next_pinned;
         if (of->cursor >= of->cold) {
             subscription_unpin(w, n);
             continue;
         }
-        uint64_t position = stream_lowest(&topic_of(w, of)->stream, of->cursor, of->cold);
+        uint64_t position = stream_lowest(&subscription_topic(w, of)->stream, of->cursor, of->cold);
         if (position < lowest) lowest = position;
     }
     return (uint32_t)(lowest >> 32);

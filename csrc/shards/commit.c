@@ -6,10 +6,6 @@
 #include "shards/requests.h"
 #include "shards/transactions.h"
 
-static struct transaction *at(const struct worker *w, uint32_t transaction) {
-    return transaction_at(&w->transactions, transaction);
-}
-
 /* If a large message of the topic is being committed, what has been written of it is given up. */
 static void stop_writing(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
@@ -25,7 +21,7 @@ void transactions_forget(struct worker *w, uint32_t topic) {
     t->blocked = false;
     if (!first) return;
     stop_writing(w, topic);
-    at(w, first)->later = w->transactions.forgotten;
+    worker_transaction(w, first)->later = w->transactions.forgotten;
     w->transactions.forgotten = first;
     while (w->replaying && transactions_clear(w)) {
     }
@@ -35,7 +31,7 @@ bool transactions_clear(struct worker *w) {
     struct transactions *all = &w->transactions;
     for (uint32_t left = w->piece / 4; all->forgotten && left; left--) {
         uint32_t n = all->forgotten;
-        struct transaction *of = at(w, n);
+        struct transaction *of = worker_transaction(w, n);
         worker_step(w);
         if (of->first) {
             acknowledgement_forget(w, of->first);
@@ -44,7 +40,7 @@ bool transactions_clear(struct worker *w) {
             all->items--;
         } else {
             all->forgotten = of->next ? of->next : of->later;
-            if (of->next) at(w, of->next)->later = of->later;
+            if (of->next) worker_transaction(w, of->next)->later = of->later;
             transaction_free(w, n);
         }
     }
@@ -57,8 +53,8 @@ bool transactions_clear(struct worker *w) {
 static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (stream_kept(&t->stream, seq)) return;
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
-        struct subscription *s = subscription_at(&w->subscriptions, n);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        struct subscription *s = worker_subscription(w, n);
         if (s->reader || seq >= subscription_held_from(s)) continue;
         message_release(w, topic, seq);
         s->taken++;
@@ -129,7 +125,7 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
 
 /* Publishes or drops staged messages, as many as the turn allows. LATER: there is no room. */
 static enum outcome go_on(struct worker *w, uint32_t transaction) {
-    const struct transaction *of = at(w, transaction);
+    const struct transaction *of = worker_transaction(w, transaction);
     bool commit = of->state == TRANSACTION_COMMITTING;
     for (uint32_t left = w->piece / 4; !transaction_is_empty(of); left--) {
         if (!left) return MORE;
@@ -169,12 +165,12 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
         stop_writing(w, topic); /* the handover may need the segment that this waits in */
         return MORE;
     }
-    if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
+    if (transaction && worker_transaction(w, transaction)->state == TRANSACTION_OPEN) {
         struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
         if (room_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
         if (status == STATUS_OK) {
             shard_log_txn_end(w, s, topic, m->id, m->commit != 0);
-            at(w, transaction)->state = m->commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
+            worker_transaction(w, transaction)->state = m->commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
         }
     }
     if (transaction && status == STATUS_OK) {
@@ -204,7 +200,7 @@ void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const stru
 void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
     uint32_t transaction = transaction_find(w, topic, r->id);
     if (!transaction) return;
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     bool commit = (r->flags & TXN_COMMIT) != 0;
     of->state = commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
     while (of->first) acknowledgement_end(w, of->first, commit);
@@ -218,8 +214,8 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
 }
 
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {
-    for (uint32_t n = topic_at(&w->topics, topic)->transactions; n; n = at(w, n)->next) {
-        const struct transaction *of = at(w, n);
+    for (uint32_t n = topic_at(&w->topics, topic)->transactions; n; n = worker_transaction(w, n)->next) {
+        const struct transaction *of = worker_transaction(w, n);
         if (of->state != TRANSACTION_COMMITTING) break;
         if (of->done == of->count || transaction_first_seq(of) != seq) continue;
         transaction_pass(w, n);

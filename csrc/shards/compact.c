@@ -6,13 +6,13 @@
 
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
                           const struct record *r, bool delayed) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
-    uint64_t given = topic_given_until(topic_at(&w->topics, s->topic));
+    const struct subscription *s = worker_subscription(w, subscription);
+    uint64_t given = topic_given_until(subscription_topic(w, s));
     struct reference reference = {.subscription = s->number};
     uint32_t delivery = delivery_find(w, subscription, r->id);
     if (delivery && r->seq < s->over_until) return;
     if (delivery)
-        reference.redelivery = shard_redelivery_of(w, delivery_at(&w->subscriptions, delivery));
+        reference.redelivery = shard_redelivery_of(w, worker_delivery(w, delivery));
     else if (r->seq >= subscription_held_from(s) && r->seq < given && !delayed)
         reference.ahead = 1;
     else
@@ -26,7 +26,7 @@ static void add_reference(const struct worker *w, struct references *references,
  * the subscriptions had such messages; this release sees from them that the topic keeps the message. */
 static void add_kept(const struct worker *w, struct references *references, uint32_t subscription,
                      const struct record *r, bool delayed) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     struct reference reference = {.subscription = s->number, .ahead = !delayed};
     if (!s->number || r->seq < subscription_held_from(s)) return;
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
@@ -43,7 +43,7 @@ static void find_references(const struct worker *w, const struct topic *t, const
     bool kept = stream_kept(&t->stream, r->seq);
     bool waits = !t->subscription_count && !job && stream_position(&t->stream, r->seq);
     if (kept || waits) references->items[references->count++] = (struct reference){0};
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
         if (kept)
             add_kept(w, references, n, r, delayed);
         else
@@ -52,9 +52,9 @@ static void find_references(const struct worker *w, const struct topic *t, const
 
 static void log_parts(struct worker *w, struct shard *s, const struct topic *t, const struct record *r) {
     uint64_t id = r->id, seq = r->seq;
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
-        const struct subscription *of = subscription_at(&w->subscriptions, n);
+        const struct subscription *of = worker_subscription(w, n);
         bool logged = delivery && of->number && seq >= of->over_until;
         const struct parts_left *left = logged ? delivery_parts(w, delivery) : NULL;
         if (left) shard_log_finish_parts(w, s, of, seq, left);

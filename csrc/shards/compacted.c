@@ -18,10 +18,6 @@
  * be in the page cache. */
 enum { SCAN_BYTES = 128 << 10, SCAN_MOST = 512 };
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* --- who reads it ------------------------------------------------------------------------------------------------- */
 
 /* The view's delivery of a message below the horizon; 0 if it is not in the view. */
@@ -32,14 +28,14 @@ static uint32_t kept(const struct worker *w, const struct topic *t, uint64_t seq
 
 bool compacted_hides(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
-    return t->compacted && seq < at(w, t->compacted)->cursor && !kept(w, t, seq);
+    return t->compacted && seq < worker_subscription(w, t->compacted)->cursor && !kept(w, t, seq);
 }
 
 bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
     const struct topic *t = topic_at(&w->topics, topic);
-    uint64_t seq = delivery_at(&w->subscriptions, delivery)->seq;
+    uint64_t seq = worker_delivery(w, delivery)->seq;
     struct parts_left left;
-    if (!t->compacted || seq >= at(w, t->compacted)->cursor) return true;
+    if (!t->compacted || seq >= worker_subscription(w, t->compacted)->cursor) return true;
     uint32_t of_view = kept(w, t, seq);
     const struct parts_left *parts = of_view ? delivery_parts(w, of_view) : NULL;
     if (!parts) return of_view != 0;
@@ -52,7 +48,7 @@ bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
 /* Searches for the last message of the view, if it is not known: after a restart, or when it was removed. Searches from
  * the horizon back, usually over a few messages; if there are many, in pieces (MORE). */
 static enum outcome find_last(struct worker *w, uint32_t client, const struct topic *t) {
-    struct subscription *s = at(w, t->compacted);
+    struct subscription *s = worker_subscription(w, t->compacted);
     struct client *c = client_at(&w->clients, client);
     uint64_t seq = c->upto ? c->upto - 1 : s->cursor, oldest = retained_oldest(shard_of_topic(w, t));
     for (uint32_t left = w->piece; left; left--) {
@@ -70,7 +66,7 @@ static enum outcome find_last(struct worker *w, uint32_t client, const struct to
 enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out) {
     out->compacted_last = NO_PLACE;
     if (!t->compacted) return DONE;
-    struct subscription *s = at(w, t->compacted);
+    struct subscription *s = worker_subscription(w, t->compacted);
     if (!s->view_known && find_last(w, client, t) == MORE) return MORE;
     out->compacted_until = s->cursor;
     out->compacted_last = s->view_last;
@@ -174,14 +170,14 @@ static bool are_whole(const struct message *m) {
 
 /* Leaves some parts of a delivery in the view, or none. False: there is no room for that now. */
 static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts *v) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     uint32_t subscription = d->subscription;
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     struct parts_left left;
     uint64_t bits[PARTS_MAX_WORDS];
     memcpy(bits, v->next + sizeof v->first, v->first.words * sizeof *bits);
     if (v->first.words && delivery_parts_after(w, delivery, bits, v->first.words, &left)) {
-        struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
+        struct shard *shard = subscription_shard(w, s);
         if (!subscription_write(w, subscription)) return false;
         if (shard_reserve(w, shard, 1, sizeof left.bits, false) != LOG_OK) return false;
         if (!delivery_parts_set(w, delivery, &left)) return false;
@@ -197,8 +193,8 @@ static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts
 
 /* Moves the view past the message at its front, which stays in the view or not. */
 static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const struct verdicts *v) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     bool named = v->any && v->first.seq == seq;
     const struct record *r = message_head(w, t, seq);
     if (!r || (named && !v->first.words)) {
@@ -221,8 +217,8 @@ static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const st
 static bool go_through(struct worker *w, uint32_t subscription, const struct message *m, bool *room) {
     const uint8_t *body = (const uint8_t *)(m + 1);
     struct verdicts v = {.next = body, .end = body + m->body_bytes};
-    const struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint32_t left = w->piece;
     uint64_t seq;
     for (look(&v); v.any && v.first.seq < s->cursor; go_on(&v)) {
@@ -258,7 +254,7 @@ enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, c
         if (!all) status = STATUS_NO_SPACE;
     }
     struct message a = request_answer_of(w, client, m, status);
-    if (subscription) a.seq = at(w, subscription)->cursor;
+    if (subscription) a.seq = worker_subscription(w, subscription)->cursor;
     request_send(w, client, &a, NULL, 0);
     return DONE;
 }

@@ -9,7 +9,7 @@
 /* Needed for each message, so the case of a connection with a single consumer comes first. */
 static inline uint32_t consumer_named(const struct worker *w, uint32_t client, uint32_t number) {
     uint32_t only = client_at(&w->clients, client)->consumer;
-    return only && consumer_at(&w->subscriptions, only)->number == number ? only : consumer_find(w, client, number);
+    return only && worker_consumer(w, only)->number == number ? only : consumer_find(w, client, number);
 }
 
 static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
@@ -20,7 +20,7 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
         free(copy);
         return false;
     }
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     memcpy(copy, description, s->description_bytes);
     c->description = copy;
     c->description_bytes = s->description_bytes;
@@ -76,7 +76,7 @@ static bool is_whole(const struct message *m, struct wish *out) {
 
 static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
                     const struct wish *wish) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     if (client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) return STATUS_TOO_MANY;
     if (wish->subscribe.max_consumers && s->consumers >= wish->subscribe.max_consumers) return STATUS_FULL;
     uint8_t status = policy_admit(w, subscription, &wish->policy);
@@ -90,9 +90,9 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
 
 /* The acceptor and connection of the consumer in the way: its client may have gone without anybody noticing. */
 static uint64_t somebody_of(const struct worker *w, uint32_t subscription) {
-    uint32_t consumer = subscription_at(&w->subscriptions, subscription)->consumer_first;
+    uint32_t consumer = worker_subscription(w, subscription)->consumer_first;
     if (!consumer) return 0;
-    const struct client *c = client_at(&w->clients, consumer_at(&w->subscriptions, consumer)->client);
+    const struct client *c = client_at(&w->clients, worker_consumer(w, consumer)->client);
     return (uint64_t)c->acceptor << 32 | c->conn;
 }
 
@@ -119,9 +119,9 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
     }
     struct message a = request_answer_of(w, client, m, status);
     a.id = status == STATUS_FULL && subscription ? somebody_of(w, subscription) : m->id;
-    if (status == STATUS_FULL && subscription) a.policy = subscription_at(&w->subscriptions, subscription)->policy;
+    if (status == STATUS_FULL && subscription) a.policy = worker_subscription(w, subscription)->policy;
     if (status == STATUS_OK) {
-        a.seq = subscription_at(&w->subscriptions, subscription)->cursor;
+        a.seq = worker_subscription(w, subscription)->cursor;
         a.incarnation = topic_at(&w->topics, topic)->incarnation;
     }
     request_send(w, client, &a, NULL, 0);
@@ -129,7 +129,7 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
 }
 
 static void leave(struct worker *w, uint32_t consumer) {
-    uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+    uint32_t subscription = worker_consumer(w, consumer)->subscription;
     consumer_leave(w, consumer);
     subscription_idle(w, subscription);
 }
@@ -142,8 +142,8 @@ bool consumer_leave_client(struct worker *w, uint32_t client) {
 
 void consumers_stop(struct worker *w, uint32_t client) {
     const struct client *c = client_at(&w->clients, client);
-    for (uint32_t n = c->consumer; n; n = consumer_at(&w->subscriptions, n)->next_of_client) {
-        struct consumer *consumer = consumer_at(&w->subscriptions, n);
+    for (uint32_t n = c->consumer; n; n = worker_consumer(w, n)->next_of_client) {
+        struct consumer *consumer = worker_consumer(w, n);
         consumer->credit = 0;
         rotation_leave(w, n);
         w->peers[c->acceptor].window_bytes -= consumer->window_bytes;
@@ -155,7 +155,7 @@ void consumer_close(struct worker *w, uint32_t client, const struct message *m) 
     uint32_t consumer = consumer_find(w, client, m->consumer_number);
     if (m->flags & MSG_DISMISS) {
         if (!consumer) return;
-        uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+        uint32_t subscription = worker_consumer(w, consumer)->subscription;
         consumer_dismiss(w, consumer, DISMISSED_CLOSED);
         subscription_idle(w, subscription);
         return;
@@ -177,7 +177,7 @@ static void add_permits(struct consumer *c, uint64_t more) {
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     if (m->flags & MSG_PERMITS)
         add_permits(c, m->credit);
     else
@@ -189,7 +189,7 @@ void consumer_credit(struct worker *w, uint32_t client, const struct message *m)
 void consumer_sent(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     /* It may report more than is on its way: deliveries from before this process, or before a SUBSCRIBE. */
     uint32_t sent_bytes = m->sent_bytes < c->window_bytes ? (uint32_t)m->sent_bytes : c->window_bytes;
     c->window_bytes -= sent_bytes;
@@ -210,12 +210,12 @@ static void refuse(struct worker *w, uint32_t client, const struct message *m, u
 /* The delivery of a message in flight with the consumer, usually its oldest. 0: it is not, and a REFUSED was sent. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_named(w, client, m->consumer);
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct consumer *c = worker_consumer(w, consumer);
     uint32_t delivery = consumer ? c->inflight_first : 0;
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     if (!delivery || delivery_id(&w->subscriptions, d) != m->id) {
         delivery = consumer ? delivery_find(w, c->subscription, m->id) : 0;
-        d = delivery_at(&w->subscriptions, delivery);
+        d = worker_delivery(w, delivery);
     }
     bool flies = delivery && d->state == DELIVERY_IN_FLIGHT;
     if (flies && d->consumer == consumer) return delivery;
@@ -225,20 +225,20 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
 
 /* The delivery of a message behind the channel's cursor, in flight with any of its consumers or not; 0: none. */
 static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) {
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct consumer *c = worker_consumer(w, consumer);
     uint32_t n = c->inflight_first;
-    if (n && delivery_at(&w->subscriptions, n)->seq == seq) return n;
-    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, c->subscription)->topic);
+    if (n && worker_delivery(w, n)->seq == seq) return n;
+    const struct topic *t = topic_at(&w->topics, worker_subscription(w, c->subscription)->topic);
     const struct record *r = message_head(w, t, seq);
     if (r) return delivery_find(w, c->subscription, r->id);
     /* The message of a reader is gone, or cannot be read any more. */
-    while (n && delivery_at(&w->subscriptions, n)->seq != seq) n = delivery_at(&w->subscriptions, n)->following;
+    while (n && worker_delivery(w, n)->seq != seq) n = worker_delivery(w, n)->following;
     return n;
 }
 
 /* The split delivery, if the delivery is one of its parts; else the delivery itself. */
 static uint32_t whole_of(const struct worker *w, uint32_t delivery) {
-    return delivery && delivery_at(&w->subscriptions, delivery)->part ? split_of(w, delivery) : delivery;
+    return delivery && worker_delivery(w, delivery)->part ? split_of(w, delivery) : delivery;
 }
 
 /* The delivery that a FINISH is about. 0: there is none, and a REFUSED has been sent if one is due. */
@@ -251,14 +251,14 @@ static uint32_t to_finish(struct worker *w, uint32_t client, const struct messag
 /* Reserves room for a record about a subscription, after logging its cursor and finished messages. LATER, or the status
  * to answer with. */
 static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint64_t bytes, uint8_t *status) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     *status = STATUS_OK;
     if (!s->number) return DONE;
     if (!subscription_write(w, subscription)) {
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    enum outcome outcome = room_reserve(w, w->own[topic_at(&w->topics, s->topic)->shard], 1, bytes, false, status);
+    enum outcome outcome = room_reserve(w, w->own[subscription_topic(w, s)->shard], 1, bytes, false, status);
     if (*status == STATUS_FAILED) *status = STATUS_NO_SPACE;
     return outcome;
 }
@@ -266,8 +266,8 @@ static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint
 static enum outcome finish_upto(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     uint8_t status = consumer ? STATUS_OK : STATUS_NOT_FOUND;
-    uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    uint32_t subscription = worker_consumer(w, consumer)->subscription;
+    const struct subscription *s = worker_subscription(w, subscription);
     uint64_t *begun = &client_at(&w->clients, client)->done;
     if (consumer && !*begun && s->over_until) return MORE; /* an earlier such request is under way */
     if (consumer && !*begun && reserve_record(w, subscription, 0, &status) == LATER) return LATER;
@@ -278,7 +278,7 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
     if (!*begun && !s->cursor) return DONE;
     if (!*begun) subscription_finish_all(w, subscription, m->seq);
     *begun = 1;
-    consumer_at(&w->subscriptions, consumer)->finishes += subscription_finish_some(w, subscription);
+    worker_consumer(w, consumer)->finishes += subscription_finish_some(w, subscription);
     if (s->over_until) return MORE;
     *begun = 0;
     return DONE;
@@ -289,8 +289,8 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
 /* Finishes some parts of a delivery of which others are left. */
 static enum outcome finish_parts(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery,
                                  const struct parts_left *left) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    const struct delivery *d = worker_delivery(w, delivery);
+    const struct subscription *s = worker_subscription(w, d->subscription);
     uint64_t seq = d->seq;
     uint8_t status;
     if (reserve_record(w, d->subscription, sizeof left->bits, &status) == LATER) return LATER;
@@ -301,18 +301,18 @@ static enum outcome finish_parts(struct worker *w, uint32_t client, const struct
     if (status != STATUS_OK)
         refuse(w, client, m, status);
     else if (s->number)
-        shard_log_finish_parts(w, w->own[topic_at(&w->topics, s->topic)->shard], s, seq, left);
+        shard_log_finish_parts(w, w->own[subscription_topic(w, s)->shard], s, seq, left);
     return DONE;
 }
 
 /* Finishes one message of a split batch. */
 static enum outcome finish_part(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
     struct parts_left left;
-    uint32_t split = split_of(w, delivery), consumer = delivery_at(&w->subscriptions, delivery)->consumer;
+    uint32_t split = split_of(w, delivery), consumer = worker_delivery(w, delivery)->consumer;
     split_without(w, delivery, &left);
     if (!left.words) return finish(w, client, m, split);
     enum outcome outcome = finish_parts(w, client, m, split, &left);
-    if (outcome == DONE && consumer) consumer_at(&w->subscriptions, consumer)->finishes++;
+    if (outcome == DONE && consumer) worker_consumer(w, consumer)->finishes++;
     return outcome;
 }
 
@@ -334,12 +334,12 @@ enum outcome consumer_finish(struct worker *w, uint32_t client, const struct mes
     if (m->flags & MSG_PARTS) return finish_some(w, client, m);
     uint32_t delivery = m->flags & MSG_BY_SEQ ? to_finish(w, client, m) : in_flight(w, client, m);
     if (!delivery) return DONE;
-    bool is_part = delivery_at(&w->subscriptions, delivery)->part != 0;
+    bool is_part = worker_delivery(w, delivery)->part != 0;
     return is_part ? finish_part(w, client, m, delivery) : finish(w, client, m, delivery);
 }
 
 static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     if (!subscription_finished(w, d->subscription, d->seq)) {
         if (w->wanting) return LATER;
         refuse(w, client, m, STATUS_NO_SPACE);
@@ -347,7 +347,7 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
     }
     uint32_t consumer =
         d->consumer ? d->consumer : consumer_find(w, client, m->consumer); /* no consumer has it in flight */
-    consumer_at(&w->subscriptions, consumer)->finishes++;
+    worker_consumer(w, consumer)->finishes++;
     delivery_drop(w, delivery);
     return DONE;
 }
@@ -355,7 +355,7 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
 /* Gives back as many as were in flight when the request came; messages sent meanwhile come behind them. */
 static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t number) {
     uint32_t consumer = consumer_find(w, client, number);
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     uint64_t *left = &client_at(&w->clients, client)->done;
     if (!consumer) return DONE;
     if (!*left) *left = c->inflight;
@@ -363,7 +363,7 @@ static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t numb
         uint32_t delivery = c->inflight_first;
         if (!most) return MORE;
         c->requeues++;
-        subscription_at(&w->subscriptions, c->subscription)->requeues++;
+        worker_subscription(w, c->subscription)->requeues++;
         delivery_take(w, delivery);
         delivery_again(w, delivery);
     }
@@ -376,7 +376,7 @@ static uint32_t to_requeue(struct worker *w, uint32_t client, const struct messa
     uint32_t consumer = consumer_named(w, client, m->consumer);
     uint32_t delivery = consumer ? whole_of(w, passed(w, consumer, m->seq)) : 0;
     if (!delivery) return 0;
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     return d->consumer == consumer || d->state == DELIVERY_SPLIT ? delivery : 0;
 }
 
@@ -384,9 +384,9 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     if (m->flags & MSG_ALL) return requeue_all(w, client, m->consumer);
     uint32_t delivery = to_requeue(w, client, m);
     if (!delivery) return DONE;
-    struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
-    struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    struct delivery *d = worker_delivery(w, delivery);
+    struct subscription *s = worker_subscription(w, d->subscription);
+    struct shard *shard = w->own[subscription_topic(w, s)->shard];
     uint8_t status = STATUS_OK;
     if (d->state == DELIVERY_SPLIT) {
         split_again(w, delivery, consumer_named(w, client, m->consumer));
@@ -395,7 +395,7 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     /* Recovery makes a batch whole again, so the log has no delays of its parts. */
     bool logged = m->delay_ns && s->number && !d->part;
     if (logged && room_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
-    consumer_at(&w->subscriptions, d->consumer)->requeues++;
+    worker_consumer(w, d->consumer)->requeues++;
     s->requeues++;
     delivery_take(w, delivery);
     if (m->delay_ns)

@@ -4,13 +4,6 @@
 
 #include "shards/worker.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
-    return consumer_at(&w->subscriptions, consumer);
-}
-
 static uint64_t number_key(uint32_t client, uint32_t number) {
     return (uint64_t)client << 32 | number;
 }
@@ -18,12 +11,12 @@ static uint64_t number_key(uint32_t client, uint32_t number) {
 uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number) {
     const struct client *c = client_at(&w->clients, client);
     /* Most connections have a single consumer. */
-    if (!c->consumer || consumer_of(w, c->consumer)->number == number) return c->consumer;
+    if (!c->consumer || worker_consumer(w, c->consumer)->number == number) return c->consumer;
     return c->consumers > 1 ? map_find(&w->subscriptions.numbers, number_key(client, number)) : 0;
 }
 
 uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     struct client *of = client_at(&w->clients, client);
     uint32_t consumer = arena_take(&w->subscriptions.consumers);
     if (!consumer) return 0;
@@ -31,16 +24,16 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
         arena_give(&w->subscriptions.consumers, consumer);
         return 0;
     }
-    *consumer_of(w, consumer) = (struct consumer){.client = client,
-                                                  .number = number,
-                                                  .next_of_client = of->consumer,
-                                                  .subscription = subscription,
-                                                  .next = s->consumer_first,
-                                                  .permits = INT64_MAX,
-                                                  .flight_place = HEAP_NOWHERE};
+    *worker_consumer(w, consumer) = (struct consumer){.client = client,
+                                                      .number = number,
+                                                      .next_of_client = of->consumer,
+                                                      .subscription = subscription,
+                                                      .next = s->consumer_first,
+                                                      .permits = INT64_MAX,
+                                                      .flight_place = HEAP_NOWHERE};
     of->consumer = consumer;
     of->consumers++;
-    if (s->consumer_first) consumer_of(w, s->consumer_first)->previous = consumer;
+    if (s->consumer_first) worker_consumer(w, s->consumer_first)->previous = consumer;
     s->consumer_first = consumer;
     s->consumers++;
     return consumer;
@@ -49,7 +42,7 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
 static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
     struct client *of = client_at(&w->clients, c->client);
     uint32_t *link = &of->consumer;
-    for (; *link != consumer; worker_walk(w, 1)) link = &consumer_of(w, *link)->next_of_client;
+    for (; *link != consumer; worker_walk(w, 1)) link = &worker_consumer(w, *link)->next_of_client;
     *link = c->next_of_client;
     of->consumers--;
     map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
@@ -60,7 +53,7 @@ static bool give_back(struct worker *w, const struct consumer *c, bool all) {
     while (c->inflight_first && (all || worker_spare(w))) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
-        if (c->uncounted && !c->yields) delivery_at(&w->subscriptions, delivery)->attempts--;
+        if (c->uncounted && !c->yields) worker_delivery(w, delivery)->attempts--;
         delivery_again(w, delivery);
     }
     return c->inflight_first != 0;
@@ -69,38 +62,38 @@ static bool give_back(struct worker *w, const struct consumer *c, bool all) {
 /* Remembers a consumer that left with more messages in flight than could be given back in that turn. */
 static void put_leaving(struct worker *w, uint32_t consumer) {
     uint32_t last = w->leaving_consumers_last;
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     c->previous = last;
     c->next = 0;
-    *(last ? &consumer_of(w, last)->next : &w->leaving_consumers) = consumer;
+    *(last ? &worker_consumer(w, last)->next : &w->leaving_consumers) = consumer;
     w->leaving_consumers_last = consumer;
-    at(w, c->subscription)->giving_back++;
+    worker_subscription(w, c->subscription)->giving_back++;
 }
 
 static void has_left(struct worker *w, uint32_t consumer) {
-    const struct consumer *c = consumer_of(w, consumer);
-    *(c->previous ? &consumer_of(w, c->previous)->next : &w->leaving_consumers) = c->next;
-    *(c->next ? &consumer_of(w, c->next)->previous : &w->leaving_consumers_last) = c->previous;
-    at(w, c->subscription)->giving_back--;
+    const struct consumer *c = worker_consumer(w, consumer);
+    *(c->previous ? &worker_consumer(w, c->previous)->next : &w->leaving_consumers) = c->next;
+    *(c->next ? &worker_consumer(w, c->next)->previous : &w->leaving_consumers_last) = c->previous;
+    worker_subscription(w, c->subscription)->giving_back--;
     arena_give(&w->subscriptions.consumers, consumer);
 }
 
 static void put_yielding(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     c->previous_yielding = 0;
     c->next_yielding = w->yielding_consumers;
-    if (c->next_yielding) consumer_of(w, c->next_yielding)->previous_yielding = consumer;
+    if (c->next_yielding) worker_consumer(w, c->next_yielding)->previous_yielding = consumer;
     w->yielding_consumers = consumer;
-    at(w, c->subscription)->giving_back++;
+    worker_subscription(w, c->subscription)->giving_back++;
 }
 
 static void yield_no_more(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     uint32_t previous = c->previous_yielding;
     if (!c->yields) return;
-    *(previous ? &consumer_of(w, previous)->next_yielding : &w->yielding_consumers) = c->next_yielding;
-    if (c->next_yielding) consumer_of(w, c->next_yielding)->previous_yielding = previous;
-    at(w, c->subscription)->giving_back--;
+    *(previous ? &worker_consumer(w, previous)->next_yielding : &w->yielding_consumers) = c->next_yielding;
+    if (c->next_yielding) worker_consumer(w, c->next_yielding)->previous_yielding = previous;
+    worker_subscription(w, c->subscription)->giving_back--;
     c->yields = false;
 }
 
@@ -108,7 +101,7 @@ static void yield_no_more(struct worker *w, uint32_t consumer) {
  * that one. */
 static void give_back_left(struct worker *w, uint32_t of) {
     for (uint32_t consumer = w->leaving_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
-        const struct consumer *c = consumer_of(w, consumer);
+        const struct consumer *c = worker_consumer(w, consumer);
         next = c->next;
         if ((!of || c->subscription == of) && !give_back(w, c, of != 0)) has_left(w, consumer);
     }
@@ -116,7 +109,7 @@ static void give_back_left(struct worker *w, uint32_t of) {
 
 static void give_back_yielded(struct worker *w, uint32_t of) {
     for (uint32_t consumer = w->yielding_consumers, next; consumer && (of || worker_spare(w)); consumer = next) {
-        const struct consumer *c = consumer_of(w, consumer);
+        const struct consumer *c = worker_consumer(w, consumer);
         next = c->next_yielding;
         if ((of && c->subscription != of) || give_back(w, c, of != 0)) continue;
         yield_no_more(w, consumer);
@@ -125,7 +118,7 @@ static void give_back_yielded(struct worker *w, uint32_t of) {
 }
 
 void consumer_yield(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     if (c->yields) return;
     c->yields = true;
     if (give_back(w, c, false))
@@ -143,7 +136,7 @@ bool consumers_leave(struct worker *w) {
 }
 
 bool consumers_give_back(const struct worker *w, uint32_t subscription) {
-    return at(w, subscription)->giving_back > 0;
+    return worker_subscription(w, subscription)->giving_back > 0;
 }
 
 void consumers_have_left(struct worker *w, uint32_t subscription) {
@@ -152,8 +145,8 @@ void consumers_have_left(struct worker *w, uint32_t subscription) {
 }
 
 void consumer_remove(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
+    struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     c->credit = 0;
     yield_no_more(w, consumer);
     w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes -= c->window_bytes;
@@ -161,10 +154,10 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     rotation_leave(w, consumer);
     delivery_forget_flights(w, consumer);
     if (c->previous)
-        consumer_of(w, c->previous)->next = c->next;
+        worker_consumer(w, c->previous)->next = c->next;
     else
         s->consumer_first = c->next;
-    if (c->next) consumer_of(w, c->next)->previous = c->previous;
+    if (c->next) worker_consumer(w, c->next)->previous = c->previous;
     s->consumers--;
     leave_client(w, c, consumer);
     free(c->description);

@@ -18,20 +18,10 @@ static void push(struct heap *heap, struct heap_places places, struct heap_entry
     if (!heap_push(heap, places, entry)) process_die("out of memory");
 }
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
-    return consumer_at(&w->subscriptions, consumer);
-}
-static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
-    return delivery_at(&w->subscriptions, delivery);
-}
-
 uint32_t delivery_find(const struct worker *w, uint32_t subscription, uint64_t id) {
     const struct subscriptions *all = &w->subscriptions;
-    uint32_t n = index_find(&all->index, &all->deliveries, id ^ at(w, subscription)->mix);
-    while (n && delivery_of(w, n)->subscription != subscription) n = index_next(&all->deliveries, n);
+    uint32_t n = index_find(&all->index, &all->deliveries, id ^ worker_subscription(w, subscription)->mix);
+    while (n && worker_delivery(w, n)->subscription != subscription) n = index_next(&all->deliveries, n);
     return n;
 }
 
@@ -39,16 +29,18 @@ uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, ui
     struct subscriptions *all = &w->subscriptions;
     uint32_t n = arena_take(&all->deliveries);
     if (!n) return 0;
-    *delivery_of(w, n) = (struct delivery){
-        .key = id ^ at(w, subscription)->mix, .seq = seq, .subscription = subscription, .place = HEAP_NOWHERE};
+    *worker_delivery(w, n) = (struct delivery){.key = id ^ worker_subscription(w, subscription)->mix,
+                                               .seq = seq,
+                                               .subscription = subscription,
+                                               .place = HEAP_NOWHERE};
     index_insert(&all->index, &all->deliveries, n);
     return n;
 }
 
 void delivery_forget(struct worker *w, uint32_t delivery) {
     struct subscriptions *all = &w->subscriptions;
-    assert(!delivery_of(w, delivery)->state);
-    if (delivery_of(w, delivery)->in_parts) delivery_parts_forget(w, delivery);
+    assert(!worker_delivery(w, delivery)->state);
+    if (worker_delivery(w, delivery)->in_parts) delivery_parts_forget(w, delivery);
     index_remove(&all->index, &all->deliveries, delivery);
     arena_give(&all->deliveries, delivery);
 }
@@ -56,21 +48,21 @@ void delivery_forget(struct worker *w, uint32_t delivery) {
 /* Appends a delivery to those in flight. All have their consumer's timeout from then on, so they are in the order of
  * their deadlines. One with a shorter timeout is also in the heap of deadlines. */
 static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     d->previous = c->inflight_last;
     d->following = 0;
-    *(d->previous ? &delivery_of(w, d->previous)->following : &c->inflight_first) = delivery;
+    *(d->previous ? &worker_delivery(w, d->previous)->following : &c->inflight_first) = delivery;
     c->inflight_last = delivery;
 }
 
 static void unlink_flight(struct worker *w, struct consumer *c, const struct delivery *d) {
     if (d->place != HEAP_NOWHERE) heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
     if (d->previous)
-        delivery_of(w, d->previous)->following = d->following;
+        worker_delivery(w, d->previous)->following = d->following;
     else
         c->inflight_first = d->following;
     if (d->following)
-        delivery_of(w, d->following)->previous = d->previous;
+        worker_delivery(w, d->following)->previous = d->previous;
     else
         c->inflight_last = d->previous;
 }
@@ -79,7 +71,7 @@ static void unlink_flight(struct worker *w, struct consumer *c, const struct del
  * the old one is due. */
 static void expect(struct worker *w, uint32_t consumer, uint64_t deadline_ns) {
     struct heap *flights = &w->subscriptions.flights;
-    uint32_t place = consumer_of(w, consumer)->flight_place;
+    uint32_t place = worker_consumer(w, consumer)->flight_place;
     if (place != HEAP_NOWHERE) {
         if (flights->entries[place].high <= deadline_ns) return;
         heap_remove(flights, flight_places(w), place);
@@ -92,8 +84,8 @@ static uint64_t later(uint64_t now_ns, uint64_t by_ns) {
 }
 
 void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct consumer *c = consumer_of(w, consumer);
+    struct delivery *d = worker_delivery(w, delivery);
+    struct consumer *c = worker_consumer(w, consumer);
     assert(!d->state);
     d->state = DELIVERY_IN_FLIGHT;
     d->consumer = consumer;
@@ -104,7 +96,7 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     expect(w, consumer, d->deadline_ns);
     c->inflight++;
     c->messages++;
-    struct subscription *s = at(w, d->subscription);
+    struct subscription *s = worker_subscription(w, d->subscription);
     s->inflight++;
     s->delivered++;
     if (s->most_inflight && s->inflight >= s->most_inflight) s->blocked = true;
@@ -112,8 +104,8 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
 }
 
 void delivery_extend(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct consumer *c = consumer_of(w, d->consumer);
+    struct delivery *d = worker_delivery(w, delivery);
+    struct consumer *c = worker_consumer(w, d->consumer);
     assert(d->state == DELIVERY_IN_FLIGHT);
     unlink_flight(w, c, d);
     d->deadline_ns = later(w->now_ns, c->timeout_ns);
@@ -124,8 +116,8 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
 }
 
 void delivery_again(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
+    struct delivery *d = worker_delivery(w, delivery);
+    struct subscription *s = worker_subscription(w, d->subscription);
     assert(!d->state);
     d->state = DELIVERY_AGAIN;
     again_put(w, s, delivery);
@@ -133,14 +125,14 @@ void delivery_again(struct worker *w, uint32_t delivery) {
 }
 
 void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
+    struct delivery *d = worker_delivery(w, delivery);
+    struct subscription *s = worker_subscription(w, d->subscription);
     assert(!d->state);
     d->state = DELIVERY_DEFERRED;
     d->deadline_ns = deadline_ns;
     d->previous = 0;
     d->following = s->deferred_first;
-    if (d->following) delivery_of(w, d->following)->previous = delivery;
+    if (d->following) worker_delivery(w, d->following)->previous = delivery;
     s->deferred_first = delivery;
     s->deferred++;
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
@@ -148,32 +140,32 @@ void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
 
 static void take_deferred(struct worker *w, struct subscription *s, const struct delivery *d) {
     if (d->previous)
-        delivery_of(w, d->previous)->following = d->following;
+        worker_delivery(w, d->previous)->following = d->following;
     else
         s->deferred_first = d->following;
-    if (d->following) delivery_of(w, d->following)->previous = d->previous;
+    if (d->following) worker_delivery(w, d->following)->previous = d->previous;
     s->deferred--;
     heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
 }
 
 static void unblock(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (s->inflight > s->most_inflight / 2) return;
     s->blocked = false;
     subscription_due(w, subscription);
 }
 
 void delivery_take(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
-    struct subscription *s = at(w, d->subscription);
+    struct delivery *d = worker_delivery(w, delivery);
+    struct subscription *s = worker_subscription(w, d->subscription);
     worker_step(w);
     switch (d->state) {
     case DELIVERY_AGAIN: again_take(w, s, delivery); break;
     case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
     case DELIVERY_IN_FLIGHT:
         if (d->keyed) policy_slot_release(w, delivery);
-        unlink_flight(w, consumer_of(w, d->consumer), d);
-        consumer_of(w, d->consumer)->inflight--;
+        unlink_flight(w, worker_consumer(w, d->consumer), d);
+        worker_consumer(w, d->consumer)->inflight--;
         s->inflight--;
         if (s->blocked) unblock(w, d->subscription);
         consumer_settle(w, d->consumer);
@@ -187,19 +179,20 @@ void delivery_take(struct worker *w, uint32_t delivery) {
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
 static void flights_due(struct worker *w, uint32_t consumer, uint64_t most_steps) {
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
-    while (c->inflight_first && delivery_of(w, c->inflight_first)->deadline_ns <= w->now_ns && w->steps < most_steps) {
+    while (c->inflight_first && worker_delivery(w, c->inflight_first)->deadline_ns <= w->now_ns &&
+           w->steps < most_steps) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
-        at(w, c->subscription)->timeouts++;
+        worker_subscription(w, c->subscription)->timeouts++;
         delivery_again(w, delivery);
     }
-    if (c->inflight_first) expect(w, consumer, delivery_of(w, c->inflight_first)->deadline_ns);
+    if (c->inflight_first) expect(w, consumer, worker_delivery(w, c->inflight_first)->deadline_ns);
 }
 
 void delivery_forget_flights(struct worker *w, uint32_t consumer) {
-    uint32_t place = consumer_of(w, consumer)->flight_place;
+    uint32_t place = worker_consumer(w, consumer)->flight_place;
     if (place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), place);
 }
 
@@ -218,8 +211,8 @@ bool subscriptions_tick(struct worker *w) {
         flights_due(w, heap_item(*first), most);
     while ((first = heap_top(&w->subscriptions.deadlines)) && first->high <= w->now_ns && w->steps < most) {
         uint32_t delivery = heap_item(*first);
-        const struct delivery *d = delivery_of(w, delivery);
-        at(w, d->subscription)->timeouts += d->state == DELIVERY_IN_FLIGHT;
+        const struct delivery *d = worker_delivery(w, delivery);
+        worker_subscription(w, d->subscription)->timeouts += d->state == DELIVERY_IN_FLIGHT;
         delivery_take(w, delivery);
         delivery_again(w, delivery);
     }

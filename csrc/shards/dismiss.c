@@ -2,13 +2,13 @@
 #include "shards/requests.h"
 
 void consumer_leave(struct worker *w, uint32_t consumer) {
-    uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+    uint32_t subscription = worker_consumer(w, consumer)->subscription;
     consumer_remove(w, consumer);
     policy_left(w, subscription, consumer);
 }
 
 void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why) {
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct consumer *c = worker_consumer(w, consumer);
     uint32_t client = c->client;
     struct message m = {
         .kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn, .consumer = c->number, .why = why};

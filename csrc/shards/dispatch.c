@@ -17,10 +17,6 @@ enum { READ_MOST = 100 };
 
 enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* --- delivering --------------------------------------------------------------------------------------------------- */
 
 /* Sends a message preceded by the parts that are left. Rare, so it may be assembled in a buffer of its own. */
@@ -43,7 +39,7 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
 __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
-    if (delivery_at(&w->subscriptions, delivery)->part) return 1;
+    if (worker_delivery(w, delivery)->part) return 1;
     const struct parts_left *left = delivery_parts(w, delivery);
     int64_t parts = h.parts ? h.parts : 1, count = 0;
     for (uint32_t i = 0; left && i < left->words; i++) count += __builtin_popcountll(left->bits[i]);
@@ -59,7 +55,7 @@ static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
  * messages, batches or not, as with a real Pulsar broker; where consumers take turns, the permits are counted before each
  * message. */
 static void take_permits(const struct worker *w, struct consumer *c, int64_t count) {
-    struct subscription *s = at(w, c->subscription);
+    struct subscription *s = worker_subscription(w, c->subscription);
     if (c->permits == INT64_MAX) return;
     uint32_t left = consumer_entries_left(s, c);
     if (!left && c->permits > 0 && s->policy != POLICY_TURNS)
@@ -72,20 +68,20 @@ static void take_permits(const struct worker *w, struct consumer *c, int64_t cou
 
 /* There is nothing more to read: consumers whose permits are used up get no more than they have. */
 static void reads_end(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (s->policy == POLICY_TURNS) return;
     s->reads++;
     if (!s->overdrawn) return;
     s->overdrawn = false;
-    for (uint32_t n = s->consumer_first; n; n = consumer_at(&w->subscriptions, n)->next)
-        if (consumer_at(&w->subscriptions, n)->permits <= 0) consumer_settle(w, n);
+    for (uint32_t n = s->consumer_first; n; n = worker_consumer(w, n)->next)
+        if (worker_consumer(w, n)->permits <= 0) consumer_settle(w, n);
 }
 
 /* Delivers `count` parts of a split batch, or the only message of a packed one; the acceptor unpacks them. */
 static void deliver_packed(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer,
                            uint32_t count) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct delivery *d = worker_delivery(w, delivery);
+    struct consumer *c = worker_consumer(w, consumer);
     const struct client *client = client_at(&w->clients, c->client);
     struct peer *peer = &w->peers[client->acceptor];
     struct packed_run run = {.id = r->id, .first = d->part ? d->part - 1u : 0, .count = count};
@@ -123,8 +119,8 @@ static struct parts_left only_part(const struct delivery *d) {
 }
 
 static void deliver(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct delivery *d = worker_delivery(w, delivery);
+    struct consumer *c = worker_consumer(w, consumer);
     const struct client *client = client_at(&w->clients, c->client);
     struct peer *peer = &w->peers[client->acceptor];
     size_t headers_bytes = message_headers_bytes(r), skipped = c->wants_headers ? 0 : headers_bytes;
@@ -141,7 +137,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                         .time_ns = r->time_ns,
                         .seq = r->seq};
     struct parts_left part = d->part ? only_part(d) : (struct parts_left){0};
-    bool hides = topic_at(&w->topics, at(w, d->subscription)->topic)->transactions && !d->part &&
+    bool hides = topic_at(&w->topics, worker_subscription(w, d->subscription)->topic)->transactions && !d->part &&
                  transactions_hide(w, delivery, &part);
     bool in_parts = (d->in_parts || d->part || hides) && c->wants_headers;
     struct message *place = in_parts ? NULL : channel_reserve(peer->channel, body_bytes);
@@ -153,8 +149,9 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         if (in_parts)
             send_in_parts(peer->channel, &m, d->part || hides ? &part : delivery_parts(w, delivery), body);
         else
-            request_send_lent(peer->channel, shard_of_topic(w, topic_at(&w->topics, at(w, d->subscription)->topic)), &m,
-                              body, body_bytes);
+            request_send_lent(peer->channel,
+                              shard_of_topic(w, topic_at(&w->topics, worker_subscription(w, d->subscription)->topic)),
+                              &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     widen(c, peer, (uint32_t)(sizeof m + body_bytes));
@@ -175,7 +172,7 @@ static inline const struct record *message_of(const struct worker *w, const stru
 
 /* How many messages a batch is to a consumer for which it has to be opened; 0: the consumer gets it as it is. */
 static inline uint32_t packed_for(const struct worker *w, const struct record *r, uint32_t consumer) {
-    if (!(r->flags & MESSAGE_HEADERS) || consumer_at(&w->subscriptions, consumer)->wants_headers) return 0;
+    if (!(r->flags & MESSAGE_HEADERS) || worker_consumer(w, consumer)->wants_headers) return 0;
     return message_packed(r);
 }
 
@@ -183,13 +180,13 @@ static inline uint32_t packed_for(const struct worker *w, const struct record *r
 static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t parts, bool passed) {
     if (delivery_split(w, delivery, parts)) {
         /* As recovery will take it. */
-        struct delivery *d = delivery_at(&w->subscriptions, delivery);
-        const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+        struct delivery *d = worker_delivery(w, delivery);
+        const struct topic *t = topic_at(&w->topics, worker_subscription(w, subscription)->topic);
         if (!d->attempts && (passed || !stream_delayed(&t->stream, d->seq))) d->attempts = 1;
         return ONE;
     }
     /* No part is left. */
-    if (!subscription_finished(w, subscription, delivery_at(&w->subscriptions, delivery)->seq)) {
+    if (!subscription_finished(w, subscription, worker_delivery(w, delivery)->seq)) {
         delivery_again(w, delivery);
         return STUCK;
     }
@@ -199,9 +196,9 @@ static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t d
 
 /* Delivers the next parts of one batch that have been delivered equally often, as far as the consumer's credit goes. */
 static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
-    const struct subscription *s = at(w, subscription);
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery), *next;
-    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct delivery *d = worker_delivery(w, delivery), *next;
+    const struct consumer *c = worker_consumer(w, consumer);
     uint32_t count = 0, n;
     uint16_t attempts = d->attempts;
     do {
@@ -210,10 +207,10 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
         delivery_fly(w, n, consumer);
         count++;
         n = s->again_first;
-        next = delivery_at(&w->subscriptions, n);
+        next = worker_delivery(w, n);
     } while (n && c->next_turn && !s->blocked && next->seq == d->seq && next->part == d->part + count &&
              next->attempts == attempts);
-    deliver_packed(w, delivery, message_of(w, topic_at(&w->topics, s->topic), d->seq), consumer, count);
+    deliver_packed(w, delivery, message_of(w, subscription_topic(w, s), d->seq), consumer, count);
     return ONE;
 }
 
@@ -226,7 +223,7 @@ enum { CHUNKS_HELD_BACK = 64 };
 /* With POLICY_TURNS each message goes to another consumer, but all chunks of a message must go to the same one. */
 static bool is_chunk(const struct worker *w, uint32_t subscription, const struct record *r) {
     struct headers h;
-    if (at(w, subscription)->policy != POLICY_TURNS || !message_headers_bytes(r)) return false;
+    if (worker_subscription(w, subscription)->policy != POLICY_TURNS || !message_headers_bytes(r)) return false;
     memcpy(&h, record_body(r), sizeof h);
     return (h.key_hash & KEY_HASH_CHUNK) != 0;
 }
@@ -236,18 +233,18 @@ static bool is_chunk(const struct worker *w, uint32_t subscription, const struct
 static uint32_t holder_of(const struct worker *w, uint32_t subscription, const struct record *r, uint32_t consumer) {
     uint32_t holder = policy_slot_user(w, subscription, policy_slot(r));
     if (!holder) return consumer;
-    const struct consumer *c = consumer_at(&w->subscriptions, holder);
+    const struct consumer *c = worker_consumer(w, holder);
     return c->next_turn && !w->peers[client_at(&w->clients, c->client)->acceptor].full ? holder : 0;
 }
 
 /* The first chunk with that slot among the first redeliveries; 0: none. */
 static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint16_t slot) {
-    const struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint32_t n = s->again_first, first = 0;
     uint64_t first_seq = UINT64_MAX;
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
-        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct delivery *d = worker_delivery(w, n);
         const struct record *r = d->seq < first_seq ? message_of(w, t, d->seq) : NULL;
         if (r && message_readable(w, t, r) && is_chunk(w, subscription, r) && policy_slot(r) == slot) {
             first = n;
@@ -260,12 +257,12 @@ static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint1
 
 /* The first redelivery that may be delivered now, chunks of a message in their order; 0: none of the first few may. */
 static uint32_t first_again(const struct worker *w, uint32_t subscription, uint32_t consumer) {
-    const struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint32_t n = s->again_first;
     if (s->policy != POLICY_TURNS) return n;
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
-        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct delivery *d = worker_delivery(w, n);
         const struct record *r = d->part ? NULL : message_of(w, t, d->seq);
         if (!r || !message_readable(w, t, r) || !is_chunk(w, subscription, r)) return n;
         if (holder_of(w, subscription, r, consumer)) return chunk_again(w, subscription, policy_slot(r));
@@ -276,12 +273,12 @@ static uint32_t first_again(const struct worker *w, uint32_t subscription, uint3
 
 /* A chunk is in flight now: the following ones go to the same consumer, if there is room to note that. */
 static void hold_slot(struct worker *w, uint32_t delivery, uint16_t slot) {
-    (void)policy_slot_take(w, delivery, slot, delivery_at(&w->subscriptions, delivery)->consumer);
+    (void)policy_slot_take(w, delivery, slot, worker_delivery(w, delivery)->consumer);
 }
 
 /* Makes the message that the cursor has just passed wait, as a redelivery. */
 static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r) {
-    if (at(w, subscription)->again >= CHUNKS_HELD_BACK) return STUCK;
+    if (worker_subscription(w, subscription)->again >= CHUNKS_HELD_BACK) return STUCK;
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
@@ -293,7 +290,7 @@ static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64
 
 /* A message outside the consumer's sample counts as finished. */
 static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     struct parts_left left = {0};
     if (d->part) split_without(w, delivery, &left);
     return left.words > 0 || subscription_finished(w, subscription, d->seq);
@@ -302,7 +299,7 @@ static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t del
 /* Skips a message that cannot be read any more. `delivery` 0: it has none yet. */
 __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *w, uint32_t subscription, uint64_t seq,
                                                                  uint32_t delivery) {
-    uint32_t topic = at(w, subscription)->topic;
+    uint32_t topic = worker_subscription(w, subscription)->topic;
     log_position position = stream_place(&topic_at(&w->topics, topic)->stream, seq);
     if (delivery ? !finish_sampled(w, subscription, delivery) : !subscription_finished(w, subscription, seq))
         return STUCK;
@@ -317,11 +314,11 @@ __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *
 }
 
 static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
-    struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) ||
-        (consumer_at(&w->subscriptions, consumer)->compacted && !compacted_leaves(w, s->topic, delivery))) {
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
+    struct delivery *d = worker_delivery(w, delivery);
+    if (sampled_out(w, worker_consumer(w, consumer)) ||
+        (worker_consumer(w, consumer)->compacted && !compacted_leaves(w, s->topic, delivery))) {
         if (!finish_sampled(w, subscription, delivery)) return STUCK;
         delivery_drop(w, delivery);
         return ONE;
@@ -365,10 +362,10 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
 }
 
 static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t consumer) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
-    bool compacted = consumer_at(&w->subscriptions, consumer)->compacted;
-    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
+    bool compacted = worker_consumer(w, consumer)->compacted;
+    if (sampled_out(w, worker_consumer(w, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_finished(w, subscription, seq)) return STUCK;
         subscription_pass(w, subscription);
         subscription_release(w, subscription, seq);
@@ -402,12 +399,12 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
 
 /* Messages of a split batch are delivered before those behind the batch. */
 static bool is_new_part(const struct worker *w, const struct subscription *s) {
-    const struct delivery *d = delivery_at(&w->subscriptions, s->again_first);
+    const struct delivery *d = worker_delivery(w, s->again_first);
     return d->part && !d->attempts;
 }
 
 static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     uint64_t seq;
     bool ahead = subscription_front(w, subscription, &seq);
     if (s->paused || s->blocked || !s->turn || (!ahead && !s->again_first)) return NOTHING;
@@ -440,10 +437,10 @@ struct keyed {
 
 static bool may_go(const struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r,
                    struct keyed *k) {
-    k->looked += at(w, subscription)->consumers;
+    k->looked += worker_subscription(w, subscription)->consumers;
     k->slot = policy_slot(r);
-    k->consumer = policy_owner(w, at(w, subscription), k->slot);
-    const struct consumer *c = consumer_at(&w->subscriptions, k->consumer);
+    k->consumer = policy_owner(w, worker_subscription(w, subscription), k->slot);
+    const struct consumer *c = worker_consumer(w, k->consumer);
     if (!k->consumer || !c->next_turn || !policy_slot_free(w, subscription, k->slot, k->consumer)) return false;
     bool full = w->peers[client_at(&w->clients, c->client)->acceptor].full;
     if (full && seq < k->full_seq) k->full_seq = seq;
@@ -452,7 +449,7 @@ static bool may_go(const struct worker *w, uint32_t subscription, uint64_t seq, 
 
 /* Moves the cursor past the next message, and makes a delivery in no state. */
 static uint32_t pass_keyed(struct worker *w, uint32_t subscription, uint64_t seq) {
-    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    const struct topic *t = topic_at(&w->topics, worker_subscription(w, subscription)->topic);
     uint32_t delivery = delivery_make(w, subscription, seq, message_of(w, t, seq)->id);
     if (delivery) subscription_pass(w, subscription);
     return delivery;
@@ -460,7 +457,7 @@ static uint32_t pass_keyed(struct worker *w, uint32_t subscription, uint64_t seq
 
 static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint32_t delivery, const struct keyed *k) {
     enum dispatched outcome = dispatch_again(w, subscription, delivery, k->consumer);
-    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     bool flies = outcome == ONE && d->state == DELIVERY_IN_FLIGHT && d->consumer == k->consumer;
     if (flies && !policy_slot_take(w, delivery, k->slot, k->consumer))
         process_die("more keys in flight than there may be");
@@ -469,23 +466,23 @@ static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint3
 
 /* Notes that the message at `seq` has been seen among the redeliveries, or has just been added to them. */
 static void saw(const struct worker *w, uint32_t subscription, uint64_t seq, const struct keyed *k, bool sent) {
-    struct consumer_rank *rank = k->consumer ? consumer_at(&w->subscriptions, k->consumer)->rank : NULL;
-    if (rank) again_saw(at(w, subscription), rank, seq, sent);
+    struct consumer_rank *rank = k->consumer ? worker_consumer(w, k->consumer)->rank : NULL;
+    if (rank) again_saw(worker_subscription(w, subscription), rank, seq, sent);
 }
 
 /* Whether a batch was not sent but split: its parts have just been added to the redeliveries, none seen yet. */
 static bool is_split(const struct worker *w, uint32_t delivery) {
-    return delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
+    return worker_delivery(w, delivery)->state == DELIVERY_SPLIT;
 }
 
 /* Sends messages held back, from the first on that was not looked at. False: no more in this turn, see *outcome. */
 static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct keyed *k, int *left,
                                enum dispatched *outcome) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint32_t n = again_to_look_at(w, s), next;
     for (; n && *left && s->turn && !s->blocked; n = next) {
-        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct delivery *d = worker_delivery(w, n);
         const uint64_t seq = s->look.from = d->seq;
         *outcome = ONE;
         if (k->looked >= DISPATCH_LOOKED * w->piece) return false;
@@ -504,20 +501,20 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
             if (goes && send_keyed(w, subscription, n, k) != ONE) return false;
             *left -= goes;
             /* The rest of a batch may have gone with it. */
-            if (next && delivery_at(&w->subscriptions, next)->state != DELIVERY_AGAIN) next = s->again_first;
+            if (next && worker_delivery(w, next)->state != DELIVERY_AGAIN) next = s->again_first;
             if (goes && is_split(w, n)) next = again_to_look_at(w, s);
         }
         /* A consumer may take messages now that this pass has skipped. */
         if (s->look.from < seq) next = again_to_look_at(w, s);
     }
-    s->look.from = n ? delivery_at(&w->subscriptions, n)->seq : UINT64_MAX;
+    s->look.from = n ? worker_delivery(w, n)->seq : UINT64_MAX;
     return true;
 }
 
 /* Sends new messages. */
 static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscription, struct keyed *k, int *left) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint64_t seq;
     while (*left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
         if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
@@ -544,7 +541,7 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
 
 /* First messages held back, then new ones; both in order, so that no message overtakes one with its key. */
 static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     struct keyed k = {.full_seq = UINT64_MAX};
     enum dispatched outcome;
     int left = DISPATCH_MOST;
@@ -562,9 +559,9 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
 
 static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {
     enum dispatched outcome = ONE;
-    if (at(w, subscription)->still == w->turns) return STUCK;
+    if (worker_subscription(w, subscription)->still == w->turns) return STUCK;
     policy_choose(w, subscription);
-    if (at(w, subscription)->policy == POLICY_KEY) return dispatch_by_key(w, subscription);
+    if (worker_subscription(w, subscription)->policy == POLICY_KEY) return dispatch_by_key(w, subscription);
     for (int i = 0, hidden = 0; i < DISPATCH_MOST && (outcome == ONE || outcome == HIDDEN); i++) {
         outcome = dispatch_one(w, subscription);
         if (outcome == HIDDEN && hidden++ < DISPATCH_HIDDEN) i--;
@@ -581,8 +578,8 @@ bool dispatch(struct worker *w) {
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) p->full = channel_backlogged(p->channel);
     all->due_first = all->due_last = 0;
     while (n) {
-        uint32_t next = at(w, n)->next_due;
-        at(w, n)->due = false;
+        uint32_t next = worker_subscription(w, n)->next_due;
+        worker_subscription(w, n)->due = false;
         enum dispatched outcome = dispatch_some(w, n);
         if (outcome != NOTHING)
             subscription_due(w, n);

@@ -10,10 +10,6 @@
 
 enum drain_phase { BEGINS, AHEAD, PASSED };
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 static uint32_t departed(const struct subscription *s) {
     return s->again + s->deferred + s->inflight;
 }
@@ -21,24 +17,25 @@ static uint32_t departed(const struct subscription *s) {
 /* Drops deliveries of one list. Returns how many may still be looked at. */
 static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint32_t most) {
     for (uint32_t n = first, next; n && most; n = next, most--) {
-        next = delivery_at(&w->subscriptions, n)->following;
+        next = worker_delivery(w, n)->following;
         delivery_reset(w, n, from);
     }
     return most;
 }
 
 static uint32_t drop_departed(struct worker *w, uint32_t subscription, uint64_t from, uint32_t most) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     most = drop_some(w, s->again_first, from, most);
     most = drop_some(w, s->deferred_first, from, most);
-    for (uint32_t c = s->consumer_first; c && most; c = consumer_at(&w->subscriptions, c)->next)
-        most = drop_some(w, consumer_at(&w->subscriptions, c)->inflight_first, from, most);
+    for (uint32_t c = s->consumer_first; c && most; c = worker_consumer(w, c)->next)
+        most = drop_some(w, worker_consumer(w, c)->inflight_first, from, most);
     return most;
 }
 
 static uint64_t departed_of(const struct worker *w, uint32_t first, bool all) {
-    uint64_t count = departed(at(w, first));
-    for (uint32_t n = at(w, first)->next; n && all; n = at(w, n)->next) count += departed(at(w, n));
+    uint64_t count = departed(worker_subscription(w, first));
+    for (uint32_t n = worker_subscription(w, first)->next; n && all; n = worker_subscription(w, n)->next)
+        count += departed(worker_subscription(w, n));
     return count;
 }
 
@@ -52,7 +49,7 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
     c->done = PASSED;
     if (!most) return MORE;
     uint32_t left = most;
-    for (uint32_t n = first; n; n = all ? at(w, n)->next : 0)
+    for (uint32_t n = first; n; n = all ? worker_subscription(w, n)->next : 0)
         if (consumers_give_back(w, n))
             waits = true;
         else
@@ -64,8 +61,8 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
 
 /* Meanwhile the channel delivers nothing, and gets no messages that its topic has kept. */
 static enum outcome goes_on(struct worker *w, uint32_t subscription) {
-    release_wait(w, at(w, subscription)->topic);
-    at(w, subscription)->still = w->turns;
+    release_wait(w, worker_subscription(w, subscription)->topic);
+    worker_subscription(w, subscription)->still = w->turns;
     return MORE;
 }
 
@@ -77,7 +74,7 @@ static enum outcome is_over(struct client *c) {
 enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subscription, uint64_t until,
                                 uint64_t from) {
     struct client *c = client_at(&w->clients, client);
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     if (c->done == BEGINS) {
         c->done = AHEAD;
         c->upto = s->reader || subscription_owns_stream(w, s, until) ? 0 : until;
@@ -95,6 +92,6 @@ enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic) {
     uint32_t first = topic_at(&w->topics, topic)->subscriptions;
     worker_walk(w, 2 * (uint64_t)topic_at(&w->topics, topic)->subscription_count);
     if (!first || drain_departed(w, c, first, true, UINT64_MAX, w->piece) == DONE) return is_over(c);
-    for (uint32_t n = first; n; n = at(w, n)->next) (void)goes_on(w, n);
+    for (uint32_t n = first; n; n = worker_subscription(w, n)->next) (void)goes_on(w, n);
     return MORE;
 }

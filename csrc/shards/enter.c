@@ -8,7 +8,7 @@
 enum { TRIMMED_AT_ONCE = 64, TRIMMED_LEAST = 2 };
 
 static uint32_t trim_one(struct worker *w, const struct topic *t, uint32_t subscription, uint32_t most) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     uint32_t left = most;
     uint64_t seq;
     while (left && t->ahead - s->taken > EPHEMERAL_BACKLOG && subscription_front(w, subscription, &seq)) {
@@ -21,8 +21,8 @@ static uint32_t trim_one(struct worker *w, const struct topic *t, uint32_t subsc
 
 uint32_t publish_trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all) {
     if (handover_goes_on(t)) return all;
-    for (uint32_t n = t->subscriptions; n && all; n = subscription_at(&w->subscriptions, n)->next) {
-        const struct subscription *s = subscription_at(&w->subscriptions, n);
+    for (uint32_t n = t->subscriptions; n && all; n = worker_subscription(w, n)->next) {
+        const struct subscription *s = worker_subscription(w, n);
         if (!s->number && !s->reader) all -= trim_one(w, t, n, each < all ? each : all);
     }
     return all;
@@ -53,8 +53,8 @@ static void trim_waiting(struct worker *w, uint32_t topic) {
 }
 
 static void defer_for_all(struct worker *w, const struct topic *t, uint64_t seq, uint64_t id) {
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        if (!subscription_at(&w->subscriptions, n)->reader) subscription_defer(w, n, seq, id);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        if (!worker_subscription(w, n)->reader) subscription_defer(w, n, seq, id);
 }
 
 /* Keeps a message in the topic itself, besides the job queue. */

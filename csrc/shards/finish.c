@@ -3,13 +3,9 @@
 
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 bool subscription_write(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    struct subscription *s = worker_subscription(w, subscription);
+    struct shard *shard = w->own[subscription_topic(w, s)->shard];
     if (s->cursor == s->logged_cursor && !s->ack_count) return true;
     enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
     if (result != LOG_OK) {
@@ -28,15 +24,15 @@ void subscriptions_write(struct worker *w) {
     uint32_t n = w->subscriptions.touched_first;
     w->subscriptions.touched_first = 0;
     while (n) {
-        uint32_t next = at(w, n)->next_touched;
-        at(w, n)->touched = false;
+        uint32_t next = worker_subscription(w, n)->next_touched;
+        worker_subscription(w, n)->touched = false;
         if (!subscription_write(w, n)) subscription_touched(w, n);
         n = next;
     }
 }
 
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     s->finished++;
     if (!s->number) return true;
     if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) process_die("out of memory");
@@ -49,7 +45,7 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
     /* When no more segments can be had it is unknown whether there will be room at the end of the turn. */
-    const struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    const struct shard *shard = w->own[subscription_topic(w, s)->shard];
     if ((shard->refused || shard->full) && !subscription_write(w, subscription)) {
         s->ack_count--;
         s->finished--;

@@ -39,7 +39,7 @@ static bool adopt_some(struct worker *w, struct handover *h, uint64_t most) {
 
 /* Logs the channel. False: not yet. Without room in the log it was never made. */
 static bool write_channel(struct worker *w, struct handover *h) {
-    struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
+    struct subscription *s = worker_subscription(w, h->subscription);
     const struct topic *t = topic_at(&w->topics, h->topic);
     struct shard *shard = shard_of_topic(w, t);
     uint8_t status;
@@ -68,7 +68,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
 void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = t->handover->subscription;
-    struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return;
     uint32_t delivery = delivery_find(w, subscription, id);
     uint16_t holds = *stream_page_holds(stream_page(&t->stream, seq), seq);
@@ -99,7 +99,7 @@ static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
 
 /* Releases some messages of unlinked channels. False: there are more. */
 static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
-    struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
+    struct subscription *s = worker_subscription(w, h->leaving);
     struct topic *t = topic_at(&w->topics, h->topic);
     const struct stream *stream = &t->stream;
     for (; (s->again_first || s->deferred_first) && w->steps < most; worker_step(w))
@@ -155,7 +155,7 @@ void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from) {
 
 void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription) {
     struct handover *h = topic_at(&w->topics, topic)->handover;
-    struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (!h) h = begin(w, topic);
     s->cursor = subscription_held_from(s);
     s->cold = topic_given_until(topic_at(&w->topics, topic));
@@ -177,7 +177,7 @@ void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
     struct handover *h = topic_at(&w->topics, topic)->handover;
     if (!h || (subscription && h->subscription != subscription)) return;
     for (uint32_t n = h->leaving, next; n; n = next) {
-        next = subscription_at(&w->subscriptions, n)->next;
+        next = worker_subscription(w, n)->next;
         subscription_orphan(w, n);
     }
     end(w, h);
@@ -185,14 +185,14 @@ void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
 
 static void has_left(struct worker *w, struct handover *h) {
     uint32_t left = h->leaving;
-    h->leaving = subscription_at(&w->subscriptions, left)->next;
+    h->leaving = worker_subscription(w, left)->next;
     subscription_free(w, left);
     if (!h->leaving && !h->to_queue && !h->of_group) end(w, h);
 }
 
 /* Whether a consumer may still join: its policy may first need the redeliveries in order, half a piece a turn. */
 static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
-    const struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
+    const struct subscription *s = worker_subscription(w, h->subscription);
     bool alone = h->to_join && h->subscription && !s->consumers;
     return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
 }

@@ -34,8 +34,8 @@ bool shard_has_logged(const struct shard *s, const struct subscription *of, uint
 
 struct log_size shard_name_size(const struct worker *w, const struct shard *s, const struct topic *t) {
     struct log_size size = {1, shard_topic_bytes(t)};
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
-        const struct subscription *of = subscription_at(&w->subscriptions, n);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        const struct subscription *of = worker_subscription(w, n);
         if (!shard_has_logged(s, of, n)) continue;
         size.records++;
         size.bytes += of->name_bytes + sizeof of->cold;

@@ -6,10 +6,6 @@
  */
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* How many messages it has to release. */
 static uint64_t burden(const struct topic *t, const struct subscription *s) {
     uint64_t ahead = s->reader || t->ahead < s->taken ? 0 : t->ahead - s->taken;
@@ -17,7 +13,7 @@ static uint64_t burden(const struct topic *t, const struct subscription *s) {
 }
 
 bool subscription_leave(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     uint32_t topic = s->topic;
     struct topic *t = topic_at(&w->topics, topic);
     bool busy = handover_adopts(t) && !t->ending;
@@ -38,7 +34,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
 
 /* Frees deliveries of an orphan. False: it has more. */
 static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     while ((s->again_first || s->deferred_first) && w->steps < most) {
         worker_step(w);
         delivery_drop(w, s->again_first ? s->again_first : s->deferred_first);
@@ -51,10 +47,10 @@ bool subscriptions_clear_orphans(struct worker *w) {
     for (uint32_t *link = &w->orphans; *link;) {
         uint32_t subscription = *link;
         if (!orphan_clear(w, subscription, most)) {
-            link = &at(w, subscription)->next;
+            link = &worker_subscription(w, subscription)->next;
             continue;
         }
-        *link = at(w, subscription)->next;
+        *link = worker_subscription(w, subscription)->next;
         subscription_free(w, subscription);
     }
     return w->orphans != 0;

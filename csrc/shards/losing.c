@@ -115,20 +115,20 @@ static bool rest_of_jobs(struct worker *w, struct shard *s, uint64_t *looked) {
 
 static void drop_among(struct worker *w, uint32_t first, const struct losses *all) {
     for (uint32_t n = first, next; n; n = next) {
-        next = delivery_at(&w->subscriptions, n)->following;
-        if (is_among(all, delivery_at(&w->subscriptions, n)->seq)) delivery_drop(w, n);
+        next = worker_delivery(w, n)->following;
+        if (is_among(all, worker_delivery(w, n)->seq)) delivery_drop(w, n);
     }
 }
 
 static void lose_for(struct worker *w, uint32_t subscription, const struct losses *all) {
-    struct subscription *s = subscription_at(&w->subscriptions, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint64_t from = subscription_held_from(s), until = topic_given_until(t);
     consumers_have_left(w, subscription);
     drop_among(w, s->again_first, all);
     drop_among(w, s->deferred_first, all);
-    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
-        drop_among(w, consumer_at(&w->subscriptions, c)->inflight_first, all);
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        drop_among(w, worker_consumer(w, c)->inflight_first, all);
     for (uint32_t i = 0; i < all->count && !s->reader; i++) {
         uint64_t seq = all->seqs[i];
         bool ahead = seq >= from && seq < until && stream_position(&t->stream, seq);
@@ -141,7 +141,7 @@ static void lose_for(struct worker *w, uint32_t subscription, const struct losse
 /* Removes lost messages from everything but the job queue. */
 static void lose_messages(struct worker *w, uint32_t topic, const struct losses *all) {
     struct topic *t = topic_at(&w->topics, topic);
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) lose_for(w, n, all);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) lose_for(w, n, all);
     for (uint32_t i = 0; i < all->count; i++) {
         uint64_t seq = all->seqs[i];
         if (stream_kept(&t->stream, seq)) {

@@ -5,10 +5,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 static const struct record *record_of(const struct worker *w, const struct topic *t, uint64_t seq) {
     return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
 }
@@ -16,13 +12,13 @@ static const struct record *record_of(const struct worker *w, const struct topic
 /* --- deliveries of what is not there ------------------------------------------------------------------------------ */
 
 static void forget_stray(struct worker *w, uint32_t subscription, uint32_t first) {
-    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    const struct topic *t = topic_at(&w->topics, worker_subscription(w, subscription)->topic);
     for (uint32_t n = first, next; n; n = next) {
-        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        const struct delivery *d = worker_delivery(w, n);
         next = d->following;
         bool delayed = stream_delayed(&t->stream, d->seq);
         if (stream_position(&t->stream, d->seq) && record_of(w, t, d->seq)->id == delivery_id(&w->subscriptions, d) &&
-            (delayed || d->seq < at(w, subscription)->cursor))
+            (delayed || d->seq < worker_subscription(w, subscription)->cursor))
             continue;
         delivery_take(w, n);
         delivery_forget(w, n);
@@ -49,14 +45,15 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
     if (job) queue_moved(w, job, stream_position(&t->stream, seq));
     uint32_t count = job ? 1 : 0;
     bool kept = stream_kept(&t->stream, seq) && t->keeps && seq >= t->stopped_seq;
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += subscription_holds(w, n, seq, id, delayed);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        count += subscription_holds(w, n, seq, id, delayed);
     if (!count && t->keeps && seq >= t->stopped_seq) kept = true;
     if (kept != stream_kept(&t->stream, seq)) stream_keep(&t->stream, seq, kept);
     if (kept) {
         count++;
         *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
     } else if (!count) {
-        for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) give_again(w, n, seq, id, delayed);
+        for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) give_again(w, n, seq, id, delayed);
         count = t->subscription_count;
     }
     if (!count) {
@@ -70,8 +67,8 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
 }
 
 static void count_taken(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     s->taken = t->ahead;
     uint64_t end = topic_given_until(t);
     for (uint64_t seq = stream_next(&t->stream, subscription_held_from(s)); seq < end;
@@ -84,21 +81,21 @@ static void mend_topic(struct worker *w, uint32_t topic) {
     /* New messages come behind all that were there. */
     if (t->stream.end > t->next_seq) t->next_seq = t->stream.end;
     if (t->keeps && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
-        if (at(w, n)->cursor > t->next_seq) t->next_seq = at(w, n)->cursor;
-        forget_stray(w, n, at(w, n)->again_first);
-        forget_stray(w, n, at(w, n)->deferred_first);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        if (worker_subscription(w, n)->cursor > t->next_seq) t->next_seq = worker_subscription(w, n)->cursor;
+        forget_stray(w, n, worker_subscription(w, n)->again_first);
+        forget_stray(w, n, worker_subscription(w, n)->deferred_first);
     }
     t->waiting_messages = t->waiting_delayed = t->kept_messages = t->kept_delayed = t->ahead = 0;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         mend_message(w, topic, seq);
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count_taken(w, n);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) count_taken(w, n);
 }
 
 /* Messages and acknowledgements of open transactions keep their segments too. */
 static void count_transactions(const struct worker *w, struct shard *s) {
     for (uint32_t n = 1; n < w->transactions.arena.end; n++) {
-        const struct transaction *of = transaction_at(&w->transactions, n);
+        const struct transaction *of = worker_transaction(w, n);
         if (!of->topic || of->shard != s) continue;
         for (size_t i = of->done; i < of->count; i++) shard_count_in(s, of->staged[i].position);
         for (uint32_t a = of->first; a; a = acknowledgement_at(&w->transactions, a)->next)

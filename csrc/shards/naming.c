@@ -111,11 +111,11 @@ void shard_write_name(struct worker *w, struct shard *s, uint32_t topic) {
     uint32_t *logged = w->logged;
     uint32_t count = 0;
     shard_log_topic(w, s, topic);
-    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        if (shard_has_logged(s, subscription_at(&w->subscriptions, n), n)) logged[count++] = n;
+    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = worker_subscription(w, n)->next)
+        if (shard_has_logged(s, worker_subscription(w, n), n)) logged[count++] = n;
     while (count > 0) {
         worker_step(w);
-        shard_log_subscription(w, s, subscription_at(&w->subscriptions, logged[--count]));
+        shard_log_subscription(w, s, worker_subscription(w, logged[--count]));
     }
     shard_note_named(w, s, topic);
 }

@@ -7,21 +7,21 @@
 
 /* The lowest seq of a list of deliveries and `lowest`, after at most *steps steps. */
 static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest, uint32_t *steps) {
-    for (uint32_t n = first; n && *steps; n = delivery_at(&w->subscriptions, n)->following, --*steps)
-        if (delivery_at(&w->subscriptions, n)->seq < lowest) lowest = delivery_at(&w->subscriptions, n)->seq;
+    for (uint32_t n = first; n && *steps; n = worker_delivery(w, n)->following, --*steps)
+        if (worker_delivery(w, n)->seq < lowest) lowest = worker_delivery(w, n)->seq;
     return lowest;
 }
 
 /* The oldest message that is ahead of the channel's cursor, to be delivered again, or in flight; not deferred ones. If
  * there are more than a turn may touch, only the front of the lists is searched, which usually has the oldest. */
 static uint64_t oldest_of_channel(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     uint64_t lowest = UINT64_MAX;
     uint32_t steps = WORKER_TURN_STEPS;
     if (!subscription_front(w, subscription, &lowest)) lowest = UINT64_MAX;
     lowest = lowest_of(w, s->again_first, lowest, &steps);
-    for (uint32_t n = s->consumer_first; n && steps; n = consumer_at(&w->subscriptions, n)->next, steps -= steps > 0)
-        lowest = lowest_of(w, consumer_at(&w->subscriptions, n)->inflight_first, lowest, &steps);
+    for (uint32_t n = s->consumer_first; n && steps; n = worker_consumer(w, n)->next, steps -= steps > 0)
+        lowest = lowest_of(w, worker_consumer(w, n)->inflight_first, lowest, &steps);
     w->steps += WORKER_TURN_STEPS - steps;
     return lowest;
 }

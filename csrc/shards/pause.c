@@ -25,10 +25,6 @@ struct release {
     uint64_t still; /* the turn in which nothing is given, because a request is releasing messages */
 };
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* --- one message -------------------------------------------------------------------------------------------------- */
 
 static void unkeep(struct topic *t, uint64_t seq) {
@@ -45,21 +41,21 @@ void topic_drop_kept(struct worker *w, uint32_t topic, uint64_t seq) {
 
 /* Gives a message to all subscriptions that have not been moved past it. */
 static void give(struct worker *w, struct topic *t, uint64_t seq) {
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
-        if (at(w, n)->reader) continue;
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        if (worker_subscription(w, n)->reader) continue;
         worker_step(w);
-        if (seq >= subscription_held_from(at(w, n)))
+        if (seq >= subscription_held_from(worker_subscription(w, n)))
             stream_hold(&t->stream, seq);
         else
-            at(w, n)->taken++;
+            worker_subscription(w, n)->taken++;
     }
 }
 
 /* Gives a delayed message: each subscription gets a deferred delivery. */
 static void give_delayed(struct worker *w, struct topic *t, uint64_t seq) {
     const struct record *r = message_head(w, t, seq);
-    for (uint32_t n = r ? t->subscriptions : 0; n; n = at(w, n)->next) {
-        if (at(w, n)->reader || seq < subscription_held_from(at(w, n))) continue;
+    for (uint32_t n = r ? t->subscriptions : 0; n; n = worker_subscription(w, n)->next) {
+        if (worker_subscription(w, n)->reader || seq < subscription_held_from(worker_subscription(w, n))) continue;
         worker_step(w);
         stream_hold(&t->stream, seq);
         subscription_defer(w, n, seq, r->id);
@@ -93,8 +89,9 @@ static void release_one(struct worker *w, uint32_t topic, uint64_t seq, bool all
 /* --- a piece ------------------------------------------------------------------------------------------------------ */
 
 static bool all_stand_before(const struct worker *w, const struct topic *t) {
-    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
-        if (!at(w, n)->reader && subscription_held_from(at(w, n)) > t->stopped_seq) return false;
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        if (!worker_subscription(w, n)->reader && subscription_held_from(worker_subscription(w, n)) > t->stopped_seq)
+            return false;
     return true;
 }
 

@@ -6,13 +6,6 @@
 
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
-    return consumer_at(&w->subscriptions, consumer);
-}
-
 static uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -37,28 +30,28 @@ static uint8_t admit_key(const struct worker *w, const struct subscription *s, c
     for (uint32_t i = 0; i < wish->range_count; i++) {
         struct key_range range = range_of(wish, i);
         if (range.first > range.last) return STATUS_INVALID;
-        for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-            if (overlaps(consumer_of(w, c)->rank, range)) return STATUS_INVALID;
+        for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+            if (overlaps(worker_consumer(w, c)->rank, range)) return STATUS_INVALID;
     }
     /* Either the slots are shared out, or each consumer names its ranges. */
-    const struct consumer_rank *other = s->consumer_first ? consumer_of(w, s->consumer_first)->rank : NULL;
+    const struct consumer_rank *other = s->consumer_first ? worker_consumer(w, s->consumer_first)->rank : NULL;
     return other && !other->range_count != !wish->range_count ? STATUS_FULL : STATUS_OK;
 }
 
 static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t most) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     s->most_inflight = most;
     s->blocked = most && s->inflight >= most;
     if (!s->blocked && s->turn) subscription_due(w, subscription);
 }
 
 bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     return s->consumers || wish->policy.policy == POLICY_TURNS || again_order(w, s, w->piece / 2 + 1);
 }
 
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (s->consumers && (s->policy != wish->policy.policy || s->policy == POLICY_EXCLUSIVE)) return STATUS_FULL;
     uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
     if (status == STATUS_OK) limit_inflight(w, subscription, wish->policy.most_in_flight);
@@ -71,7 +64,7 @@ uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct polic
 /* --- who is first ------------------------------------------------------------------------------------------------- */
 
 static void tell(struct worker *w, uint32_t consumer, bool active) {
-    const struct consumer *c = consumer_of(w, consumer);
+    const struct consumer *c = worker_consumer(w, consumer);
     struct message m = {
         .kind = MSG_ACTIVE, .conn = client_at(&w->clients, c->client)->conn, .consumer = c->number, .active = active};
     request_send(w, c->client, &m, NULL, 0);
@@ -106,7 +99,7 @@ static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n)
         swap(&all[subscriptions_random(&w->subscriptions) % count], &all[count - 1]);
         uint32_t lower = 0;
         for (uint32_t i = 0; i + 1 < count; i++)
-            if (is_before(consumer_of(w, all[i]), consumer_of(w, all[count - 1]))) swap(&all[i], &all[lower++]);
+            if (is_before(worker_consumer(w, all[i]), worker_consumer(w, all[count - 1]))) swap(&all[i], &all[lower++]);
         swap(&all[lower], &all[count - 1]);
         worker_walk(w, count);
         if (n == lower) return all[lower];
@@ -124,26 +117,26 @@ static uint32_t nth(struct worker *w, uint32_t *all, uint32_t count, uint32_t n)
 /* Of the consumers with the lowest priority, the one that the newest consumer's `pick` chooses. */
 static uint32_t first_by(struct worker *w, const struct subscription *s, uint32_t pick) {
     uint32_t first = s->consumer_first, equals = 0;
-    for (uint32_t c = first; c; c = consumer_of(w, c)->next)
-        if (is_before(consumer_of(w, c), consumer_of(w, first))) first = c;
+    for (uint32_t c = first; c; c = worker_consumer(w, c)->next)
+        if (is_before(worker_consumer(w, c), worker_consumer(w, first))) first = c;
     worker_walk(w, s->consumers);
     if (!first || !pick) return first;
-    uint32_t priority = consumer_of(w, first)->rank->priority;
+    uint32_t priority = worker_consumer(w, first)->rank->priority;
     uint32_t *all = malloc(s->consumers * sizeof *all);
     if (!all) process_die("out of memory");
-    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-        if (consumer_of(w, c)->rank->priority == priority) all[equals++] = c;
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        if (worker_consumer(w, c)->rank->priority == priority) all[equals++] = c;
     first = nth(w, all, equals, pick % equals);
     free(all);
     return first;
 }
 
 static uint32_t pick_of(const struct worker *w, const struct subscription *s) {
-    return s->consumer_first ? consumer_of(w, s->consumer_first)->rank->pick : 0;
+    return s->consumer_first ? worker_consumer(w, s->consumer_first)->rank->pick : 0;
 }
 
 static void make_first(struct worker *w, uint32_t subscription, uint32_t first, uint32_t joined) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     uint32_t before = s->active;
     s->rechoose = false;
     s->counted = pick_of(w, s) != 0;
@@ -157,24 +150,24 @@ static void make_first(struct worker *w, uint32_t subscription, uint32_t first, 
 
 /* If nothing has to be counted, either the newcomer or the present active one is first. */
 static void choose_beside(struct worker *w, uint32_t subscription, uint32_t joined) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     uint32_t pick = pick_of(w, s), first = joined;
     if (pick || s->counted || s->rechoose || !s->active)
         first = first_by(w, s, pick);
-    else if (is_before(consumer_of(w, s->active), consumer_of(w, joined)))
+    else if (is_before(worker_consumer(w, s->active), worker_consumer(w, joined)))
         first = s->active;
     make_first(w, subscription, first, joined);
 }
 
 void policy_choose(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     if (!s->rechoose || s->policy != POLICY_FAILOVER) return;
     make_first(w, subscription, first_by(w, s, pick_of(w, s)), 0);
 }
 
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
+    struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     if (!subscription_is_ordered(s)) return rotation_prefer(w, consumer, wish->policy.priority);
     size_t name_bytes = wish->policy.name_bytes;
     c->rank = malloc(sizeof *c->rank + name_bytes);
@@ -195,7 +188,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
 }
 
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (!subscription_is_ordered(s)) return;
     again_look_anew(s);
     s->rechoose = true;
@@ -223,8 +216,8 @@ static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {
 uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot) {
     uint64_t highest = 0;
     uint32_t owner = 0;
-    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next) {
-        const struct consumer_rank *rank = consumer_of(w, c)->rank;
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next) {
+        const struct consumer_rank *rank = worker_consumer(w, c)->rank;
         if (rank->range_count) {
             if (has_slot(rank, slot)) return c;
             continue;

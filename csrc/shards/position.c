@@ -5,27 +5,17 @@
 #include "shards/lost.h"
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
-    return topic_at(&w->topics, s->topic);
-}
-static struct shard *shard_of(const struct worker *w, const struct subscription *s) {
-    return shard_of_topic(w, topic_of(w, s));
-}
-
 static void dismiss_all(struct worker *w, uint32_t subscription) {
-    while (at(w, subscription)->consumer_first)
-        consumer_dismiss(w, at(w, subscription)->consumer_first, DISMISSED_MOVED);
+    while (worker_subscription(w, subscription)->consumer_first)
+        consumer_dismiss(w, worker_subscription(w, subscription)->consumer_first, DISMISSED_MOVED);
     subscription_idle(w, subscription);
 }
 
 static enum outcome move(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
                          uint8_t *status) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     uint32_t topic = s->topic;
-    struct shard *shard = shard_of(w, s);
+    struct shard *shard = subscription_shard(w, s);
     struct client *c = client_at(&w->clients, client);
     bool finishes = !c->done && c->upto; /* set below, where the move only finishes passed messages */
     if (finishes) (void)subscription_finish_some(w, subscription);
@@ -76,7 +66,7 @@ enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, co
     if (outcome != DONE) return outcome;
     struct message a = request_answer_of(w, client, m, status);
     if (status == STATUS_OK) {
-        a.seq = at(w, subscription)->cursor;
+        a.seq = worker_subscription(w, subscription)->cursor;
         a.incarnation = topic_at(&w->topics, topic)->incarnation;
         if (m->flags & MSG_DISMISS) dismiss_all(w, subscription);
     }
@@ -85,8 +75,8 @@ enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, co
 }
 
 static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest) {
-    for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following)
-        if (delivery_at(&w->subscriptions, n)->seq < lowest) lowest = delivery_at(&w->subscriptions, n)->seq;
+    for (uint32_t n = first; n; n = worker_delivery(w, n)->following)
+        if (worker_delivery(w, n)->seq < lowest) lowest = worker_delivery(w, n)->seq;
     return lowest;
 }
 
@@ -96,8 +86,8 @@ enum { LOOKED_IN_STEP = 16 };
 static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
     w->steps += ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
     uint64_t lowest = lowest_of(w, s->again_first, lowest_of(w, s->deferred_first, s->cursor));
-    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
-        lowest = lowest_of(w, consumer_at(&w->subscriptions, c)->inflight_first, lowest);
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        lowest = lowest_of(w, worker_consumer(w, c)->inflight_first, lowest);
     return lowest;
 }
 
@@ -105,23 +95,24 @@ static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
  * their numbers, a piece a turn. One made meanwhile is of a message at or ahead of the cursor at the beginning. */
 static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t subscription, uint64_t *lowest) {
     const struct arena *all = &w->subscriptions.deliveries;
-    if (!c->done) c->upto = at(w, subscription)->cursor;
+    if (!c->done) c->upto = worker_subscription(w, subscription)->cursor;
     for (; c->done + 1 < all->end && worker_spare(w); worker_step(w)) {
         uint64_t end = c->done + LOOKED_IN_STEP < all->end ? c->done + LOOKED_IN_STEP : all->end - 1;
         while (c->done < end) {
-            const struct delivery *d = delivery_at(&w->subscriptions, (uint32_t)++c->done);
+            const struct delivery *d = worker_delivery(w, (uint32_t)++c->done);
             if (d->state && d->subscription == subscription && d->seq < c->upto) c->upto = d->seq;
         }
     }
     if (c->done + 1 < all->end) return MORE;
-    *lowest = c->upto < at(w, subscription)->cursor ? c->upto : at(w, subscription)->cursor;
+    *lowest =
+        c->upto < worker_subscription(w, subscription)->cursor ? c->upto : worker_subscription(w, subscription)->cursor;
     c->done = c->upto = 0;
     return DONE;
 }
 
 /* The first message that a subscription has not finished. */
 static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t subscription, uint64_t *lowest) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     struct client *c = client_at(&w->clients, client);
     uint64_t steps = ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
     if (c->done || steps > worker_spare(w)) return first_of_many(w, c, subscription, lowest);
@@ -162,12 +153,12 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
     if (subscription && consumers_give_back(w, subscription)) return MORE;
     if (subscription && first_unfinished(w, client, subscription, &p.unfinished) == MORE) return MORE;
     if (subscription) {
-        const struct subscription *s = at(w, subscription);
+        const struct subscription *s = worker_subscription(w, subscription);
         p.cursor = s->cursor;
         p.depth = subscription_depth(w, s);
         p.in_flight = s->inflight;
         uint32_t consumer = m->consumer_number ? consumer_find(w, client, m->consumer_number) : 0;
-        if (consumer) p.consumer_in_flight = consumer_at(&w->subscriptions, consumer)->inflight;
+        if (consumer) p.consumer_in_flight = worker_consumer(w, consumer)->inflight;
     }
     struct message a = request_answer_of(w, client, m, status);
     request_send(w, client, &a, &p, status == STATUS_OK ? sizeof p : 0);
@@ -209,7 +200,7 @@ enum outcome position_backlog(struct worker *w, uint32_t client, uint32_t topic,
     struct message a = request_answer_of(w, client, m, status);
     struct backlog_figures figures = {.first_seq = NO_PLACE, .last_seq = NO_PLACE};
     if (subscription) {
-        const struct subscription *s = at(w, subscription);
+        const struct subscription *s = worker_subscription(w, subscription);
         uint64_t oldest = retained_oldest(shard_of_topic(w, t)), seq = m->seq, end = subscription_horizon(t);
         for (uint32_t left = BACKLOG_MOST; left; left--, seq++) {
             seq = stream_next_place(&t->stream, seq, oldest);

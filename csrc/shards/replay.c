@@ -14,10 +14,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static uint32_t topic_of(const struct shard *s, const struct record *r) {
-    return shard_topic(s, r->topic);
-}
-
 /* An invented name that hashes to this shard, for messages whose topic's name is damaged, so that they can be found and
  * consumed. */
 static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
@@ -54,7 +50,7 @@ static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const s
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
     size_t name_bytes = record_body_bytes(r);
     if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_MAX) return;
-    uint32_t topic = topic_of(s, r);
+    uint32_t topic = shard_topic(s, r->topic);
     if (!topic) {
         topic = topics_find(&w->topics, record_body(r), name_bytes);
         if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
@@ -104,7 +100,7 @@ static void apply_to_all(struct worker *w, uint32_t job, const struct state_attr
 }
 
 static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct record *r) {
-    uint32_t topic = topic_of(s, r);
+    uint32_t topic = shard_topic(s, r->topic);
     if (!topic) topic = stand_in(w, s, r->topic);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
@@ -115,7 +111,7 @@ static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct
 
 static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
-    uint32_t known = topic_of(s, r);
+    uint32_t known = shard_topic(s, r->topic);
     bool staged = known && r->seq < topic_at(&w->topics, known)->next_seq;
     uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
@@ -160,7 +156,7 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
 }
 
 static void replay_delete(struct worker *w, struct shard *s, const struct record *r) {
-    uint32_t topic = topic_of(s, r);
+    uint32_t topic = shard_topic(s, r->topic);
     struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
     if (t && r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
@@ -238,7 +234,7 @@ static void replay_floor(struct worker *w, struct shard *s, const struct record 
 }
 
 static void replay_transaction(struct worker *w, struct shard *s, const struct record *r, log_position position) {
-    uint32_t topic = r->kind == RECORD_STAGED && r->topic ? topic_of_message(w, s, r) : topic_of(s, r);
+    uint32_t topic = r->kind == RECORD_STAGED && r->topic ? topic_of_message(w, s, r) : shard_topic(s, r->topic);
     if (!topic) return;
     switch (r->kind) {
     case RECORD_STAGED: replay_staged(w, s, topic, r, position); break;

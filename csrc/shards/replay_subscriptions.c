@@ -7,10 +7,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static uint32_t topic_of(const struct shard *s, const struct record *r) {
-    return shard_topic(s, r->topic);
-}
-
 static uint32_t subscription_of(struct shard *s, uint64_t number) {
     if (!number || number > UINT32_MAX / 4) return 0;
     if (number <= s->subscriptions_known) return s->subscriptions[number];
@@ -33,7 +29,7 @@ static void keep_job(struct worker *w, uint32_t topic, uint32_t job) {
 
 /* Gives all jobs of its topic to a subscription. */
 static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns, bool earlier) {
-    uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
+    uint32_t topic = worker_subscription(w, subscription)->topic;
     for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++) {
         if (!job_at(w, job)->state || job_at(w, job)->part || job_at(w, job)->topic != topic) continue;
         if (earlier) keep_job(w, topic, job);
@@ -54,7 +50,7 @@ static void take_ahead(struct topic *t, struct subscription *made) {
 /* Gives a subscription the messages behind the position in its record that were read before it; usually there are none.
  * In a damaged log it also gets messages that became jobs because the record of the subscription was lost. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
-    struct subscription *made = subscription_at(&w->subscriptions, subscription);
+    struct subscription *made = worker_subscription(w, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
     s->took_from = s->took_until = 0;
     if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns, false);
@@ -80,7 +76,7 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
 
 /* A channel whose topic's name is unknown cannot be restored; its messages wait for the next one. */
 static void replay_subscription(struct worker *w, struct shard *s, const struct record *r) {
-    uint32_t topic = topic_of(s, r), subscription = subscription_of(s, r->id);
+    uint32_t topic = shard_topic(s, r->topic), subscription = subscription_of(s, r->id);
     size_t name_bytes = record_body_bytes(r);
     if (!topic || !r->id || r->id > UINT32_MAX / 4 || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
     if (!subscription) {
@@ -92,12 +88,12 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
         begin_at(w, s, subscription, r);
     }
     subscription_advance(w, subscription, r->seq);
-    subscription_at(&w->subscriptions, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
-    subscription_at(&w->subscriptions, subscription)->passed_by_age = (r->flags & SUBSCRIPTION_BY_AGE) != 0;
+    worker_subscription(w, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
+    worker_subscription(w, subscription)->passed_by_age = (r->flags & SUBSCRIPTION_BY_AGE) != 0;
 }
 
 static uint32_t delivery_of_seq(struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
-    uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
+    uint32_t topic = worker_subscription(w, subscription)->topic;
     const struct topic *t = topic_at(&w->topics, topic);
     replay_release(w, topic, seq);
     log_position position = stream_position(&t->stream, seq);
@@ -110,7 +106,7 @@ static void finish(struct worker *w, const struct shard *s, uint32_t subscriptio
     if (!delivery) return;
     delivery_take(w, delivery);
     delivery_forget(w, delivery);
-    message_release(w, subscription_at(&w->subscriptions, subscription)->topic, seq);
+    message_release(w, worker_subscription(w, subscription)->topic, seq);
 }
 
 static void replay_parts(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
@@ -144,7 +140,7 @@ static void replay_finish(struct worker *w, const struct shard *s, uint32_t subs
 }
 
 static void depart(struct worker *w, uint32_t delivery, const struct redelivery *redelivery) {
-    struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     if (d->state) delivery_take(w, delivery);
     d->attempts = redelivery->attempts < UINT16_MAX ? (uint16_t)redelivery->attempts : UINT16_MAX;
     if (redelivery->deferred_until_wall_ns)
@@ -171,7 +167,7 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
 }
 
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
-    struct subscription *of = subscription_at(&w->subscriptions, subscription);
+    struct subscription *of = worker_subscription(w, subscription);
     const struct topic *t = topic_at(&w->topics, of->topic);
     bool earlier = !(r->flags & ADOPT_FROM);
     /* In earlier releases it began behind all messages. */
@@ -201,7 +197,7 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     uint32_t subscription = subscription_of(s, reference->subscription);
     if (!subscription) return false;
     if (delivery_find(w, subscription, r->id)) return false;
-    struct subscription *of = subscription_at(&w->subscriptions, subscription);
+    struct subscription *of = worker_subscription(w, subscription);
     if (reference->ahead && r->seq >= subscription_held_from(of)) {
         of->taken--;
         of->referenced = r->seq + 1;
@@ -218,8 +214,8 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
 /* Subscriptions without a reference to a message have passed it, though the log may not say so: they were being emptied
  * or deleted, piece by piece (drain.c). What they still held comes again. */
 static void pass_unreferenced(struct worker *w, const struct topic *t, const struct record *r) {
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
-        struct subscription *s = subscription_at(&w->subscriptions, n);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        struct subscription *s = worker_subscription(w, n);
         if (s->reader || s->referenced == r->seq + 1 || r->seq < subscription_held_from(s)) continue;
         subscription_advance(w, n, r->seq);
         s->cursor = s->logged_cursor = r->seq + 1;
@@ -248,7 +244,7 @@ void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq
 }
 
 static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {
-    uint32_t topic = topic_of(s, r);
+    uint32_t topic = shard_topic(s, r->topic);
     log_position position = s->moved;
     s->moved = 0;
     if (!topic || !position) return;
@@ -263,8 +259,8 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     bool delayed = (r->flags & REFERENCES_DELAYED) != 0, given = !delayed && !kept;
     /* It counts as passed by all subscriptions but those whose records say otherwise. */
     if (given) t->ahead++;
-    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-        if (given) subscription_at(&w->subscriptions, n)->taken++;
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        if (given) worker_subscription(w, n)->taken++;
     const uint8_t *references = record_body(r);
     size_t bytes = kept ? 0 : record_body_bytes(r);
     for (size_t at = 0; at + sizeof(struct reference) <= bytes; at += sizeof(struct reference)) {
@@ -288,7 +284,7 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     s->moved = 0;
     /* This happens only if its REFERENCES record is damaged, or at the end of a log: then the message is also at its
      * old place. */
-    uint32_t topic = topic_of(s, moved);
+    uint32_t topic = shard_topic(s, moved->topic);
     struct topic *t = topic_at(&w->topics, topic);
     if (!s->damaged || !topic || !t->durable || stream_position(&t->stream, moved->seq)) return;
     bool job = index_find(&w->ids, &w->jobs, moved->id) != 0;
@@ -306,9 +302,9 @@ void replay_place_deferred(struct worker *w) {
     if (!all) process_die("out of memory");
     for (size_t i = 0; i < count; i++) all[i] = heap_item(deferred->entries[i]);
     for (size_t i = 0; i < count; i++) {
-        const struct delivery *d = delivery_at(&w->subscriptions, all[i]);
+        const struct delivery *d = worker_delivery(w, all[i]);
         if (d->deadline_ns == DELIVERY_PENDING_NS) continue;
-        uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
+        uint32_t topic = worker_subscription(w, d->subscription)->topic;
         uint64_t deadline_ns = replay_deadline(w, shard_of_topic(w, topic_at(&w->topics, topic)), d->deadline_ns);
         delivery_take(w, all[i]);
         delivery_defer(w, all[i], deadline_ns);
@@ -317,7 +313,7 @@ void replay_place_deferred(struct worker *w) {
 }
 
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r) {
-    uint32_t topic = topic_of(s, r);
+    uint32_t topic = shard_topic(s, r->topic);
     uint32_t subscription =
         r->kind == RECORD_REFERENCES || r->kind == RECORD_TOPIC_GONE ? 0 : subscription_of(s, r->id);
     switch (r->kind) {

@@ -33,7 +33,7 @@ static bool is_logged(struct worker *w, const struct topic *t, const struct reco
     bool delayed = stream_delayed(&t->stream, r->seq);
     if (stream_kept(&t->stream, r->seq)) return true;
     for (uint32_t n = t->subscriptions, next; n; n = next) {
-        const struct subscription *s = subscription_at(&w->subscriptions, n);
+        const struct subscription *s = worker_subscription(w, n);
         next = s->next;
         worker_walk(w, 1);
         if (s->number && subscription_holds(w, n, r->seq, r->id, delayed)) return true;

@@ -12,13 +12,6 @@ struct rotation {
     uint32_t turn[PRIORITIES]; /* for each priority what subscription.turn is for one */
 };
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
-    return consumer_at(&w->subscriptions, consumer);
-}
-
 static uint32_t *turn_of(struct subscription *s, uint32_t priority) {
     return s->rotation ? &s->rotation->turn[priority] : &s->turn;
 }
@@ -33,8 +26,8 @@ static void settle(struct subscription *s, uint32_t priority) {
 }
 
 bool rotation_prefer(struct worker *w, uint32_t consumer, uint32_t priority) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
+    struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     assert(!c->next_turn);
     if (priority && !s->rotation) {
         s->rotation = calloc(1, sizeof *s->rotation);
@@ -47,12 +40,12 @@ bool rotation_prefer(struct worker *w, uint32_t consumer, uint32_t priority) {
 }
 
 void rotation_leave(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
+    struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     if (!c->next_turn) return;
     uint32_t *turn = turn_of(s, c->priority);
-    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
-    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
+    worker_consumer(w, c->previous_turn)->next_turn = c->next_turn;
+    worker_consumer(w, c->next_turn)->previous_turn = c->previous_turn;
     if (*turn == consumer) *turn = c->next_turn == consumer ? 0 : c->next_turn;
     c->previous_turn = c->next_turn = 0;
     settle(s, c->priority);
@@ -60,14 +53,14 @@ void rotation_leave(struct worker *w, uint32_t consumer) {
 
 /* Puts the consumer behind all the others. */
 void rotation_join(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
+    struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
     uint32_t *turn = turn_of(s, c->priority);
     if (*turn) {
-        struct consumer *front = consumer_of(w, *turn);
+        struct consumer *front = worker_consumer(w, *turn);
         c->next_turn = *turn;
         c->previous_turn = front->previous_turn;
-        consumer_of(w, front->previous_turn)->next_turn = consumer;
+        worker_consumer(w, front->previous_turn)->next_turn = consumer;
         front->previous_turn = consumer;
     } else {
         *turn = c->previous_turn = c->next_turn = consumer;
@@ -80,7 +73,7 @@ static uint32_t next_of(const struct worker *w, uint32_t *turn) {
     if (!first) return 0;
     do {
         uint32_t consumer = *turn;
-        const struct consumer *c = consumer_of(w, consumer);
+        const struct consumer *c = worker_consumer(w, consumer);
         *turn = c->next_turn;
         if (!w->peers[client_at(&w->clients, c->client)->acceptor].full) return consumer;
     } while (*turn != first);
@@ -92,7 +85,7 @@ __attribute__((cold)) static uint32_t first_of(const struct worker *w, struct su
     uint32_t consumer = 0;
     for (uint64_t rest = all->there; rest && !consumer; rest &= rest - 1)
         consumer = next_of(w, &all->turn[__builtin_ctzll(rest)]);
-    if (consumer) settle(s, consumer_of(w, consumer)->priority);
+    if (consumer) settle(s, worker_consumer(w, consumer)->priority);
     return consumer;
 }
 
@@ -101,16 +94,16 @@ uint32_t rotation_next(const struct worker *w, struct subscription *s) {
 }
 
 void consumer_settle(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
+    struct consumer *c = worker_consumer(w, consumer);
     bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
-               (c->permits > 0 || consumer_entries_left(at(w, c->subscription), c)) && !c->yields &&
-               policy_lets(at(w, c->subscription), consumer);
+               (c->permits > 0 || consumer_entries_left(worker_subscription(w, c->subscription), c)) && !c->yields &&
+               policy_lets(worker_subscription(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
         rotation_leave(w, consumer);
         return;
     }
     rotation_join(w, consumer);
-    if (c->rank) again_look_for(at(w, c->subscription), c->rank);
+    if (c->rank) again_look_for(worker_subscription(w, c->subscription), c->rank);
     subscription_due(w, c->subscription);
 }

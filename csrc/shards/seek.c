@@ -2,13 +2,6 @@
 #include "shards/lost.h"
 #include "shards/worker.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
-    return topic_at(&w->topics, s->topic);
-}
-
 static uint64_t later_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -16,8 +9,9 @@ static uint64_t later_of(uint64_t a, uint64_t b) {
 /* The first message there is. `keeps`: the subscription RETENTION_NAME; 0: every message in the segments is there. */
 static uint64_t earliest(const struct worker *w, const struct topic *t, uint32_t keeps) {
     uint64_t oldest = retained_oldest(shard_of_topic(w, t)), first = stream_next_place(&t->stream, 0, oldest);
-    if (!keeps || !at(w, keeps)->passed_by_age || first >= at(w, keeps)->cursor) return first;
-    uint64_t kept = stream_next_place(&t->stream, at(w, keeps)->cursor, oldest);
+    if (!keeps || !worker_subscription(w, keeps)->passed_by_age || first >= worker_subscription(w, keeps)->cursor)
+        return first;
+    uint64_t kept = stream_next_place(&t->stream, worker_subscription(w, keeps)->cursor, oldest);
     uint64_t held = stream_next(&t->stream, 0);
     return held < kept ? held : kept;
 }
@@ -51,9 +45,9 @@ uint64_t position_find(const struct worker *w, const struct topic *t, uint32_t s
 
 /* Drops a delivery, unless its message was published with a delay and lies ahead: no cursor gets that, so it stays. */
 void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
-    struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    const struct subscription *s = at(w, d->subscription);
-    struct topic *t = topic_of(w, s);
+    struct delivery *d = worker_delivery(w, delivery);
+    const struct subscription *s = worker_subscription(w, d->subscription);
+    struct topic *t = subscription_topic(w, s);
     bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
     /* A message that was taken back (retained) has no delay, and is taken back again. */
     const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
@@ -71,18 +65,18 @@ void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
 
 static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
     for (uint32_t n = first, next; n; n = next) {
-        next = delivery_at(&w->subscriptions, n)->following;
+        next = worker_delivery(w, n)->following;
         delivery_reset(w, n, from);
     }
 }
 
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     consumers_have_left(w, subscription);
     reset_all(w, s->again_first, seq);
     reset_all(w, s->deferred_first, seq);
-    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
-        reset_all(w, consumer_at(&w->subscriptions, c)->inflight_first, seq);
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        reset_all(w, worker_consumer(w, c)->inflight_first, seq);
     uint64_t held_from = subscription_held_from(s);
     if (s->reader) {
         s->cursor = seq;

@@ -9,19 +9,15 @@
 
 #include "shards/worker.h"
 
-static struct delivery *at(const struct worker *w, uint32_t delivery) {
-    return delivery_at(&w->subscriptions, delivery);
-}
-
 static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t part) {
     return id + (uint64_t)part * w->shards;
 }
 
 uint32_t split_of(const struct worker *w, uint32_t delivery) {
-    const struct delivery *d = at(w, delivery);
+    const struct delivery *d = worker_delivery(w, delivery);
     uint64_t id = delivery_id(&w->subscriptions, d);
     uint32_t split = delivery_find(w, d->subscription, id - (uint64_t)d->part * w->shards);
-    assert(d->part && split && at(w, split)->state == DELIVERY_SPLIT);
+    assert(d->part && split && worker_delivery(w, split)->state == DELIVERY_SPLIT);
     return split;
 }
 
@@ -30,18 +26,18 @@ bool split_fits(const struct worker *w, uint32_t parts) {
 }
 
 static void make_part(struct worker *w, uint32_t split, uint32_t number) {
-    const struct delivery *d = at(w, split);
+    const struct delivery *d = worker_delivery(w, split);
     uint64_t id = part_id(w, delivery_id(&w->subscriptions, d), number);
     uint32_t part = delivery_make(w, d->subscription, d->seq, id);
     if (!part) process_die("more deliveries than a worker can hold");
-    at(w, part)->part = (uint16_t)number;
-    at(w, part)->attempts = d->attempts;
+    worker_delivery(w, part)->part = (uint16_t)number;
+    worker_delivery(w, part)->attempts = d->attempts;
     delivery_again(w, part);
     worker_step(w);
 }
 
 bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
-    struct delivery *d = at(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     uint64_t all[PARTS_MAX_WORDS] = {0};
     uint32_t words = (parts + 63) / 64;
     struct parts_left left;
@@ -58,14 +54,14 @@ bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
 }
 
 void split_without(const struct worker *w, uint32_t delivery, struct parts_left *left) {
-    uint32_t place = at(w, delivery)->part - 1u;
+    uint32_t place = worker_delivery(w, delivery)->part - 1u;
     *left = *delivery_parts(w, split_of(w, delivery));
     left->bits[place / 64] &= ~((uint64_t)1 << place % 64);
     while (left->words && !left->bits[left->words - 1]) left->words--;
 }
 
 static void forget(struct worker *w, uint32_t delivery) {
-    if (at(w, delivery)->state) delivery_take(w, delivery);
+    if (worker_delivery(w, delivery)->state) delivery_take(w, delivery);
     delivery_forget(w, delivery);
 }
 
@@ -78,14 +74,14 @@ bool split_part_over(struct worker *w, uint32_t delivery) {
         (void)delivery_parts_set(w, split, &left); /* its parts have a place */
         return false;
     }
-    at(w, split)->state = 0;
+    worker_delivery(w, split)->state = 0;
     delivery_forget(w, split);
     return true;
 }
 
 /* The part of the lowest bit set in a word. */
 static uint32_t part_at(const struct worker *w, uint32_t split, uint32_t word, uint64_t bits) {
-    const struct delivery *d = at(w, split);
+    const struct delivery *d = worker_delivery(w, split);
     uint32_t part = word * 64 + (uint32_t)__builtin_ctzll(bits) + 1;
     return delivery_find(w, d->subscription, part_id(w, delivery_id(&w->subscriptions, d), part));
 }
@@ -95,7 +91,7 @@ void split_again(struct worker *w, uint32_t split, uint32_t consumer) {
     for (uint32_t i = 0; i < left.words; i++) {
         for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) {
             uint32_t part = part_at(w, split, i, rest);
-            if (at(w, part)->consumer != consumer) continue;
+            if (worker_delivery(w, part)->consumer != consumer) continue;
             delivery_take(w, part);
             delivery_again(w, part);
         }
@@ -114,6 +110,6 @@ void split_over(struct worker *w, uint32_t split) {
     const struct parts_left left = *delivery_parts(w, split);
     for (uint32_t i = 0; i < left.words; i++)
         for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) forget(w, part_at(w, split, i, rest));
-    at(w, split)->state = 0;
+    worker_delivery(w, split)->state = 0;
     delivery_forget(w, split);
 }

@@ -8,19 +8,6 @@
 #include "shards/lost.h"
 #include "shards/worker.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
-    return consumer_at(&w->subscriptions, consumer);
-}
-static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
-    return delivery_at(&w->subscriptions, delivery);
-}
-static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
-    return topic_at(&w->topics, s->topic);
-}
-
 bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
                         uint32_t shards, uint64_t seed) {
     *all = (struct subscriptions){.random = seed | 1, .parts_limit = WORKER_MAX_IN_PARTS};
@@ -69,13 +56,13 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
 }
 
 void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     if (!s->reader && s->topic) message_release(w, s->topic, seq);
 }
 
 bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_of(w, s);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     uint64_t horizon = subscription_horizon(t);
     if (s->cursor < s->cold && position_front(w, subscription, horizon, seq)) return true;
     while (s->cursor < horizon) {
@@ -95,7 +82,7 @@ bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) 
 }
 
 void subscription_pass(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (s->cursor < s->cold)
         position_pass(w, subscription);
     else
@@ -105,13 +92,13 @@ void subscription_pass(struct worker *w, uint32_t subscription) {
 }
 
 bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
-    const struct subscription *s = at(w, subscription);
-    bool ahead = seq >= subscription_held_from(s) && seq < topic_given_until(topic_of(w, s)) && !delayed;
+    const struct subscription *s = worker_subscription(w, subscription);
+    bool ahead = seq >= subscription_held_from(s) && seq < topic_given_until(subscription_topic(w, s)) && !delayed;
     return ahead || delivery_find(w, subscription, id);
 }
 
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
-    const struct topic *t = topic_of(w, s);
+    const struct topic *t = subscription_topic(w, s);
     return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->again +
            (s->cursor < s->cold ? position_depth(w, s) : 0);
 }
@@ -120,13 +107,14 @@ uint64_t subscription_depth(const struct worker *w, const struct subscription *s
 
 uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *name, size_t name_bytes) {
     uint32_t n = topic_at(&w->topics, topic)->subscriptions;
-    while (n && (at(w, n)->name_bytes != name_bytes || memcmp(at(w, n)->name, name, name_bytes) != 0))
-        n = at(w, n)->next;
+    while (n && (worker_subscription(w, n)->name_bytes != name_bytes ||
+                 memcmp(worker_subscription(w, n)->name, name, name_bytes) != 0))
+        n = worker_subscription(w, n)->next;
     return n;
 }
 
 void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
-    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
     uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
@@ -137,7 +125,7 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
 
 /* Delayed messages are not taken by a cursor: each waits for its time as a delivery. */
 static void defer_all(struct worker *w, uint32_t subscription, uint64_t from) {
-    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
     const struct stream *stream = &t->stream;
     uint64_t end = topic_given_until(t);
     for (uint64_t seq = stream_next(stream, from); seq < end; seq = stream_next(stream, seq + 1)) {
@@ -159,12 +147,13 @@ static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t n
         return 0;
     }
     memcpy(copy, name, name_bytes);
-    *at(w, subscription) = (struct subscription){.topic = topic,
-                                                 .next = t->subscriptions,
-                                                 .name = copy,
-                                                 .name_bytes = (uint32_t)name_bytes,
-                                                 .joined = t->messages - t->kept_messages - t->kept_delayed,
-                                                 .mix = subscriptions_random(all)};
+    *worker_subscription(w, subscription) =
+        (struct subscription){.topic = topic,
+                              .next = t->subscriptions,
+                              .name = copy,
+                              .name_bytes = (uint32_t)name_bytes,
+                              .joined = t->messages - t->kept_messages - t->kept_delayed,
+                              .mix = subscriptions_random(all)};
     t->subscriptions = subscription;
     if (compacted_is_name(name, name_bytes)) t->compacted = subscription;
     if (retention_is_name(name, name_bytes)) t->retention = subscription;
@@ -175,7 +164,7 @@ uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = add(w, topic, name, name_bytes);
     if (!subscription) return 0;
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     t->reader_count++;
     s->reader = true;
     s->cursor = s->logged_cursor = t->next_seq;
@@ -187,7 +176,7 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = add(w, topic, name, name_bytes);
     if (!subscription) return 0;
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     bool first = t->subscription_count == 0;
     uint64_t end = t->keeps ? t->stopped_seq : t->next_seq; /* messages that its topic keeps come later */
     s->number = number;
@@ -210,7 +199,7 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
 }
 
 void delivery_drop(struct worker *w, uint32_t delivery) {
-    struct delivery *d = delivery_of(w, delivery);
+    struct delivery *d = worker_delivery(w, delivery);
     uint32_t subscription = d->subscription;
     uint64_t seq = d->seq;
     bool over = true;
@@ -226,9 +215,9 @@ void delivery_drop(struct worker *w, uint32_t delivery) {
 }
 
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
-    struct subscription *s = at(w, subscription);
-    const struct stream *stream = &topic_of(w, s)->stream;
-    uint64_t given = topic_given_until(topic_of(w, s)), end = until < given ? until : given;
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct stream *stream = &subscription_topic(w, s)->stream;
+    uint64_t given = topic_given_until(subscription_topic(w, s)), end = until < given ? until : given;
     for (uint64_t seq = stream_next(stream, subscription_held_from(s)); seq < end; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
         message_release(w, s->topic, seq);
@@ -238,9 +227,9 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
 }
 
 bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most) {
-    struct subscription *s = at(w, subscription);
-    const struct stream *stream = &topic_of(w, s)->stream;
-    uint64_t given = topic_given_until(topic_of(w, s)), end = until < given ? until : given;
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct stream *stream = &subscription_topic(w, s)->stream;
+    uint64_t given = topic_given_until(subscription_topic(w, s)), end = until < given ? until : given;
     uint64_t seq = stream_next(stream, subscription_held_from(s));
     for (; seq < end; seq = stream_next(stream, seq + 1)) {
         if (!most--) break;
@@ -254,32 +243,32 @@ bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, 
 }
 
 bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until) {
-    const struct topic *t = topic_of(w, s);
+    const struct topic *t = subscription_topic(w, s);
     return t->subscription_count == 1 && !s->reader && !t->tube && !t->keeps && !t->stream.retains &&
            !handover_leaves(t) && until >= t->stream.end && t->stream.live > STREAM_PAGE;
 }
 
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     consumers_have_left(w, subscription);
     while (s->again_first) delivery_drop(w, s->again_first);
     while (s->deferred_first) delivery_drop(w, s->deferred_first);
-    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-        while (consumer_of(w, c)->inflight_first) delivery_drop(w, consumer_of(w, c)->inflight_first);
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        while (worker_consumer(w, c)->inflight_first) delivery_drop(w, worker_consumer(w, c)->inflight_first);
     if (!subscription_owns_stream(w, s, until)) {
         subscription_release_ahead(w, subscription, until);
         return;
     }
     stream_bury(w, s->topic);
     s->cursor = until;
-    s->taken = topic_of(w, s)->ahead;
+    s->taken = subscription_topic(w, s)->ahead;
 }
 
 /* Drops deliveries up to a seq. Returns how many more may be dropped. */
 static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq, uint32_t most) {
     for (uint32_t n = first, next; n && most; n = next) {
-        next = delivery_of(w, n)->following;
-        if (delivery_of(w, n)->seq > seq) continue;
+        next = worker_delivery(w, n)->following;
+        if (worker_delivery(w, n)->seq > seq) continue;
         delivery_drop(w, n);
         most--;
     }
@@ -287,20 +276,20 @@ static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq, uint32
 }
 
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (!s->cursor) return 0;
     consumers_have_left(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
     uint32_t left = drop_upto(w, s->deferred_first, seq, drop_upto(w, s->again_first, seq, most));
-    for (uint32_t c = s->consumer_first; c && left; c = consumer_of(w, c)->next)
-        left = drop_upto(w, consumer_of(w, c)->inflight_first, seq, left);
+    for (uint32_t c = s->consumer_first; c && left; c = worker_consumer(w, c)->next)
+        left = drop_upto(w, worker_consumer(w, c)->inflight_first, seq, left);
     s->finished += most - left;
     return most - left;
 }
 
 void subscription_remove(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    struct topic *t = topic_of(w, s);
+    struct subscription *s = worker_subscription(w, subscription);
+    struct topic *t = subscription_topic(w, s);
     assert(!s->consumer_first);
     consumers_have_left(w, subscription);
     /* Messages held up by an open transaction are released too. */
@@ -310,12 +299,12 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
 }
 
 void subscription_unlink(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    struct topic *t = topic_of(w, s);
+    struct subscription *s = worker_subscription(w, subscription);
+    struct topic *t = subscription_topic(w, s);
     subscription_leave_lists(w, subscription);
     subscription_unpin(w, subscription);
     uint32_t *link = &t->subscriptions;
-    while (*link != subscription) link = &at(w, *link)->next;
+    while (*link != subscription) link = &worker_subscription(w, *link)->next;
     *link = s->next;
     if (t->compacted == subscription) t->compacted = 0;
     if (t->retention == subscription) t->retention = 0;
@@ -328,31 +317,31 @@ void subscription_unlink(struct worker *w, uint32_t subscription) {
 }
 
 void subscription_orphan(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     s->topic = 0;
     s->next = w->orphans;
     w->orphans = subscription;
 }
 
 void subscription_free(struct worker *w, uint32_t subscription) {
-    free(at(w, subscription)->rotation);
-    *at(w, subscription) = (struct subscription){0};
+    free(worker_subscription(w, subscription)->rotation);
+    *worker_subscription(w, subscription) = (struct subscription){0};
     arena_give(&w->subscriptions.arena, subscription);
 }
 
 /* On recovery: the message was delivered once, as far as is known. */
 static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
-    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) process_die("more deliveries than a worker can hold");
-    delivery_of(w, delivery)->attempts = 1;
+    worker_delivery(w, delivery)->attempts = 1;
     delivery_again(w, delivery);
 }
 
 void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor) {
-    struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_of(w, s);
+    struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     const struct stream *stream = &t->stream;
     uint64_t given = topic_given_until(t), until = cursor < given ? cursor : given;
     for (uint64_t seq; position_front(w, subscription, until, &seq); s->cursor++) {

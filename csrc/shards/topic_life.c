@@ -7,10 +7,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 
 /* Makes the topic a tube only if the log says so: if it has channels, only they would have the jobs after a crash. */
@@ -156,7 +152,7 @@ static bool adopts_many(const struct worker *w, const struct topic *t) {
 
 static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
-    struct shard *shard = shard_of_topic(w, topic_at(&w->topics, at(w, subscription)->topic));
+    struct shard *shard = shard_of_topic(w, topic_at(&w->topics, worker_subscription(w, subscription)->topic));
     if (!ids) process_die("out of memory");
     for (size_t i = 0; i < jobs->count;) {
         size_t count = 0;
@@ -165,17 +161,18 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
             worker_step(w);
             subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
         }
-        if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count, 0);
+        if (worker_subscription(w, subscription)->number)
+            shard_log_adopted(w, shard, worker_subscription(w, subscription), ids, count, 0);
     }
     free(ids);
 }
 
 /* Moves a new channel to where it was asked to begin. */
 static void begin(struct worker *w, uint32_t subscription, const struct subscribe_start *start) {
-    const struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     subscription_seek(w, subscription, position_find(w, t, start->start, start->at, t->retention));
-    if (s->number) shard_log_seek(w, shard_of_topic(w, t), at(w, subscription));
+    if (s->number) shard_log_seek(w, shard_of_topic(w, t), worker_subscription(w, subscription));
 }
 
 static enum outcome make_reader(struct worker *w, uint32_t topic, const struct channel_wish *wish,
@@ -201,7 +198,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     if (*status != STATUS_OK) return DONE;
     *subscription = subscription_find(w, topic, wish->name, wish->name_bytes);
     bool reads = wish->ephemeral && wish->start;
-    if (*subscription && at(w, *subscription)->reader != reads) *status = STATUS_INVALID;
+    if (*subscription && worker_subscription(w, *subscription)->reader != reads) *status = STATUS_INVALID;
     if (*subscription) return DONE;
     if (reads) return make_reader(w, topic, wish, subscription, status);
     bool ephemeral = wish->ephemeral || t->ephemeral;
@@ -226,7 +223,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             handover_to_channel(w, topic, *subscription, wish->to_join);
             outcome = MORE;
         } else {
-            if (number) shard_log_subscription(w, s, at(w, *subscription));
+            if (number) shard_log_subscription(w, s, worker_subscription(w, *subscription));
             if (number) shard_note_channel(w, s, topic);
             adopt(w, *subscription, &jobs);
             if (!number && jobs.count) topic_keep_for_all(w, topic);
@@ -241,13 +238,13 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {
-    while (at(w, subscription)->consumer_first)
-        consumer_dismiss(w, at(w, subscription)->consumer_first, DISMISSED_DELETED);
+    while (worker_subscription(w, subscription)->consumer_first)
+        consumer_dismiss(w, worker_subscription(w, subscription)->consumer_first, DISMISSED_DELETED);
 }
 
 static void unsubscribe(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    if (s->number) w->own[topic_at(&w->topics, s->topic)->shard]->subscriptions[s->number] = 0;
+    struct subscription *s = worker_subscription(w, subscription);
+    if (s->number) w->own[subscription_topic(w, s)->shard]->subscriptions[s->number] = 0;
     handover_forget(w, s->topic, subscription);
     dismiss_all(w, subscription);
     if (!subscription_leave(w, subscription)) subscription_remove(w, subscription);
@@ -281,7 +278,8 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
     bool all = empty_some(w, topic, from, until, most);
     /* No channel will get the messages that the topic kept. */
     uint64_t gone = before - t->kept_messages - t->kept_delayed;
-    for (uint32_t n = t->subscriptions; n && gone; n = at(w, n)->next) at(w, n)->joined += gone;
+    for (uint32_t n = t->subscriptions; n && gone; n = worker_subscription(w, n)->next)
+        worker_subscription(w, n)->joined += gone;
     return all;
 }
 
@@ -331,7 +329,7 @@ static void log_end(struct worker *w, enum record_kind kind, uint32_t topic, str
 }
 
 void subscription_idle(struct worker *w, uint32_t subscription) {
-    const struct subscription *s = at(w, subscription);
+    const struct subscription *s = worker_subscription(w, subscription);
     uint32_t topic = s->topic;
     const struct topic *t = topic_at(&w->topics, topic);
     if (s->number || s->consumer_first) return;
@@ -398,8 +396,8 @@ static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t top
 
 /* Releases all of a channel. If that takes several turns, the first one logs that the channel has nothing any more. */
 static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what) {
-    const struct subscription *s = at(w, subscription);
-    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
     uint64_t until = what == CHANGE_EMPTY ? subscription_horizon(t) : t->stream.end;
     bool begins = !client_at(&w->clients, client)->done;
@@ -414,7 +412,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t client, uint3
                                         uint8_t *status) {
     *status = STATUS_INVALID;
     if (what < CHANGE_DELETE || what > CHANGE_UNPAUSE) return DONE;
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     uint32_t topic = s->topic;
     const struct topic *t = topic_at(&w->topics, topic);
     struct shard *shard = shard_of_topic(w, t);

@@ -8,10 +8,6 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
-static struct transaction *at(const struct worker *w, uint32_t transaction) {
-    return transaction_at(&w->transactions, transaction);
-}
-
 bool transactions_open(struct transactions *all) {
     *all = (struct transactions){0};
     return arena_open(&all->arena, sizeof(struct transaction), WORKER_MAX_TRANSACTIONS) &&
@@ -39,16 +35,17 @@ static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t number) {
 uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t number) {
     const struct topic *t = topic_at(&w->topics, topic);
     uint32_t n = t->transactions ? map_find(&w->transactions.by_number, key_of(w, t->era, number)) : 0;
-    return n && at(w, n)->era == t->era && at(w, n)->number == number ? n : 0;
+    return n && worker_transaction(w, n)->era == t->era && worker_transaction(w, n)->number == number ? n : 0;
 }
 
 /* Puts a transaction into its topic's list behind another one; 0: first. */
 void transaction_link_behind(struct worker *w, uint32_t transaction, uint32_t previous) {
-    struct transaction *of = at(w, transaction);
-    uint32_t *place = previous ? &at(w, previous)->next : &topic_at(&w->topics, of->topic)->transactions;
+    struct transaction *of = worker_transaction(w, transaction);
+    uint32_t *place =
+        previous ? &worker_transaction(w, previous)->next : &topic_at(&w->topics, of->topic)->transactions;
     of->previous = previous;
     of->next = *place;
-    if (of->next) at(w, of->next)->previous = transaction;
+    if (of->next) worker_transaction(w, of->next)->previous = transaction;
     *place = transaction;
 }
 
@@ -59,10 +56,12 @@ static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
     uint32_t n = map_find(&all->by_number, key) ? 0 : arena_take(&all->arena);
     if (n && !map_insert(&all->by_number, key, n)) arena_give(&all->arena, n), n = 0;
     if (!n) return 0;
-    *at(w, n) = (struct transaction){.topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t)};
+    *worker_transaction(w, n) =
+        (struct transaction){.topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t)};
     uint32_t ending = 0; /* behind the ending ones, which replay_end put in front */
     if (w->replaying)
-        for (uint32_t e = t->transactions; e && at(w, e)->state; e = at(w, e)->next) ending = e;
+        for (uint32_t e = t->transactions; e && worker_transaction(w, e)->state; e = worker_transaction(w, e)->next)
+            ending = e;
     transaction_link_behind(w, n, ending);
     t->era = era;
     return n;
@@ -72,8 +71,8 @@ uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number) {
     if (w->transactions.items >= WORKER_MAX_IN_TRANSACTIONS) return 0;
     uint32_t n = transaction_find(w, topic, number);
     if (!n) n = make(w, topic, number);
-    if (!n || at(w, n)->state) return 0;
-    struct transaction *of = at(w, n);
+    if (!n || worker_transaction(w, n)->state) return 0;
+    struct transaction *of = worker_transaction(w, n);
     if (of->count < of->capacity) return n;
     size_t capacity = of->capacity ? 2 * of->capacity : 16;
     struct staged_message *staged = realloc(of->staged, capacity * sizeof *staged);
@@ -84,7 +83,7 @@ uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number) {
 }
 
 void transaction_free(struct worker *w, uint32_t transaction) {
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     assert(transaction_is_empty(of));
     map_remove(&w->transactions.by_number, key_of(w, of->era, of->number));
     free(of->staged);
@@ -93,9 +92,10 @@ void transaction_free(struct worker *w, uint32_t transaction) {
 }
 
 void transaction_unlink(struct worker *w, uint32_t transaction) {
-    const struct transaction *of = at(w, transaction);
-    *(of->previous ? &at(w, of->previous)->next : &topic_at(&w->topics, of->topic)->transactions) = of->next;
-    if (of->next) at(w, of->next)->previous = of->previous;
+    const struct transaction *of = worker_transaction(w, transaction);
+    *(of->previous ? &worker_transaction(w, of->previous)->next : &topic_at(&w->topics, of->topic)->transactions) =
+        of->next;
+    if (of->next) worker_transaction(w, of->next)->previous = of->previous;
 }
 
 void transaction_remove(struct worker *w, uint32_t transaction) {
@@ -108,33 +108,34 @@ void transaction_remove(struct worker *w, uint32_t transaction) {
 /* Blocks the topic at the first seq that is staged. */
 static void block(const struct worker *w, struct topic *t) {
     t->blocked = t->staging_first != 0;
-    if (t->blocked) t->blocked_seq = transaction_first_seq(at(w, t->staging_first));
+    if (t->blocked) t->blocked_seq = transaction_first_seq(worker_transaction(w, t->staging_first));
 }
 
 /* Puts a transaction behind `earlier` in the order of first seqs; 0: first. */
 static void put_behind(struct worker *w, uint32_t transaction, uint32_t earlier) {
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     struct topic *t = topic_at(&w->topics, of->topic);
     of->earlier = earlier;
-    of->later = earlier ? at(w, earlier)->later : t->staging_first;
-    *(earlier ? &at(w, earlier)->later : &t->staging_first) = transaction;
-    *(of->later ? &at(w, of->later)->earlier : &t->staging_last) = transaction;
+    of->later = earlier ? worker_transaction(w, earlier)->later : t->staging_first;
+    *(earlier ? &worker_transaction(w, earlier)->later : &t->staging_first) = transaction;
+    *(of->later ? &worker_transaction(w, of->later)->earlier : &t->staging_last) = transaction;
 }
 
 static void take_out(struct worker *w, uint32_t transaction) {
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     struct topic *t = topic_at(&w->topics, of->topic);
-    *(of->earlier ? &at(w, of->earlier)->later : &t->staging_first) = of->later;
-    *(of->later ? &at(w, of->later)->earlier : &t->staging_last) = of->earlier;
+    *(of->earlier ? &worker_transaction(w, of->earlier)->later : &t->staging_first) = of->later;
+    *(of->later ? &worker_transaction(w, of->later)->earlier : &t->staging_last) = of->earlier;
     of->earlier = of->later = 0;
 }
 
 /* Moves a transaction to its place in the order of first seqs. These only rise, so it passes each other one only
  * once. */
 static void keep_order(struct worker *w, uint32_t transaction) {
-    const struct transaction *of = at(w, transaction);
+    const struct transaction *of = worker_transaction(w, transaction);
     uint32_t before = 0;
-    for (uint32_t n = of->later; n && transaction_first_seq(at(w, n)) < transaction_first_seq(of); n = at(w, n)->later)
+    for (uint32_t n = of->later; n && transaction_first_seq(worker_transaction(w, n)) < transaction_first_seq(of);
+         n = worker_transaction(w, n)->later)
         before = n;
     if (!before) return;
     take_out(w, transaction);
@@ -142,7 +143,7 @@ static void keep_order(struct worker *w, uint32_t transaction) {
 }
 
 void transaction_staged(struct worker *w, uint32_t transaction, uint64_t seq, log_position position) {
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     struct topic *t = topic_at(&w->topics, of->topic);
     of->staged[of->count++] = (struct staged_message){.seq = seq, .position = position};
     w->transactions.items++;
@@ -153,7 +154,7 @@ void transaction_staged(struct worker *w, uint32_t transaction, uint64_t seq, lo
 
 /* The transaction's next staged message is done. */
 void transaction_pass(struct worker *w, uint32_t transaction) {
-    struct transaction *of = at(w, transaction);
+    struct transaction *of = worker_transaction(w, transaction);
     shard_count_out(of->shard, of->staged[of->done++].position);
     w->transactions.items--;
     if (of->done < of->count)

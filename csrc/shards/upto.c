@@ -5,21 +5,17 @@
  */
 #include "shards/requests.h"
 
-static struct subscription *at(const struct worker *w, uint32_t subscription) {
-    return subscription_at(&w->subscriptions, subscription);
-}
-
 void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t seq) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
-    if (s->number) shard_log_finish_upto(w, shard_of_topic(w, topic_at(&w->topics, s->topic)), s, seq);
+    if (s->number) shard_log_finish_upto(w, subscription_shard(w, s), s, seq);
     s->over_until = seq + 1;
     s->next_over = w->subscriptions.over_first;
     w->subscriptions.over_first = subscription;
 }
 
 uint32_t subscription_finish_some(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
+    struct subscription *s = worker_subscription(w, subscription);
     if (!s->over_until) return 0;
     if (consumers_give_back(w, subscription)) {
         s->still = w->turns;
@@ -37,13 +33,13 @@ bool upto_goes_on(struct worker *w) {
     uint64_t most = w->steps + w->piece;
     bool any = w->subscriptions.over_first != 0;
     for (uint32_t n = w->subscriptions.over_first, next; n; n = next) {
-        next = at(w, n)->next_over;
+        next = worker_subscription(w, n)->next_over;
         /* Its request has already released a piece in this turn. */
-        if (at(w, n)->still == w->turns) continue;
+        if (worker_subscription(w, n)->still == w->turns) continue;
         if (w->steps < most)
             (void)subscription_finish_some(w, n);
         else
-            at(w, n)->still = w->turns;
+            worker_subscription(w, n)->still = w->turns;
     }
     return any;
 }

@@ -314,8 +314,26 @@ static inline struct job *job_at(const struct worker *w, uint32_t job) {
 static inline struct reservation *reservation_at(const struct worker *w, uint32_t reservation) {
     return arena_at(&w->reservations, reservation);
 }
+static inline struct subscription *worker_subscription(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static inline struct consumer *worker_consumer(const struct worker *w, uint32_t consumer) {
+    return consumer_at(&w->subscriptions, consumer);
+}
+static inline struct delivery *worker_delivery(const struct worker *w, uint32_t delivery) {
+    return delivery_at(&w->subscriptions, delivery);
+}
+static inline struct transaction *worker_transaction(const struct worker *w, uint32_t transaction) {
+    return transaction_at(&w->transactions, transaction);
+}
 static inline struct shard *shard_of_topic(const struct worker *w, const struct topic *t) {
     return w->own[t->shard];
+}
+static inline struct topic *subscription_topic(const struct worker *w, const struct subscription *s) {
+    return topic_at(&w->topics, s->topic);
+}
+static inline struct shard *subscription_shard(const struct worker *w, const struct subscription *s) {
+    return shard_of_topic(w, subscription_topic(w, s));
 }
 static inline struct shard *shard_of_job(const struct worker *w, const struct job *j) {
     return w->own[topic_at(&w->topics, j->topic)->shard];
