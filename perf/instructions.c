@@ -14,7 +14,7 @@
 #include "acceptor/protocols/table.h"
 #include "measure.h"
 #include "ringbuf/ring.h"
-#include "shards/worker.h"
+#include "shards/worker_state.h"
 
 enum { SHARDS = 4, RING_BYTES = 1 << 20 };
 #define SEGMENT_TOTAL ((uint64_t)64 << 20)

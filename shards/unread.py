@@ -27,7 +27,7 @@ from mq_shards.shards.layout import (
 ROOM: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 TOPIC: Final = 1
-HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shards/shard.h
+HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/log/records.h
 ALL_KINDS: Final = (1 << 64) - 1
 
 

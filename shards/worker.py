@@ -1,4 +1,4 @@
-"""A worker process: what Python decides for the C core in csrc/shards/worker.h.
+"""A worker process: what Python decides for the C core in csrc/shards/calls.h.
 
 It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and reports trouble with
 the disk. It never sees a message: `worker_run` returns only when one of these things has to be done.

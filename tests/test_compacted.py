@@ -228,7 +228,7 @@ def test_the_last_message_of_a_view_is_found_as_quickly_in_a_large_one() -> None
 
 
 def test_and_in_pieces_behind_many_that_are_not_in_it() -> None:
-    piece = 4096  # WORKER_TURN_STEPS, csrc/shards/worker.h
+    piece = 4096  # WORKER_TURN_STEPS, csrc/shards/worker_state.h
     for count in (1, 0):
         bench = of_many(count, 3 * piece)
         slot = bench.raw(lib.MSG_POSITION, 997, topic=bench.topic("t"))

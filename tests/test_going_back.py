@@ -16,7 +16,7 @@ from tests.test_worker import GONE, OK, RESERVE, SECOND, WATCH
 PIECE = 5
 MESSAGES = 40
 MANY = 9_000  # less than an ephemeral channel has at most
-MOST = 3 * 4096  # of a turn: WORKER_TURN_STEPS, csrc/shards/worker.h, and what it does beside
+MOST = 3 * 4096  # of a turn: WORKER_TURN_STEPS, csrc/shards/worker_state.h, and what it does beside
 
 
 @pytest.fixture

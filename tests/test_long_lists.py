@@ -15,7 +15,7 @@ from tests.test_shard_protocol import HEAD, join, told
 from tests.test_worker import GONE, IGNORE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
 from tests.turns import roomy
 
-LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker.h
+LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker_state.h
 ASKED = 30
 ATTACH = struct.Struct("<IIQQ")
 

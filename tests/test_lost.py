@@ -38,7 +38,7 @@ from tests.test_worker import (
 )
 
 PAGE = 4096
-IN_TURN = 64  # WORKER_LOST_IN_TURN, csrc/shards/worker.h
+IN_TURN = 64  # WORKER_LOST_IN_TURN, csrc/shards/worker_state.h
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.test_worker import GONE, OK, OPEN, WATCH, Answer
 MANY = 100
 PIECE = 40
 FIRST = 16  # LETS_GO_AT_ONCE
-AT_ONCE = PIECE // 4  # WORKER_LETTING_GO, csrc/shards/worker.h
+AT_ONCE = PIECE // 4  # WORKER_LETTING_GO, csrc/shards/worker_state.h
 TURNS = 2 * MANY // AT_ONCE
 EXCLUSIVE = struct.pack("<HHIIII", lib.POLICY_EXCLUSIVE, 0, 0, 0, 0, 0)
 ATTACH = struct.Struct("<IIQQ")

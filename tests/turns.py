@@ -20,7 +20,7 @@ from tests.test_worker import (
 )  # fmt: skip
 
 MANY = 12_000
-PIECE = 4096  # WORKER_TURN_STEPS, csrc/shards/worker.h
+PIECE = 4096  # WORKER_TURN_STEPS, csrc/shards/worker_state.h
 # What a piece may touch twice (out of one state, let go of), and what a turn does beside it.
 MOST = 3 * PIECE
 

@@ -12,7 +12,7 @@
  * before its first use. `id` is the broker-wide message id: n * shards + shard, where n comes from the board's counter,
  * so that ids rise over time across all shards, and each id tells its shard.
  *
- * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription.h) are
+ * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription_state.h) are
  * the other: SUBSCRIBE makes a consumer of a channel, and messages are then pushed to it. Its last CREDIT limits how
  * many are in flight, and at most WINDOW_BYTES of them are on their way to the client: the acceptor reports with SENT
  * what has left it. A connection may have several consumers. Each has a number that the acceptor chose (`consumer`),

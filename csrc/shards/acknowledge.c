@@ -1,10 +1,22 @@
 /* Acknowledgements in transactions: of a whole message, or of some of its parts. */
+#include "shards/acknowledge.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/finish.h"
 #include "shards/lost.h"
-#include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/parts.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/transactions.h"
 
 static struct acknowledgement *at(const struct worker *w, uint32_t n) {
     return acknowledgement_at(&w->transactions, n);

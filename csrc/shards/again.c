@@ -3,10 +3,9 @@
  * policy kept an order are at the end of the list, from again_unsorted on, until they are put in their places, piece by
  * piece.
  */
-#include <assert.h>
+#include "shards/again.h"
 
-#include "shards/subscription.h"
-#include "shards/worker.h"
+#include <assert.h>
 
 /* A redelivery's place is usually near that of the previous one: this many steps along the list are tried first. */
 enum { NEAR_STEPS = 4 };

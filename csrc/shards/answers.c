@@ -1,9 +1,9 @@
 /* Sends answers, and jobs to the clients that asked for one. */
+#include "shards/answers.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include "shards/requests.h"
 
 static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
     const struct client *c = client_at(&w->clients, client);

@@ -1,10 +1,17 @@
+
 #include "shards/attach.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/known.h"
+#include "shards/naming.h"
+#include "shards/producers.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/retain.h"
+#include "shards/room.h"
 
 static struct attached *at(const struct worker *w, uint32_t attached) {
     return arena_at(&w->attachments.arena, attached);

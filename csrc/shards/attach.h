@@ -1,46 +1,16 @@
-/* Producers attached to topics: their names, unique in a topic, and which one is exclusive.
- *
- * Memory only: a worker that has restarted knows no producers, and acceptors tell their clients to attach again. The
- * log only has a topic's epoch: how many exclusive producers it has had. A producer that is not attached may publish
- * all the same: the core does not check who publishes.
- */
-#ifndef MQ_ATTACH_H
-#define MQ_ATTACH_H
+/* Producers attach to topics, and leave. */
+#ifndef MQ_SHARDS_ATTACH_H
+#define MQ_SHARDS_ATTACH_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/arena.h"
-#include "base/map.h"
-#include "ringbuf/message.h"
-
-struct worker;
-
-struct attached {
-    uint32_t arena_link;
-    uint32_t client, number; /* its acceptor's */
-    uint32_t next_of_client;
-    uint32_t topic, previous, next;
-    uint8_t access; /* enum access */
-    bool waits;
-    uint64_t arrival; /* of those that wait, the lowest goes first */
-    uint64_t epoch;
-    uint64_t place; /* in the map of names */
-    size_t name_bytes;
-    char *name;
-};
-
-struct attachments {
-    struct arena arena;
-    struct map by_name;
-    uint64_t arrivals;
-};
+#include "shards/worker_state.h"
 
 bool attachments_open(struct attachments *all, uint32_t limit);
 void attachments_close(struct attachments *all);
 
 /* Detaches the next producer of a client that has left. False: it has none. */
 bool producer_leave_client(struct worker *w, uint32_t client);
+
+enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void attach_end(struct worker *w, uint32_t client, const struct message *m);
 
 #endif

@@ -1,7 +1,12 @@
 /* One message of a backlog changes hands: one that waits becomes a job, or that of a job goes to a channel as well. */
+#include "shards/backlog.h"
+
+#include "shards/delivery.h"
+#include "shards/job_parts.h"
 #include "shards/lost.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 /* A message no longer waits. If the topic retains, it now has a reference for the job queue, like one published to
  * both. */

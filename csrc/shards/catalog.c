@@ -1,9 +1,13 @@
 /* The catalog: the figures of topics, their subscriptions, consumers and transactions, as message.h lays them out. */
+#include "shards/catalog.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/subscription.h"
+#include "shards/transactions.h"
 
 struct sheet {
     uint8_t *bytes;

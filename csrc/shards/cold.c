@@ -2,8 +2,13 @@
  * before. It takes those that are retained back as it passes them. If it is durable, segments with that range are kept
  * meanwhile: it is pinned. Memory only.
  */
+#include "shards/cold.h"
+
+#include "shards/delivery.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/worker.h"
+#include "shards/shard.h"
+#include "shards/stream.h"
 
 bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq) {
     struct subscription *s = worker_subscription(w, subscription);

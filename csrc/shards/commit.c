@@ -1,9 +1,23 @@
 /* Transactions end: what was staged enters the topic, or is dropped, and acknowledgements take effect, or do not. */
+#include "shards/commit.h"
+
 #include <string.h>
 
+#include "shards/acknowledge.h"
+#include "shards/answers.h"
+#include "shards/due.h"
+#include "shards/enter.h"
+#include "shards/handover_state.h"
+#include "shards/large.h"
 #include "shards/lost.h"
+#include "shards/naming.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 #include "shards/transactions.h"
 
 /* If a large message of the topic is being committed, what has been written of it is given up. */

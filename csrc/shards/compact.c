@@ -1,8 +1,17 @@
 /* Compaction: appends live messages of the oldest segment to the log again, so that the segment can be dropped. */
-#include "shards/lost.h"
-#include "shards/queue.h"
-#include "shards/requests.h"
-#include "shards/worker.h"
+#include "shards/compact.h"
+
+#include "shards/acknowledge.h"
+#include "shards/delivery.h"
+#include "shards/job_parts.h"
+#include "shards/known.h"
+#include "shards/large.h"
+#include "shards/naming.h"
+#include "shards/parts.h"
+#include "shards/records.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
 
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
                           const struct record *r, bool delayed) {

@@ -8,11 +8,22 @@
  *
  * The view is right at each moment: no message in it is finished before the one that supersedes it has been published.
  */
+#include "shards/compacted.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/delivery.h"
+#include "shards/finish.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/naming.h"
+#include "shards/parts.h"
+#include "shards/records.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
 
 /* Limits of one answer to a SCAN: bytes (a larger message comes alone), and messages looked at, each of which may not
  * be in the page cache. */

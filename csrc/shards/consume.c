@@ -1,10 +1,25 @@
 /* Carries out consumers' requests: SUBSCRIBE, and for each delivered message FINISH, REQUEUE or EXTEND. */
+#include "shards/consume.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/dismiss.h"
+#include "shards/finish.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/parts.h"
+#include "shards/policy.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/rotation.h"
+#include "shards/split.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
+#include "shards/upto.h"
 
 /* Needed for each message, so the case of a connection with a single consumer comes first. */
 static inline uint32_t consumer_named(const struct worker *w, uint32_t client, uint32_t number) {

@@ -1,8 +1,11 @@
 /* Consumers: links them to the subscription they share, and gives back their messages when they leave. Memory only. */
+#include "shards/consumer.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
-#include "shards/worker.h"
+#include "shards/delivery.h"
+#include "shards/rotation.h"
 
 static uint64_t number_key(uint32_t client, uint32_t number) {
     return (uint64_t)client << 32 | number;

@@ -1,9 +1,15 @@
 /* Deliveries: the messages that a subscription has passed and not finished, in flight, deferred, or to be delivered
  * again. Memory only. */
+#include "shards/delivery.h"
+
 #include <assert.h>
 #include <stddef.h>
 
-#include "shards/worker.h"
+#include "shards/again.h"
+#include "shards/due.h"
+#include "shards/parts.h"
+#include "shards/rotation.h"
+#include "shards/slots.h"
 
 static struct heap_places flight_places(const struct worker *w) {
     return (struct heap_places){w->subscriptions.consumers.base + offsetof(struct consumer, flight_place),

@@ -1,5 +1,9 @@
 /* Consumers leave their channels: because their clients say so or go, or because the channel is gone or was moved. */
-#include "shards/requests.h"
+#include "shards/dismiss.h"
+
+#include "shards/answers.h"
+#include "shards/consumer.h"
+#include "shards/policy.h"
 
 void consumer_leave(struct worker *w, uint32_t consumer) {
     uint32_t subscription = worker_consumer(w, consumer)->subscription;

@@ -1,12 +1,28 @@
 /* Delivers messages, each to the next consumer that may take one, and writes the log records of that. */
+#include "shards/dispatch.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/acknowledge.h"
+#include "shards/again.h"
+#include "shards/answers.h"
+#include "shards/compacted.h"
+#include "shards/delivery.h"
+#include "shards/due.h"
+#include "shards/finish.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/naming.h"
+#include "shards/parts.h"
+#include "shards/policy.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/rotation.h"
+#include "shards/slots.h"
+#include "shards/split.h"
+#include "shards/stream.h"
 #include "shards/subscription.h"
-#include "shards/worker.h"
 
 /* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
  * send what one turn has delivered while the next one delivers more. */

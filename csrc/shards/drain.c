@@ -6,7 +6,12 @@
  * piece is logged (topic_life.c). A deleted topic, and a channel that was moved, have what their segments still hold
  * again: the request can be repeated.
  */
-#include "shards/requests.h"
+#include "shards/drain.h"
+
+#include "shards/consumer.h"
+#include "shards/pause.h"
+#include "shards/seek.h"
+#include "shards/subscription.h"
 
 enum drain_phase { BEGINS, AHEAD, PASSED };
 

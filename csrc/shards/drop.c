@@ -1,8 +1,14 @@
 /* Before a segment is dropped, topics that no later one names are named again in the active segment, piece by piece; or
  * forgotten, if nothing of them is left. */
+#include "shards/drop.h"
+
 #include <string.h>
 
-#include "shards/worker.h"
+#include "shards/calls.h"
+#include "shards/known.h"
+#include "shards/names.h"
+#include "shards/naming.h"
+#include "shards/records.h"
 
 /* How many naming records are written between two turns, as a fraction of what a turn may write. */
 enum { NAMED_PART = 8 };

@@ -1,6 +1,6 @@
 /* The lists that subscriptions stand in until they have been visited: those that may deliver a message, those with
  * something to log, and those that finish all messages up to a seq (upto.c). */
-#include "shards/worker.h"
+#include "shards/due.h"
 
 void subscription_due(struct worker *w, uint32_t subscription) {
     struct subscriptions *all = &w->subscriptions;

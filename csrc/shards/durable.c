@@ -1,6 +1,10 @@
 /* A topic becomes durable: it stays until it is deleted, and subscriptions may refer to its messages. */
+#include "shards/durable.h"
+
+#include "shards/known.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/room.h"
 
 /* Reserves room to write the topic's record again; the last one in the log counts. */
 enum outcome topic_reserve(struct worker *w, uint32_t topic, bool more, uint8_t *status) {

@@ -1,8 +1,16 @@
 /* A message whose record is in the log enters its topic: the stream, which subscriptions refer to, and the job queue. */
+#include "shards/enter.h"
+
 #include <string.h>
 
-#include "shards/publish.h"
+#include "shards/due.h"
+#include "shards/handover_state.h"
+#include "shards/job_parts.h"
+#include "shards/pause.h"
 #include "shards/queue.h"
+#include "shards/shard.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 /* More messages are dropped than come, so that a subscription that is far behind catches up. */
 enum { TRIMMED_AT_ONCE = 64, TRIMMED_LEAST = 2 };

@@ -1,7 +1,12 @@
 /* Finished messages and the cursor of a subscription go to the log, by the end of the turn. */
+#include "shards/finish.h"
+
 #include <stdlib.h>
 
-#include "shards/requests.h"
+#include "shards/due.h"
+#include "shards/naming.h"
+#include "shards/records.h"
+#include "shards/room.h"
 
 bool subscription_write(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);

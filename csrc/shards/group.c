@@ -6,10 +6,18 @@
  * group's seqs are consecutive. Requests that change the topic or its channels wait too, as the records, written before
  * they count, depend on these. The group goes on to its end even if its client leaves.
  */
+#include "shards/group.h"
+
 #include <string.h>
 
+#include "shards/handover.h"
+#include "shards/large.h"
+#include "shards/naming.h"
+#include "shards/producers.h"
 #include "shards/publish.h"
 #include "shards/queue.h"
+#include "shards/room.h"
+#include "shards/shard.h"
 
 /* Bytes of the log for each step of a turn: 6 MiB with WORKER_TURN_STEPS. Less is written at once; that much or more is
  * a group, and begins a segment. */

@@ -8,11 +8,23 @@
  * has everything: after a crash before that it was never made. That a tube is wanted is logged first, so that after a
  * crash all messages that waited are jobs.
  */
+#include "shards/handover.h"
+
 #include <stdlib.h>
 
+#include "shards/backlog.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/handover_state.h"
+#include "shards/known.h"
 #include "shards/lost.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/retain.h"
+#include "shards/room.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 /* How many jobs of any topic may be looked at for each one that a turn may touch. */
 enum { LOOKED_AT = 16 };

@@ -4,6 +4,8 @@
  *
  * At recovery a batch becomes all its jobs again; later records say what became of each.
  */
+#include "shards/job_parts.h"
+
 #include <assert.h>
 
 #include "shards/lost.h"

@@ -1,9 +1,12 @@
 /* The topics that a shard's log knows, by their numbers in it; the segment that each was named in last, and how many
  * bytes it takes to name it again. Their list is in the order in which they were last named: those that only the oldest
  * segment names come first. */
+#include "shards/known.h"
+
 #include <assert.h>
 
-#include "shards/worker.h"
+#include "shards/forgotten.h"
+#include "shards/shard.h"
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 

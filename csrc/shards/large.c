@@ -6,10 +6,13 @@
  * have been written are given back to the kernel. The message is published when all of it is in the log; messages
  * published before that come before it.
  */
+#include "shards/large.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "shards/requests.h"
+#include "shards/naming.h"
+#include "shards/room.h"
 
 enum { PAGE_BYTES = 4096, AT_ONCE = 4 };
 

@@ -1,8 +1,13 @@
 /* Large messages that no request goes on with: one whose client has left while it was being written, which is published
  * all the same, and one that is moved (compact.c). */
+#include "shards/large_left.h"
+
 #include <stdlib.h>
 
-#include "shards/requests.h"
+#include "shards/compact.h"
+#include "shards/large.h"
+#include "shards/opened.h"
+#include "shards/publish.h"
 
 void large_leave(struct worker *w, uint32_t client) {
     struct parked_request *first = parked_first(&client_at(&w->clients, client)->parked);

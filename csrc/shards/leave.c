@@ -4,7 +4,13 @@
  * Requests that would interfere with that wait meanwhile (handover.c). They need not wait if the topic's stream was
  * buried, or the subscription holds nothing in it: then only its deliveries are left, and it is an orphan.
  */
-#include "shards/requests.h"
+#include "shards/leave.h"
+
+#include "shards/consumer.h"
+#include "shards/handover.h"
+#include "shards/handover_state.h"
+#include "shards/subscription.h"
+#include "shards/tomb.h"
 
 /* How many messages it has to release. */
 static uint64_t burden(const struct topic *t, const struct subscription *s) {

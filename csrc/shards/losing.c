@@ -1,9 +1,19 @@
 /* Gives up messages that cannot be read: jobs as they are to be served, and what compaction could not read. */
+#include "shards/losing.h"
+
 #include <string.h>
 
+#include "shards/compact.h"
+#include "shards/consumer.h"
+#include "shards/job_parts.h"
 #include "shards/lost.h"
+#include "shards/pause.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/ready.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
 
 /* Removes a batch with those of its jobs that nobody has reserved. */
 static void lose_parts(struct worker *w, uint32_t whole) {

@@ -1,7 +1,11 @@
+
 #include "shards/lost.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "shards/calls.h"
+#include "shards/stream.h"
 
 /* One topic takes at most half of the places, so that other topics are reported too. */
 static bool is_to_be_told(const struct worker *w, const struct topic *t) {

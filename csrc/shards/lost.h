@@ -4,10 +4,11 @@
  * worker restarts, unreadable records count as damage. Until then an unreadable message may keep its segment, unless
  * compaction empties that one.
  */
-#ifndef MQ_LOST_H
-#define MQ_LOST_H
+#ifndef MQ_SHARDS_LOST_H
+#define MQ_SHARDS_LOST_H
 
-#include "shards/worker.h"
+#include "shards/topic.h"
+#include "shards/worker_state.h"
 
 static inline bool message_readable(const struct worker *w, const struct topic *t, const struct record *r) {
     return log_readable(shard_of_topic(w, t)->log, r);
@@ -29,16 +30,5 @@ static inline bool lost_enough(const struct worker *w) {
 }
 /* Has the topic's jobs given to waiting clients in the next turn, when those that cannot be read have been removed. */
 void lost_serve_later(struct worker *w, uint32_t topic);
-
-/* --- losing.c --- */
-
-/* Whether a job's message can be read. If not, the job is removed, unless it is reserved. That is not logged, so if the
- * medium comes back, the job does too at the next restart. */
-bool job_readable(struct worker *w, uint32_t job);
-/* Each turn: does what lost_serve_later asked for. True if anything was asked for. */
-bool losing_serve_now(struct worker *w);
-/* Handles messages that compaction could not read in the oldest segment, a piece at a time: moves those that can be
- * read now, and gives up the rest. True when all are handled. */
-bool shard_lose_rest(struct worker *w, struct shard *s);
 
 #endif

@@ -1,10 +1,17 @@
 /* Carries out a PUBLISH_MANY: many messages, of which all are published or none, with one answer. If they are too many
  * for one turn they are handled as a group (group.c).
  */
+#include "shards/many.h"
+
 #include <string.h>
 
+#include "shards/catalog.h"
+#include "shards/enter.h"
+#include "shards/group.h"
+#include "shards/producers.h"
 #include "shards/publish.h"
 #include "shards/queue.h"
+#include "shards/records.h"
 
 enum { DEFAULT_PRIORITY = 1024 };
 

@@ -1,9 +1,14 @@
+
 #include "shards/mend.h"
 
 #include <string.h>
 
-#include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/delivery.h"
+#include "shards/job_parts.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 static const struct record *record_of(const struct worker *w, const struct topic *t, uint64_t seq) {
     return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));

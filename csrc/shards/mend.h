@@ -7,7 +7,7 @@
 #ifndef MQ_MEND_H
 #define MQ_MEND_H
 
-#include "shards/worker.h"
+#include "shards/worker_state.h"
 
 /* Called while the log is replayed, before jobs are put into queues. */
 void mend_counts(struct worker *w, struct shard *s);

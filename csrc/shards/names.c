@@ -5,11 +5,16 @@
  * next seqs, and a FLOOR record has the floor and the numbers they had. So the log knows no more names than are in
  * memory. One that comes back counts on from its own next seq, if that is still remembered (forgotten.h).
  */
+#include "shards/names.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/worker.h"
+#include "shards/forgotten.h"
+#include "shards/known.h"
+#include "shards/naming.h"
+#include "shards/records.h"
 
 enum { SLEEPING_MOST = 256 };
 

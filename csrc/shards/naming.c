@@ -5,9 +5,13 @@
  * read from any segment on, and a topic without messages is named only where it was written last, until that segment is
  * to go (drop.c).
  */
+#include "shards/naming.h"
+
 #include <stdlib.h>
 
-#include "shards/worker.h"
+#include "shards/forgotten.h"
+#include "shards/known.h"
+#include "shards/records.h"
 
 enum {
     /* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up

@@ -1,9 +1,15 @@
 /* Answers when the oldest message was published that a channel has not finished, or that is next in a tube. It is
  * searched for on request, so that messages cost nothing more. */
+#include "shards/oldest.h"
+
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/handover_state.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/ready.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 /* The lowest seq of a list of deliveries and `lowest`, after at most *steps steps. */
 static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest, uint32_t *steps) {

@@ -1,9 +1,12 @@
 /* The topics that are open: to acceptors, which number them, and to clients, which use and watch them. */
+#include "shards/opened.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/names.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/topic_life.h"
 
 uint32_t opened_find(const struct worker *w, uint32_t acceptor, const struct message *m) {
     const struct peer *p = &w->peers[acceptor];

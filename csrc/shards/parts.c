@@ -1,9 +1,11 @@
 /* Deliveries of batches some of whose parts are finished: a consumer may finish the parts of a batch one by one. Such
  * deliveries are few, so the parts that are left are stored beside them. */
+#include "shards/parts.h"
+
 #include <assert.h>
 #include <string.h>
 
-#include "shards/worker.h"
+#include "shards/calls.h"
 
 const struct parts_left *delivery_parts(const struct worker *w, uint32_t delivery) {
     const struct subscriptions *all = &w->subscriptions;

@@ -7,10 +7,21 @@
  * Each piece is logged as a TOPIC, and recovery then gives the same messages. If there are only ephemeral channels, an
  * EMPTY before it says that the messages are theirs, so that nobody has them after a restart.
  */
+#include "shards/pause.h"
+
 #include <stdlib.h>
 
+#include "shards/due.h"
+#include "shards/durable.h"
+#include "shards/handover_state.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/naming.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 /* A number of steps that is enough for all. */
 #define ALL (UINT64_MAX / 2)

@@ -2,8 +2,12 @@
  * connection as after a GONE. Until that is done its channel stays, broken, so that nothing is sent or received; and
  * its successor's channel waits, as its connections use the same numbers.
  */
+#include "shards/peer.h"
+
 #include <stdlib.h>
 
+#include "shards/calls.h"
+#include "shards/opened.h"
 #include "shards/requests.h"
 
 enum { MAX_MESSAGE_BYTES = 1 << 30 };

@@ -1,10 +1,16 @@
 /* Which consumer gets the next message of a subscription, if the policy is not to take turns: the only one, the first
  * of those that stand by, or the one that has the slot of the message's key. */
+#include "shards/policy.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/requests.h"
+#include "shards/again.h"
+#include "shards/answers.h"
+#include "shards/consumer.h"
+#include "shards/due.h"
+#include "shards/rotation.h"
 
 static uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;

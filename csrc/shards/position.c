@@ -1,9 +1,27 @@
 /* Requests about positions: a subscription is moved; clients ask where it stands, or for one message. */
+#include "shards/position.h"
+
 #include <assert.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/compacted.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/dismiss.h"
+#include "shards/drain.h"
+#include "shards/finish.h"
+#include "shards/handover_state.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/retain.h"
+#include "shards/room.h"
+#include "shards/seek.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
+#include "shards/upto.h"
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {
     while (worker_subscription(w, subscription)->consumer_first)

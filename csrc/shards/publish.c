@@ -1,9 +1,23 @@
 /* Carries out a PUBLISH: writes the record, and enters the message into stream and job queue. Many at once: many.c. */
+#include "shards/publish.h"
+
 #include <assert.h>
 #include <string.h>
 
-#include "shards/publish.h"
+#include "shards/answers.h"
+#include "shards/catalog.h"
+#include "shards/commit.h"
+#include "shards/durable.h"
+#include "shards/enter.h"
+#include "shards/handover_state.h"
+#include "shards/large.h"
+#include "shards/producers.h"
 #include "shards/queue.h"
+#include "shards/records.h"
+#include "shards/retain.h"
+#include "shards/room.h"
+#include "shards/topic_life.h"
+#include "shards/transactions.h"
 
 /* A PRODUCER record, whose attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };

@@ -1,12 +1,17 @@
 /* Shared by the files that publish messages: publish.c (one message), many.c (many at once), group.c (so many that they
  * take several turns).
  */
-#ifndef MQ_PUBLISH_H
-#define MQ_PUBLISH_H
+#ifndef MQ_SHARDS_PUBLISH_H
+#define MQ_SHARDS_PUBLISH_H
 
 #include "ringbuf/many.h"
-#include "shards/requests.h"
+#include "shards/topic.h"
+#include "shards/worker_state.h"
 
+struct large_message;
+
+enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 struct arrival {
     uint64_t id;
     const uint8_t *content; /* the headers, if any, and the body */
@@ -28,8 +33,6 @@ struct many {
     bool once;
     uint32_t pri;
 };
-
-/* --- publish.c --- */
 
 /* Separates headers from the body. False: the request says that there are headers, and there are none. */
 bool publish_split_headers(const struct message *m, struct arrival *one);
@@ -57,39 +60,11 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
 void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
                     uint64_t seq);
 
-/* --- enter.c --- */
-
-/* Drops the oldest messages that ephemeral subscriptions are too far behind with: at most `each` of each, and `all` in
- * all. Returns how many of `all` are left. */
-uint32_t publish_trim_ephemeral(struct worker *w, const struct topic *t, uint32_t each, uint32_t all);
-
-/* --- many.c --- */
-
 /* The next message. All must be whole. */
 static inline struct arrival next_of_many(struct many *many) {
     struct arrival one = {.content_bytes = many_size(many->at), .content = many->at + sizeof(uint32_t)};
     many->at = one.content + one.content_bytes;
     return one;
 }
-
-/* --- group.c --- */
-
-/* Whether a PUBLISH_MANY takes so long to write that it is handled as a group. */
-bool group_takes(const struct worker *w, const struct message *m);
-/* Begins a group, after publish_make_ready. MORE: it has begun (*begun), or must wait. */
-enum outcome group_begin(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
-                         bool *begun, uint8_t *status);
-/* Writes some of the group to the log. MORE until all is written; DONE with a status other than OK: that has failed. */
-enum outcome group_write(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
-                         uint8_t *status);
-/* Whether the topic has changed since the group was begun, so that its records would be wrong. */
-bool group_is_outdated(const struct worker *w, uint32_t topic, const struct message *m);
-/* Gives the group up: none of it counts, and what was written of it is cut off. */
-void group_drop(struct worker *w, uint32_t topic);
-/* Makes the group count, when all of it is written. False, with the status: it does not. */
-bool group_count(struct worker *w, uint32_t topic, const struct message *m, const struct many *many, uint8_t *status);
-/* Enters some of its messages into the topic. MORE until all are; *first: the seq of the first. */
-enum outcome group_take_in(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
-                           uint64_t *first);
 
 #endif

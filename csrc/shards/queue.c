@@ -1,9 +1,13 @@
+
 #include "shards/queue.h"
 
 #include <assert.h>
 #include <stddef.h>
 
+#include "shards/answers.h"
 #include "shards/lost.h"
+#include "shards/names.h"
+#include "shards/ready.h"
 
 static struct heap_places job_places(const struct worker *w) {
     return (struct heap_places){w->jobs.base + offsetof(struct job, place), sizeof(struct job)};

@@ -3,26 +3,15 @@
  * The functions here change memory only; the caller has written the log first (the order does not matter inside a turn,
  * as replies leave after the flush). They keep the counts of topics and board true.
  */
-#ifndef MQ_QUEUE_H
-#define MQ_QUEUE_H
+#ifndef MQ_SHARDS_QUEUE_H
+#define MQ_SHARDS_QUEUE_H
 
-#include "shards/worker.h"
+#include "shards/ready.h"
+#include "shards/topic.h"
+#include "shards/worker_state.h"
 
 /* Adds a job, in no state yet. 0 when the limit is reached. */
 uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position);
-/* Adds a message as `parts` jobs (0 or 1: a single one). 0 when the limit is reached. */
-uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri,
-                           log_position position);
-/* How many jobs a message was added as, ... */
-uint32_t queue_jobs_of(const struct worker *w, uint32_t job);
-/* ... and each of these jobs; 0: it is done. A message that is no batch is its own only job. */
-uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place);
-/* The batch that a part belongs to. */
-uint32_t queue_whole_of(const struct worker *w, uint32_t part);
-/* A message, and with it its jobs, has moved to another place in the log. */
-void queue_moved(struct worker *w, uint32_t job, log_position position);
-/* Frees a part. True if it was the last; the batch then is an ordinary job in no state. */
-bool queue_part_over(struct worker *w, uint32_t part);
 /* Takes a job out of its state and frees it. */
 void queue_forget(struct worker *w, uint32_t job);
 /* Its reservation, made if it has none. */

@@ -1,10 +1,14 @@
 /* The records that a shard's log is made of are appended. The caller has reserved room for them. */
+#include "shards/records.h"
+
 #include <assert.h>
 #include <stddef.h>
 
+#include "shards/forgotten.h"
+#include "shards/known.h"
 #include "shards/lost.h"
+#include "shards/producers.h"
 #include "shards/shard.h"
-#include "shards/worker.h"
 
 /* --- appending ---------------------------------------------------------------------------------------------------- */
 

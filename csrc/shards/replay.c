@@ -2,6 +2,8 @@
  *
  * Jobs get their state at once, but their places in the queues only at the end, when all deletes have been applied.
  */
+#include "shards/replay.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,9 +12,25 @@
 
 #include "base/crc32c.h"
 #include "log/copies.h"
+#include "shards/acknowledge.h"
+#include "shards/calls.h"
+#include "shards/commit.h"
+#include "shards/durable.h"
+#include "shards/enter.h"
+#include "shards/forgotten.h"
+#include "shards/job_parts.h"
+#include "shards/known.h"
 #include "shards/mend.h"
+#include "shards/names.h"
+#include "shards/pause.h"
+#include "shards/producers.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/replay_subscriptions.h"
+#include "shards/retain.h"
+#include "shards/shard.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
 
 /* An invented name that hashes to this shard, for messages whose topic's name is damaged, so that they can be found and
  * consumed. */

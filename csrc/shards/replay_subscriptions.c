@@ -1,11 +1,25 @@
 /* Recovery: applies the records about subscriptions. Deliveries are put in their places at once, as nothing is
  * delivered before the whole log has been read. */
+#include "shards/replay_subscriptions.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/backlog.h"
+#include "shards/cold.h"
+#include "shards/delivery.h"
+#include "shards/durable.h"
+#include "shards/job_parts.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/parts.h"
+#include "shards/pause.h"
+#include "shards/seek.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/topic_life.h"
 
 static uint32_t subscription_of(struct shard *s, uint64_t number) {
     if (!number || number > UINT32_MAX / 4) return 0;

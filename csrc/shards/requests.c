@@ -1,9 +1,26 @@
-/* Calls the function for each message of the shard protocol (see requests.h), and parks requests until they can be
+/* Calls the function for each message of the shard protocol (see outcome.h), and parks requests until they can be
  * carried out. */
 #include "shards/requests.h"
 
 #include "ringbuf/request_each.h"
+#include "shards/acknowledge.h"
+#include "shards/answers.h"
+#include "shards/attach.h"
+#include "shards/catalog.h"
+#include "shards/commit.h"
+#include "shards/compacted.h"
+#include "shards/consume.h"
+#include "shards/large.h"
+#include "shards/large_left.h"
+#include "shards/many.h"
+#include "shards/oldest.h"
+#include "shards/opened.h"
+#include "shards/position.h"
+#include "shards/publish.h"
 #include "shards/queue.h"
+#include "shards/stats.h"
+#include "shards/topic_life.h"
+#include "shards/tube.h"
 
 /* Carries out a request. `topic` is the worker's own number. */
 static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {

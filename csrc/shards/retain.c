@@ -6,10 +6,18 @@
  * so that a client that goes back to them has them after a restart too. The same is done for jobs that are given to an
  * ephemeral channel, the first one of a topic that retains. Requests for a position wait for that.
  */
+#include "shards/retain.h"
+
 #include <stdlib.h>
 
+#include "shards/compact.h"
+#include "shards/durable.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/requests.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 enum {
     FORGOTTEN_PAGES = 64,  /* messages of a topic looked at in one turn */

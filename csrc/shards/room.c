@@ -1,5 +1,7 @@
 /* Room in the log for what a request writes; else whether the request waits for a segment, or what it is answered. */
-#include "shards/requests.h"
+#include "shards/room.h"
+
+#include "shards/naming.h"
 
 bool room_await(struct worker *w, struct shard *s, enum log_result result) {
     /* Whether a segment will come: also when a large message or group is complete. */

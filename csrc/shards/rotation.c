@@ -1,9 +1,12 @@
 /* Which consumer's turn it is, of those that may take a message: one after the other; with priorities, only those with
  * the lowest number. The cost depends neither on the number of consumers nor on the number of priorities. */
+#include "shards/rotation.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
-#include "shards/worker.h"
+#include "shards/again.h"
+#include "shards/due.h"
 
 enum { PRIORITIES = 64 };
 

@@ -1,6 +1,15 @@
 /* Where a subscription may begin among its topic's messages, and how it is moved there. Memory only. */
+#include "shards/seek.h"
+
+#include "shards/cold.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/due.h"
+#include "shards/known.h"
 #include "shards/lost.h"
-#include "shards/worker.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
 
 static uint64_t later_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;

@@ -1,10 +1,12 @@
+
 #include "shards/shard.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/worker.h"
+#include "shards/forgotten.h"
+#include "shards/producers.h"
 
 struct shard *shard_new(uint32_t number, uint32_t shards) {
     struct shard *s = calloc(1, sizeof *s);

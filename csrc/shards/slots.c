@@ -1,8 +1,11 @@
 /* Slots of keys of which a consumer has messages in flight: no other consumer gets messages of these meanwhile. Memory
  * only. */
+#include "shards/slots.h"
+
 #include <assert.h>
 
-#include "shards/worker.h"
+#include "shards/again.h"
+#include "shards/due.h"
 
 static uint64_t use_key(uint32_t subscription, uint16_t slot) {
     return (uint64_t)subscription << 16 | slot;

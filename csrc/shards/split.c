@@ -5,9 +5,12 @@
  * The log does not know that: it says which parts of a message are finished, and after recovery a delivery is whole
  * again.
  */
+#include "shards/split.h"
+
 #include <assert.h>
 
-#include "shards/worker.h"
+#include "shards/delivery.h"
+#include "shards/parts.h"
 
 static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t part) {
     return id + (uint64_t)part * w->shards;

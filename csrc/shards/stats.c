@@ -1,9 +1,12 @@
 /* Answers beanstalkd's clients that ask for figures of a tube or job, and pauses tubes. */
+#include "shards/stats.h"
+
 #include <string.h>
 
-#include "shards/lost.h"
+#include "shards/answers.h"
+#include "shards/losing.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/ready.h"
 
 static uint32_t seen_by_name(const struct worker *w, const struct message *m) {
     uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);

@@ -1,12 +1,20 @@
+
 #include "shards/subscription.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/handover.h"
+#include "shards/cold.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/due.h"
+#include "shards/handover_state.h"
 #include "shards/lost.h"
-#include "shards/worker.h"
+#include "shards/shard.h"
+#include "shards/split.h"
+#include "shards/stream.h"
+#include "shards/tomb.h"
 
 bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
                         uint32_t shards, uint64_t seed) {

@@ -5,11 +5,16 @@
  * A job has no mark that it is in a tomb: it is, if its record lies before the last deletion of its topic
  * (job_is_gone).
  */
+#include "shards/tomb.h"
+
 #include <stdlib.h>
 
+#include "shards/job_parts.h"
 #include "shards/lost.h"
+#include "shards/names.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/shard.h"
+#include "shards/stream.h"
 
 /* How many items of the arena are looked at for reserved jobs, for each message that a turn may touch. */
 enum { LOOKED_AT = 16 };

@@ -141,4 +141,20 @@ static inline bool topic_listed(const struct topic *t) {
     return t->durable || (t->messages > 0 && t->using + t->watching > 0) || topic_jobs(t) > 0;
 }
 
+static inline bool goes_to_queue(const struct topic *t) {
+    return !t->durable || t->tube;
+}
+static inline bool goes_to_stream(const struct topic *t) {
+    return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains || t->keeps);
+}
+/* Whether the topic itself keeps a message, as it is paused. `unawaited`: the message waits for no first subscription,
+ * and is only kept if there are subscriptions or a tube. */
+static inline bool topic_keeps(const struct topic *t, uint64_t seq, bool unawaited) {
+    return t->keeps && seq >= t->stopped_seq && (t->subscription_count || t->tube || !unawaited);
+}
+/* Whether all its subscriptions are ephemeral, so that the log does not know them. */
+static inline bool only_ephemeral(const struct topic *t) {
+    return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count;
+}
+
 #endif

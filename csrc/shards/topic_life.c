@@ -1,11 +1,36 @@
 /* The life of durable topics and their subscriptions: made, wanted as tubes, emptied, deleted. */
+#include "shards/topic_life.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/answers.h"
+#include "shards/backlog.h"
+#include "shards/commit.h"
+#include "shards/dismiss.h"
+#include "shards/drain.h"
+#include "shards/due.h"
+#include "shards/durable.h"
+#include "shards/handover.h"
+#include "shards/handover_state.h"
+#include "shards/job_parts.h"
+#include "shards/known.h"
+#include "shards/leave.h"
 #include "shards/lost.h"
+#include "shards/names.h"
+#include "shards/naming.h"
+#include "shards/pause.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/ready.h"
+#include "shards/records.h"
+#include "shards/retain.h"
+#include "shards/room.h"
+#include "shards/seek.h"
+#include "shards/shard.h"
+#include "shards/stream.h"
+#include "shards/subscription.h"
+#include "shards/tomb.h"
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 

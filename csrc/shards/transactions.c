@@ -1,12 +1,11 @@
+
 #include "shards/transactions.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/lost.h"
-#include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/shard.h"
 
 bool transactions_open(struct transactions *all) {
     *all = (struct transactions){0};

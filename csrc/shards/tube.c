@@ -1,7 +1,15 @@
 /* Carries out requests to the job queue of a topic: jobs are reserved, released, deleted, buried, kicked, peeked at. */
+#include "shards/tube.h"
+
+#include "shards/answers.h"
+#include "shards/handover_state.h"
+#include "shards/losing.h"
 #include "shards/lost.h"
 #include "shards/queue.h"
-#include "shards/requests.h"
+#include "shards/ready.h"
+#include "shards/records.h"
+#include "shards/room.h"
+#include "shards/topic_life.h"
 
 /* Notes whether the client wants headers. It has one such request at a time: the next is handled after the reply. */
 static void note_wish(struct worker *w, uint32_t client, const struct message *m) {

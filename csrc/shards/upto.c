@@ -3,7 +3,12 @@
  *
  * Meanwhile the channel delivers nothing and cannot be moved: its messages before `over_until` count as finished.
  */
-#include "shards/requests.h"
+#include "shards/upto.h"
+
+#include "shards/consumer.h"
+#include "shards/due.h"
+#include "shards/records.h"
+#include "shards/subscription.h"
 
 void subscription_finish_all(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = worker_subscription(w, subscription);

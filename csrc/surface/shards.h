@@ -1,6 +1,6 @@
 /* What Python can call of csrc/shards; see csrc/build.py. */
 
-/* == shards/worker == */
+/* == shards/calls == */
 
 bool board_format(int fd);
 bool board_drain(int fd);

@@ -6,7 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/requests.h"
+#include "shards/cold.h"
+#include "shards/consumer.h"
+#include "shards/delivery.h"
+#include "shards/handover_state.h"
+#include "shards/known.h"
+#include "shards/parts.h"
+#include "shards/split.h"
+#include "shards/subscription.h"
+#include "shards/tomb.h"
+#include "shards/transactions.h"
 
 static const struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);

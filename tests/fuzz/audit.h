@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shards/worker.h"
+#include "shards/worker_state.h"
 
 /* Every count is what it counts; every message of a stream is held by those who say that they hold it. */
 void audit_worker(struct worker *w);

@@ -9,7 +9,7 @@
 
 #include "acceptor/calls.h"
 #include "acceptor/protocols/table.h"
-#include "shards/worker.h"
+#include "shards/worker_state.h"
 
 enum { WORKERS = 2, SHARDS = 4, SEGMENTS = 4096, RING_BYTES = 16 << 10, UNTIL_QUIET = 200000 };
 

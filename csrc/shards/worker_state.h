@@ -2,15 +2,15 @@
  *
  *   requests.c       calls the function for each message of the shard protocol
  *   queue.c          the job queue: how jobs pass between ready, reserved, delayed, buried and deleted
- *   subscription.h   the other kind of subscription: cursors over a topic's stream
+ *   subscription.c   the other kind of subscription: cursors over a topic's stream
  *   records.c        what of that is written to the log; compact.c and replay.c read it again
  *   worker.c         a turn: receive messages, handle what is due, write the log, publish replies
  *
  * Law: no reply leaves before what it promises is in the log. Replies are sent into the channels during a turn and
  * published at its end, after the logs have been flushed (and, with SYNC_ALWAYS, synced).
  */
-#ifndef MQ_WORKER_H
-#define MQ_WORKER_H
+#ifndef MQ_SHARDS_WORKER_STATE_H
+#define MQ_SHARDS_WORKER_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,14 +24,16 @@
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/limits.h"
-#include "shards/attach.h"
+#include "shards/attachments.h"
+#include "shards/calls.h"
 #include "shards/client.h"
 #include "shards/durations.h"
 #include "shards/job.h"
-#include "shards/shard.h"
-#include "shards/subscription.h"
+#include "shards/outcome.h"
+#include "shards/shard_state.h"
+#include "shards/subscription_state.h"
 #include "shards/topic.h"
-#include "shards/transactions.h"
+#include "shards/transaction.h"
 
 enum {
     WORKER_MAX_SHARDS = 4096,
@@ -59,7 +61,6 @@ enum {
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
 _Static_assert(BOARD_MAX_ACCEPTORS <= 64, "each has a bit");
 _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
-
 /* In this last part of a job's time to run its client may not wait for another one. */
 #define SAFETY_MARGIN_NS 1000000000ULL
 
@@ -75,17 +76,6 @@ enum { LARGE_BYTES = 8 << 20, LARGE_PIECE_BYTES = 1 << 20 };
 /* Bodies of parked requests count, over all clients together, unless they are small. From HELD_MOST_BYTES on, the next
  * one waits in its ring. */
 enum { HELD_SMALL_BYTES = 4 << 10, HELD_MOST_BYTES = 64 << 20 };
-
-enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
-
-/* Why worker_run returned. */
-enum worker_event {
-    WORKER_CONTROL = 1,       /* the control fd is readable */
-    WORKER_WANTS_SEGMENT = 2, /* see worker_wanting_shard */
-    WORKER_TICK = 4,          /* max_wait_ns is over */
-    WORKER_FAILING = 8,       /* a log cannot be written or synced */
-    WORKER_NO_SPACE = 16,     /* a publish was refused for lack of disk space */
-};
 
 /* The topic that an acceptor's number stands for. */
 struct opened {
@@ -200,114 +190,6 @@ struct worker {
     struct references references;             /* compact.c */
 };
 
-/* --- what Python calls -------------------------------------------------------------------------------------------- */
-
-/* Formats a new board: all zeros, but for the counter of ids. */
-bool board_format(int fd);
-/* Turns on drain mode. */
-bool board_drain(int fd);
-
-/* `seed`: for the hash of names; 0: a random one. */
-struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
-void worker_free(struct worker *w);
-bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
-void worker_spin(struct worker *w, uint64_t spin_ns);
-/* How much may be in flight to all consumers of an acceptor before they get short windows. */
-void worker_push_at_most(struct worker *w, uint64_t bytes);
-
-/* Whether the worker reads the clocks itself when messages have come in; worker_run switches that on. */
-void worker_read_clock(struct worker *w, bool reads);
-
-/* Makes the worker own a shard, whose segments are then added in order. */
-bool worker_own(struct worker *w, uint32_t shard);
-/* Adds a segment to a shard, which owns the fd from then on. False: the segment is not valid (see log_add_segment). */
-bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
-                        uint64_t wall_ns);
-/* Gives a shard the file with the copies of a segment's names; the shard owns the fd from then on. */
-bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
-/* Recovers a shard from its segments; adds what was found to `out`. */
-bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
-/* After worker_replay, if the newest `segments` segments are missing: no number that may have been given out in them is
- * used again. */
-void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
-/* To be called after the last shard was recovered: the worker may serve from now on. */
-void worker_recovered(struct worker *w);
-/* After that: how many topics have lost their names and are called lost+found/shard-SHARD/..., and how many messages
- * they have. */
-uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
-/* Reports each message that could not be read and was skipped, once. Returns how many were not reported before, this
- * one included; 0: none. Beyond WORKER_LOST_MOST, or half of that for one topic, they are only counted. *topic is valid
- * until the next turn. */
-uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
-/* The shard that needs a segment next, how large it must be, and its number; -1: none. */
-int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
-/* Says that the segment is being made, so that it is not asked for again. */
-void worker_ask_segment(struct worker *w, uint32_t shard);
-/* Says that the segment cannot be made now: publishes that need it are answered NO_SPACE until one is added, ... */
-void worker_refuse_segment(struct worker *w, uint32_t shard);
-/* ... or this is called, as it can perhaps be made now. */
-void worker_retry_segments(struct worker *w);
-
-uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
-uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
-uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
-/* Where the records of a segment end, in bytes, staged ones included; 0: there is no such segment. */
-uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
-/* Bytes appended to a shard's log, and synced, what was found at recovery included. */
-uint64_t worker_appended(const struct worker *w, uint32_t shard);
-uint64_t worker_synced(const struct worker *w, uint32_t shard);
-/* To be called repeatedly before the oldest segments up to `until` are deleted: writes some of the names in them to the
- * active one too. Returns enum names_moved. `until` 0: writes all names anew, if something of the log was lost. */
-uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
-/* How many bytes of names must be written before a segment can be deleted. */
-uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
-/* The seq that a topic's next message gets; 0: the topic is not in memory. */
-uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes);
-/* Drops the oldest segment, after writing the names in it anew. False, with the segment kept: no room for these. */
-bool worker_drop_first(struct worker *w, uint32_t shard);
-/* Sets the topics that must not be forgotten (shard_keep_topics). */
-void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
-/* Limits the number of topics, to less than WORKER_MAX_TOPICS. */
-void worker_limit_topics(struct worker *w, uint32_t limit);
-/* Limits the number of deliveries some of whose parts are finished, to WORKER_MAX_IN_PARTS or less. */
-void worker_limit_parts(struct worker *w, uint32_t limit);
-/* How many topics are in memory, asleep or not. */
-uint32_t worker_topics(const struct worker *w);
-/* Switches to a new segment, though there is room in the active one. */
-void worker_roll(struct worker *w, uint32_t shard);
-/* From now on the caller cuts full segments to worker_segment_bytes. */
-void worker_leave_uncut(struct worker *w);
-/* From now on segments are made of such as were dropped, if they are in memory (log/spares.h). */
-void worker_reuse_segments(struct worker *w);
-/* The descriptor of one that the next segment can be made of, which the worker owns; -1: there is none. */
-int worker_spare_segment(struct worker *w);
-/* Gives some of those that are not needed back to the system; true: there is more. */
-bool worker_trim_spares(struct worker *w);
-/* The errno of the last failure to write or sync; 0: none. */
-int worker_disk_errno(const struct worker *w);
-/* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */
-uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
-bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
-
-/* Attaches (or replaces) the channel to an acceptor. What the connections of a previous one had is released. */
-bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
-void worker_peer_gone(struct worker *w, uint32_t acceptor);
-
-/* Runs one turn at a given time. True if anything was done. */
-bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
-/* When something is due next, even if no message comes; UINT64_MAX: never. */
-uint64_t worker_next_ns(const struct worker *w);
-/* The most messages and topics that one turn has touched since the last call. */
-uint64_t worker_longest_turn(struct worker *w);
-/* Sets what one request, or what is due, may touch in one turn, instead of WORKER_TURN_STEPS. */
-void worker_limit_turn(struct worker *w, uint32_t steps);
-/* Runs turns until Python is needed. Returns bits of enum worker_event. */
-uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
-/* Writes and syncs all that was appended; false: that failed. */
-bool worker_flush(struct worker *w);
-
-/* --- between the C files ------------------------------------------------------------------------------------------ */
-
 static inline struct job *job_at(const struct worker *w, uint32_t job) {
     return arena_at(&w->jobs, job);
 }
@@ -415,21 +297,5 @@ static inline void worker_share_piece(struct worker *w) {
 static inline void worker_walk(struct worker *w, uint64_t items) {
     w->walked += items;
 }
-
-/* peer.c: releases some of what dead acceptors had. True if there is more. */
-bool peers_leave(struct worker *w);
-void peers_free(struct worker *w);
-/* requests.c. Carries out a message. False: it must wait for a segment; call again. */
-bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m);
-void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
-void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
-bool requests_run_parked(struct worker *w);
-/* large_left.c: goes on with large messages whose clients have left, and cuts off dropped ones. True if there are more. */
-bool larges_go_on(struct worker *w);
-void larges_free(struct worker *w);
-/* Goes on with requests that the previous turn left unfinished. True if there were any. */
-bool requests_resume(struct worker *w);
-/* Returns how many watches, consumers and producers it had to let go of at once, whatever was left of the turn. */
-uint32_t client_gone(struct worker *w, uint32_t client);
 
 #endif

@@ -1,0 +1,20 @@
+/* What a subscription that was set back does not hold. */
+#ifndef MQ_SHARDS_COLD_H
+#define MQ_SHARDS_COLD_H
+
+#include "shards/worker_state.h"
+
+/* The first segment that a subscription was set back to; UINT32_MAX: none. */
+uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
+
+/* As subscription_front, for messages before `until` that the subscription does not hold. */
+__attribute__((cold)) bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
+/* As subscription_pass, for a message that it does not hold. */
+__attribute__((cold)) void position_pass(struct worker *w, uint32_t subscription);
+/* Pins the subscription, if segments with messages that it does not hold must stay; and unpins it. */
+void subscription_pin(struct worker *w, uint32_t subscription);
+void subscription_unpin(struct worker *w, uint32_t subscription);
+/* How many messages of its depth it does not hold. */
+uint64_t position_depth(const struct worker *w, const struct subscription *s);
+
+#endif
