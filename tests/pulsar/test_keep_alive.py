@@ -92,6 +92,11 @@ def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> 
     with ExitStack() as stack:
         server = stack.enter_context(running(settings=["pulsar.keep-alive=2s"]))
 
+        def answer(wires: list[Wire]) -> None:
+            """Asked or not: a busy machine may take longer for all bursts than one of them may say nothing."""
+            for wire in wires:
+                wire.say("pong")
+
         def burst_all(name: str) -> int:
             """The acceptor's memory after new connections have each sent a burst, and the tick after it."""
             wires = [stack.enter_context(Wire(server.port)).connect() for _ in range(connections)]
@@ -99,9 +104,10 @@ def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> 
                 wire.producer(f"{name}-{n}")
                 wire.raw(burst)
                 wire.until(lambda frame: frame.name == "send_receipt" and frame.body.sequence_id == sends - 1)
+                answer(wires)
             for wire in wires:
                 wire.expect("ping")
-                wire.say("pong")
+                answer(wires)
             return anonymous_bytes(server.pid_of("mq-acceptor-0"))
 
         burst_all("warm")  # the pools of the acceptor have what they keep then
