@@ -16,7 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/nsq/nsq_http.h"
+#include "acceptor/protocols/nsq/nsq_http_body.h"
+#include "acceptor/protocols/nsq/nsq_http_head.h"
 #include "remote.h"
 #include "script.h"
 #include "world.h"

@@ -1,11 +1,10 @@
-#include "acceptor/protocols/nsq/nsq.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nsq/nsq_command.h"
+#include "acceptor/protocols/nsq/nsq_consumer.h"
+#include "acceptor/protocols/nsq/nsq_heartbeat.h"
 #include "acceptor/protocols/nsq/nsq_producers.h"
-#include "base/hex.h"
+#include "acceptor/protocols/nsq/nsq_publish.h"
 
 /* The value of a lower-case hexadecimal digit plus one; 0: not such a digit. */
 static const uint8_t hex_value[256] = {
@@ -23,19 +22,6 @@ static bool get_id(const uint8_t *at, uint64_t *id) {
     }
     *id = value;
     return bad < 16;
-}
-
-uint8_t *nsq_put_id(uint8_t *out, uint64_t id) {
-    hex_put(out, id);
-    return out + NSQ_ID_BYTES;
-}
-
-void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes) {
-    uint8_t *room = socket_room(a, c, FRAME_HEAD_BYTES + bytes);
-    if (room == NULL) return;
-    uint8_t *end = put_frame_head(room, type, bytes);
-    memcpy(end, data, bytes);
-    socket_written(a, c, end + bytes);
 }
 
 /* --- a consumer's commands ---------------------------------------------------------------------------------------- */
@@ -242,20 +228,6 @@ static size_t command(struct acceptor *a, struct connection *c, struct command *
     return nsq_fatal_about(a, c, k, "E_INVALID invalid command ", k->name, false, "");
 }
 
-/* Cuts off a line and its first word. False if the line's end has not come. */
-static bool cut_line(const uint8_t *data, size_t bytes, struct command *k) {
-    const uint8_t *feed = memchr(data, '\n', bytes < NSQ_LINE_BYTES ? bytes : NSQ_LINE_BYTES);
-    if (feed == NULL) return false;
-    *k = (struct command){.line = data,
-                          .at = data,
-                          .end = feed > data && feed[-1] == '\r' ? feed - 1 : feed,
-                          .more = true,
-                          .body = feed + 1,
-                          .line_bytes = (size_t)(feed + 1 - data)};
-    k->body_bytes = bytes - k->line_bytes;
-    return next_param(k, &k->name);
-}
-
 enum { FIN_BYTES = 4 + NSQ_ID_BYTES + 1 };
 
 /* Takes a FIN of the usual form without parsing its parts; false if it has another form. */
@@ -272,7 +244,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     struct command k;
     size_t used;
     if (take_fin(a, c, data, bytes, &used)) return used;
-    if (cut_line(data, bytes, &k)) return command(a, c, &k);
+    if (nsq_cut_line(data, bytes, &k)) return command(a, c, &k);
     /* nsqd's reader would be full. */
     return bytes >= NSQ_LINE_BYTES ? nsq_hang_up(a, c, bytes) : 0;
 }
@@ -361,43 +333,6 @@ static void opened(struct acceptor *a, struct connection *c) {
     nsq_of(c)->opened_ns = a->now_ns;
 }
 
-/* What nsqd answers when a body does not come. */
-static const char *cut_short_text(const struct acceptor *a, const struct nsq *n, const struct command *k) {
-    bool sized = k->body_bytes >= SIZE_BYTES;
-    if (is(k->name, "PUB"))
-        return sized ? "E_BAD_MESSAGE PUB failed to read message body"
-                     : "E_BAD_MESSAGE PUB failed to read message body size";
-    if (is(k->name, "DPUB"))
-        return sized ? "E_BAD_MESSAGE DPUB failed to read message body"
-                     : "E_BAD_MESSAGE DPUB failed to read message body size";
-    if (is(k->name, "IDENTIFY"))
-        return sized ? "E_BAD_BODY IDENTIFY failed to read body" : "E_BAD_BODY IDENTIFY failed to read body size";
-    if (is(k->name, "AUTH"))
-        return sized ? "E_BAD_BODY AUTH failed to read body" : "E_BAD_BODY AUTH failed to read body size";
-    (void)a;
-    if (!is(k->name, "MPUB")) return NULL;
-    if (!sized) return "E_BAD_BODY MPUB failed to read body size";
-    if (n->walked_bytes == 0) return "E_BAD_BODY MPUB failed to read message count";
-    return "E_BAD_MESSAGE MPUB failed to read message body";
-}
-
-void nsq_cut_short(struct acceptor *a, struct connection *c) {
-    struct command k;
-    const struct nsq *n = nsq_of(c);
-    size_t bytes = buffer_bytes(&c->in);
-    c->closing = true;
-    socket_dirty(a, c);
-    if (n->state == NSQ_NEW || bytes == 0 || !cut_line(buffer_front(&c->in), bytes, &k)) return;
-    if (is(k.name, "MPUB") && n->walked_bytes > 0 && k.body_bytes < n->walked_bytes + SIZE_BYTES) {
-        char text[SHORT_TEXT];
-        int length = snprintf(text, sizeof text, "E_BAD_MESSAGE MPUB failed to read message(%u) body size", n->walked);
-        nsq_say(a, c, FRAME_ERROR, text, (size_t)length);
-        return;
-    }
-    const char *text = cut_short_text(a, n, &k);
-    if (text != NULL) nsq_say(a, c, FRAME_ERROR, text, strlen(text));
-}
-
 static void closed(struct acceptor *a, struct connection *c) {
     nsq_forget_subscription(a, nsq_of(c));
 }
@@ -474,10 +409,12 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
+extern const struct codec nsq_codec;
+
 /* Questions: "producers" (value: from which connection on). */
 static int64_t ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question) {
     (void)state;
-    return strcmp(what, "producers") == 0 ? nsq_ask_producers(a, question) : CALL_REFUSED;
+    return strcmp(what, "producers") == 0 ? nsq_ask_producers(a, &nsq_codec, question) : CALL_REFUSED;
 }
 
 const struct codec nsq_codec = {

@@ -105,3 +105,53 @@ size_t nsq_hang_up(struct acceptor *a, struct connection *c, size_t bytes) {
     socket_dirty(a, c);
     return bytes;
 }
+
+bool nsq_cut_line(const uint8_t *data, size_t bytes, struct command *k) {
+    const uint8_t *feed = memchr(data, '\n', bytes < NSQ_LINE_BYTES ? bytes : NSQ_LINE_BYTES);
+    if (feed == NULL) return false;
+    *k = (struct command){.line = data,
+                          .at = data,
+                          .end = feed > data && feed[-1] == '\r' ? feed - 1 : feed,
+                          .more = true,
+                          .body = feed + 1,
+                          .line_bytes = (size_t)(feed + 1 - data)};
+    k->body_bytes = bytes - k->line_bytes;
+    return next_param(k, &k->name);
+}
+
+/* What nsqd answers when a body does not come. */
+static const char *cut_short_text(const struct acceptor *a, const struct nsq *n, const struct command *k) {
+    bool sized = k->body_bytes >= SIZE_BYTES;
+    if (is(k->name, "PUB"))
+        return sized ? "E_BAD_MESSAGE PUB failed to read message body"
+                     : "E_BAD_MESSAGE PUB failed to read message body size";
+    if (is(k->name, "DPUB"))
+        return sized ? "E_BAD_MESSAGE DPUB failed to read message body"
+                     : "E_BAD_MESSAGE DPUB failed to read message body size";
+    if (is(k->name, "IDENTIFY"))
+        return sized ? "E_BAD_BODY IDENTIFY failed to read body" : "E_BAD_BODY IDENTIFY failed to read body size";
+    if (is(k->name, "AUTH"))
+        return sized ? "E_BAD_BODY AUTH failed to read body" : "E_BAD_BODY AUTH failed to read body size";
+    (void)a;
+    if (!is(k->name, "MPUB")) return NULL;
+    if (!sized) return "E_BAD_BODY MPUB failed to read body size";
+    if (n->walked_bytes == 0) return "E_BAD_BODY MPUB failed to read message count";
+    return "E_BAD_MESSAGE MPUB failed to read message body";
+}
+
+void nsq_cut_short(struct acceptor *a, struct connection *c) {
+    struct command k;
+    const struct nsq *n = nsq_of(c);
+    size_t bytes = buffer_bytes(&c->in);
+    c->closing = true;
+    socket_dirty(a, c);
+    if (n->state == NSQ_NEW || bytes == 0 || !nsq_cut_line(buffer_front(&c->in), bytes, &k)) return;
+    if (is(k.name, "MPUB") && n->walked_bytes > 0 && k.body_bytes < n->walked_bytes + SIZE_BYTES) {
+        char text[SHORT_TEXT];
+        int length = snprintf(text, sizeof text, "E_BAD_MESSAGE MPUB failed to read message(%u) body size", n->walked);
+        nsq_say(a, c, FRAME_ERROR, text, (size_t)length);
+        return;
+    }
+    const char *text = cut_short_text(a, n, &k);
+    if (text != NULL) nsq_say(a, c, FRAME_ERROR, text, strlen(text));
+}

@@ -2,7 +2,7 @@
 #ifndef MQ_NSQ_COMMAND_H
 #define MQ_NSQ_COMMAND_H
 
-#include "acceptor/protocols/nsq/nsq.h"
+#include "acceptor/protocols/nsq/nsq_frames.h"
 #include "base/text.h"
 
 enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
@@ -12,7 +12,6 @@ enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
 /* Which command a PUBLISH was, kept in its slot. */
 enum { WAS_PUB, WAS_DPUB };
 
-/* A stretch of the input. */
 /* A command: its line, taken apart from the front, and the input behind the line. */
 struct command {
     struct text name;
@@ -60,9 +59,13 @@ static inline uint32_t get_be32(const uint8_t *at) {
     return __builtin_bswap32(value);
 }
 
+/* Cuts off a line and its first word. False if the line's end has not come. */
+bool nsq_cut_line(const uint8_t *data, size_t bytes, struct command *k);
+/* The client sends nothing more, perhaps in the middle of a command: says what nsqd says then, and ends the connection.
+ * */
+void nsq_cut_short(struct acceptor *a, struct connection *c);
+
 bool nsq_is_name(const uint8_t *name, size_t name_bytes);
-/* The key in `grants` for a topic and a connection that has a number. */
-struct nsq_granted nsq_granted_to(const struct nsq_options *options, const struct nsq *n, struct text topic);
 /* Whether this is the topic that the connection published to last, as it mostly is. */
 bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic);
 
@@ -84,11 +87,5 @@ size_t nsq_fatal_about(struct acceptor *a, struct connection *c, const struct co
                        struct text what, bool quoted, const char *after);
 /* Ends the connection without an error. */
 size_t nsq_hang_up(struct acceptor *a, struct connection *c, size_t bytes);
-
-/* --- nsq_publish.c --- */
-
-size_t nsq_pub(struct acceptor *a, struct connection *c, struct command *k);
-size_t nsq_dpub(struct acceptor *a, struct connection *c, struct command *k);
-size_t nsq_mpub(struct acceptor *a, struct connection *c, struct command *k);
 
 #endif

@@ -4,10 +4,12 @@
  * A worker pushes no more than WINDOW_BYTES that it has not been told to be SENT, so that is what piles up here for a
  * client that does not read.
  */
-#include "acceptor/protocols/nsq/nsq.h"
+#include "acceptor/protocols/nsq/nsq_consumer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "acceptor/protocols/nsq/nsq_frames.h"
 
 enum { MESSAGE_HEAD_BYTES = 8 + 2 + NSQ_ID_BYTES, REFUSED_TEXT = 96 };
 

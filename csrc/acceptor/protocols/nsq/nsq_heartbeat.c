@@ -4,7 +4,9 @@
  * The timer of each connection that has an interval is set to the time at which something may be due. Commands that
  * come make it later than that, which is seen when the time comes: a command costs nothing here.
  */
-#include "acceptor/protocols/nsq/nsq.h"
+#include "acceptor/protocols/nsq/nsq_heartbeat.h"
+
+#include "acceptor/protocols/nsq/nsq_command.h"
 
 static const char TEXT[] = "_heartbeat_";
 

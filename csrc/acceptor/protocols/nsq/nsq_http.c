@@ -1,4 +1,4 @@
-#include "acceptor/protocols/nsq/nsq_http.h"
+#include "acceptor/protocols/nsq/nsq_http_who.h"
 
 #include <stdio.h>
 #include <time.h>

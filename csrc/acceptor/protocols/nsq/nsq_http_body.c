@@ -1,7 +1,7 @@
 /* Bodies in chunks, and bodies of many messages. Pure: bytes in, figures and bytes out. */
 #include <string.h>
 
-#include "acceptor/protocols/nsq/nsq_http.h"
+#include "acceptor/protocols/nsq/nsq_http_body.h"
 
 /* --- chunks ------------------------------------------------------------------------------------------------------- */
 

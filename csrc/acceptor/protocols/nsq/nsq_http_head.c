@@ -1,7 +1,7 @@
 /* A request's head and its query, taken apart. Pure: bytes in, figures out. */
 #include <string.h>
 
-#include "acceptor/protocols/nsq/nsq_http.h"
+#include "acceptor/protocols/nsq/nsq_http_head.h"
 
 /* --- bytes -------------------------------------------------------------------------------------------------------- */
 

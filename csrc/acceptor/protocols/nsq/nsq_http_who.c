@@ -1,6 +1,6 @@
 /* Whether a client may publish, where there are users. Python decides; its decision is remembered and not asked for
  * again. */
-#include "acceptor/protocols/nsq/nsq_http.h"
+#include "acceptor/protocols/nsq/nsq_http_who.h"
 
 static bool is_guarded(const struct nsq_https *options, const struct connection *c) {
     return options->asks && (options->open >> c->listener & 1) == 0;

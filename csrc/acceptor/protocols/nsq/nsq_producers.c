@@ -30,14 +30,14 @@ void nsq_produces(struct nsq *n, const struct binding *topic) {
     memcpy(produced->name, topic->name, topic->name_bytes);
 }
 
-int64_t nsq_ask_producers(const struct acceptor *a, const struct codec_question *question) {
+int64_t nsq_ask_producers(const struct acceptor *a, const struct codec *codec, const struct codec_question *question) {
     uint64_t place = question->value, end = a->highest_index;
     if (end > place && end - place > PLACES_AT_ONCE) end = place + PLACES_AT_ONCE;
     size_t at = sizeof(uint64_t);
     if (question->out_limit < at) return CALL_REFUSED;
     for (; place < end; place++) {
         const struct connection *c = a->table[place];
-        if (c == NULL || c->codec != &nsq_codec || c->closed || nsq_of(c)->produced_count == 0) continue;
+        if (c == NULL || c->codec != codec || c->closed || nsq_of(c)->produced_count == 0) continue;
         const struct nsq *n = nsq_of(c);
         const struct nsq_producer producer = {c->number, n->produced_count, n->opened_ns};
         size_t topics_bytes = n->produced_count * sizeof *n->produced;

@@ -6,7 +6,7 @@
 #ifndef MQ_NSQ_PRODUCERS_H
 #define MQ_NSQ_PRODUCERS_H
 
-#include "acceptor/protocols/nsq/nsq.h"
+#include "acceptor/protocols/nsq/nsq_state.h"
 
 enum { PRODUCED_TOPICS = 8 };
 
@@ -32,6 +32,6 @@ static inline void nsq_count_produced(struct nsq *n, uint32_t messages) {
 
 /* From the connection at a place of the table on: a number, from which to ask next or 0; then of each producer a struct
  * nsq_producer and its topics. Looks at so many places only, so that no turn is long. */
-int64_t nsq_ask_producers(const struct acceptor *a, const struct codec_question *question);
+int64_t nsq_ask_producers(const struct acceptor *a, const struct codec *codec, const struct codec_question *question);
 
 #endif

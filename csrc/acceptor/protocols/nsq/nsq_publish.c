@@ -1,5 +1,6 @@
 /* PUB, DPUB and MPUB. */
-#include "acceptor/protocols/nsq/nsq_command.h"
+#include "acceptor/protocols/nsq/nsq_publish.h"
+
 #include "acceptor/protocols/nsq/nsq_producers.h"
 
 enum { LEAST_MESSAGE_BYTES = 5 /* its size and a byte */, PRIORITY = 1024 };

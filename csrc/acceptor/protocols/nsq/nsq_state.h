@@ -13,8 +13,8 @@
  *
  * What is accepted and refused, in which order it is checked, and what is said, is what nsqd 1.3 does to the byte.
  */
-#ifndef MQ_NSQ_H
-#define MQ_NSQ_H
+#ifndef MQ_NSQ_STATE_H
+#define MQ_NSQ_STATE_H
 
 #include <string.h>
 
@@ -74,8 +74,6 @@ struct nsq {
 
 _Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
 
-extern const struct codec nsq_codec;
-
 static inline struct nsq *nsq_of(const struct connection *c) {
     return connection_state(c);
 }
@@ -83,44 +81,5 @@ static inline struct nsq *nsq_of(const struct connection *c) {
 static inline struct nsq_options *nsq_options(const struct acceptor *a, const struct connection *c) {
     return codec_state(a, c->protocol);
 }
-
-/* --- nsq.c -------------------------------------------------------------------------------------------------------- */
-
-static inline uint8_t *put_be32(uint8_t *out, uint32_t value) {
-    value = __builtin_bswap32(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
-
-static inline uint8_t *put_frame_head(uint8_t *out, enum frame_type type, size_t data_bytes) {
-    out = put_be32(out, (uint32_t)(data_bytes + 4));
-    return put_be32(out, type);
-}
-
-/* Puts a frame into the output at once, whatever replies are due. */
-void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes);
-/* The client sends nothing more, perhaps in the middle of a command: says what nsqd says then, and ends the connection.
- * */
-void nsq_cut_short(struct acceptor *a, struct connection *c);
-uint8_t *nsq_put_id(uint8_t *out, uint64_t id);
-
-/* --- nsq_consumer.c ----------------------------------------------------------------------------------------------- */
-
-void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
-void nsq_sent(struct acceptor *a, struct connection *c);
-void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
-void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker);
-bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
-                     const void *body);
-/* The connection is no longer a consumer: it does not subscribe again when its worker is back. */
-void nsq_forget_subscription(struct acceptor *a, struct nsq *n);
-void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status);
-void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit);
-
-/* --- nsq_heartbeat.c ---------------------------------------------------------------------------------------------- */
-
-/* Sends a heartbeat every interval_ns from now on; 0: never. */
-void nsq_set_heartbeat(struct acceptor *a, struct connection *c, uint64_t interval_ns);
-void nsq_due(struct acceptor *a, struct connection *c);
 
 #endif
