@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_state.h"
 #include "instructions.h"
 #include "measure.h"
 #include "pulsar/block.h"

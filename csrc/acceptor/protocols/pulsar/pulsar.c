@@ -1,110 +1,14 @@
-#include "acceptor/protocols/pulsar/pulsar.h"
-
-#include "acceptor/bridge.h"
-
 #include <stdlib.h>
 
+#include "acceptor/bridge.h"
 #include "acceptor/packed.h"
-
-/* --- output -------------------------------------------------------------------------------------------------------- */
-
-uint8_t *pulsar_room(struct acceptor *a, struct connection *c, size_t command_bytes) {
-    return socket_room(a, c, PULSAR_FRAME_HEAD + command_bytes);
-}
-
-void pulsar_say(struct acceptor *a, struct connection *c, uint8_t *room, uint8_t *end) {
-    uint32_t command_bytes = (uint32_t)(end - room) - PULSAR_FRAME_HEAD;
-    pulsar_put_be32(pulsar_put_be32(room, command_bytes + 4), command_bytes);
-    socket_written(a, c, end);
-}
-
-void pulsar_say_body(struct acceptor *a, struct connection *c, uint32_t type, const uint8_t *body, size_t bytes) {
-    uint8_t *room = pulsar_room(a, c, PULSAR_COMMAND_BYTES + bytes);
-    if (room == NULL) return;
-    uint8_t *end = pulsar_put_command(room + PULSAR_FRAME_HEAD, type, bytes);
-    if (bytes > 0) memcpy(end, body, bytes);
-    pulsar_say(a, c, room, end + bytes);
-}
-
-void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, uint64_t id) {
-    uint8_t body[PULSAR_COMMAND_BYTES];
-    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, id), 2, PULSAR_CLOSED_REQUEST);
-    pulsar_say_body(a, c, type, body, (size_t)(end - body));
-}
-
-void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id) {
-    uint8_t bytes[1 + sizeof id];
-    bytes[0] = (uint8_t)what;
-    memcpy(bytes + 1, &id, sizeof id);
-    upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
-}
-
-/* --- requests to workers without a slot ----------------------------------------------------------------------------- */
-
-enum { FIRST_PENDING = 8 };
-
-static bool grow_pending(struct pulsar *p) {
-    uint32_t capacity = p->pending_capacity > 0 ? 2u * p->pending_capacity : FIRST_PENDING;
-    struct pulsar_pending *larger = realloc(p->pending, capacity * sizeof *larger);
-    if (larger == NULL) return false;
-    for (uint32_t i = p->pending_capacity; i < capacity; i++)
-        larger[i] = (struct pulsar_pending){.next_free = i + 1 < capacity ? i + 2 : 0};
-    p->pending_free = (uint16_t)(p->pending_capacity + 1u);
-    p->pending = larger;
-    p->pending_capacity = (uint16_t)capacity;
-    return true;
-}
-
-struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t worker,
-                                   uint32_t *place) {
-    struct pulsar *p = pulsar_of(c);
-    assert(p->pending_count < PULSAR_MAX_PENDING);
-    if (p->pending_free == 0 && !grow_pending(p)) {
-        engine_oom(a, c);
-        return NULL;
-    }
-    *place = p->pending_free - 1u;
-    struct pulsar_pending *pending = &p->pending[*place];
-    p->pending_free = (uint16_t)pending->next_free;
-    p->pending_count++;
-    *pending = (struct pulsar_pending){.worker = worker, .kind = kind};
-    a->expected++;
-    return pending;
-}
-
-void pulsar_free_pending(struct pulsar *p) {
-    if (p->pending_count > 0) return;
-    free(p->pending);
-    p->pending = NULL;
-    p->pending_capacity = p->pending_free = 0;
-}
-
-void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending) {
-    struct pulsar *p = pulsar_of(c);
-    if (pending->copy != NULL) bridge_drop(&a->blocks, pending->copy);
-    pending->copy = NULL;
-    pending->owner = 0;
-    pending->next_free = p->pending_free;
-    p->pending_free = (uint16_t)(pending - p->pending + 1);
-    a->expected--;
-    p->pending_count--;
-    if (p->pending_count == PULSAR_MAX_PENDING / 2) pulsar_wake(a, c);
-}
-
-void pulsar_wake(struct acceptor *a, struct connection *c) {
-    if (c->stall == STALL_OUTSTANDING) socket_wake(a, c);
-}
-
-bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker) {
-    struct worker_link *link = &a->links[worker];
-    if (pulsar_of(c)->pending_count >= PULSAR_MAX_PENDING) return stalled(c, STALL_OUTSTANDING);
-    const uint64_t waiting = link->channel != NULL ? channel_overflow(link->channel) : 0;
-    if (!link->backlogged && waiting == 0) return true;
-    const bool has_others = (c->touched_workers & ~bit_of(worker)) != 0;
-    if (has_others && waiting < PULSAR_OVERFLOW_BYTES) return true;
-    connection_list_add(&link->stalled, c->number);
-    return stalled(c, STALL_WORKER);
-}
+#include "acceptor/protocols/pulsar/pulsar_asks.h"
+#include "acceptor/protocols/pulsar/pulsar_clock.h"
+#include "acceptor/protocols/pulsar/pulsar_consumer.h"
+#include "acceptor/protocols/pulsar/pulsar_leaving.h"
+#include "acceptor/protocols/pulsar/pulsar_producer.h"
+#include "acceptor/protocols/pulsar/pulsar_say.h"
+#include "acceptor/protocols/pulsar/pulsar_table.h"
 
 static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
     struct pulsar *p = pulsar_of(c);
@@ -315,14 +219,6 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
 }
 
 /* --- Python's calls about a connection ------------------------------------------------------------------------------- */
-
-int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count) {
-    for (size_t i = 0; i < count && 2 * i + 1 < call->out_limit; i++) {
-        call->out[2 * i] = (uint32_t)counts[i];
-        call->out[2 * i + 1] = (uint32_t)(counts[i] >> 32);
-    }
-    return (int64_t)(2 * count);
-}
 
 /* Python's calls: "connected"; "done": Python has answered one of the commands it was handed; "hang-up"; "is-alive":
  * sends a PING, and says PULSAR_ALIVE when the client has sent anything; and those about producers and consumers. */

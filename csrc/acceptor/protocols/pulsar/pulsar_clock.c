@@ -1,12 +1,10 @@
 /* Keep-alive: sends a PING each interval, and closes a connection that has sent nothing since the last PING. A client
  * that has not connected (CONNECT) when the first PING is due is closed, too. */
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_clock.h"
 
-void pulsar_set_timer(struct acceptor *a, struct connection *c) {
-    const struct pulsar *p = pulsar_of(c);
-    bool sooner = p->rates_due_ns != 0 && p->rates_due_ns < p->keep_alive_ns;
-    timer_set(a, c, sooner ? p->rates_due_ns : p->keep_alive_ns);
-}
+#include "acceptor/protocols/pulsar/pulsar_asks.h"
+#include "acceptor/protocols/pulsar/pulsar_rates.h"
+#include "acceptor/protocols/pulsar/pulsar_say.h"
 
 void pulsar_opened(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);

@@ -1,26 +1,21 @@
 /* Messages that a worker pushes to consumers, and the FLOW, ACK and REDELIVER with which they reply. */
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_consumer.h"
 
 #include <stdlib.h>
+
+#include "acceptor/protocols/pulsar/pulsar_asks.h"
+#include "acceptor/protocols/pulsar/pulsar_foreign.h"
+#include "acceptor/protocols/pulsar/pulsar_producer.h"
+#include "acceptor/protocols/pulsar/pulsar_rates.h"
+#include "acceptor/protocols/pulsar/pulsar_say.h"
+#include "acceptor/protocols/pulsar/pulsar_table.h"
 
 static struct pulsar_consumer *consumer_of(const struct connection *c, uint64_t id) {
     struct pulsar_consumer *consumer = pulsar_table_find(&pulsar_of(c)->consumers, id);
     return consumer != NULL && consumer->open ? consumer : NULL;
 }
 
-static void tell(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
-                 struct message message, const void *body) {
-    message.conn = c->number;
-    message.consumer = consumer->number;
-    peer_send(a, consumer->worker, &message, body);
-}
-
 /* --- FLOW, ACK, REDELIVER ------------------------------------------------------------------------------------------ */
-
-void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
-                         uint64_t permits) {
-    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = permits}, NULL);
-}
 
 /* More messages than will ever be sent; the rest of the range keeps sums from overflowing. */
 #define MOST_PERMITS (INT64_MAX / 4)
@@ -49,7 +44,7 @@ static void ack_one(struct acceptor *a, struct connection *c, const struct pulsa
         finish.flags |= MSG_PARTS;
         finish.body_bytes = (uint32_t)(id->words * sizeof *id->set);
     }
-    tell(a, c, consumer, finish, id->set);
+    pulsar_tell_worker(a, c, consumer, finish, id->set);
 }
 
 /* Acknowledges all messages up to this one; if that is a batch with a bitmap, those before it and the parts that are
@@ -61,8 +56,9 @@ static void ack_upto(struct acceptor *a, struct connection *c, const struct puls
     for (uint32_t i = 0; i < id->words && i < PULSAR_ACK_WORDS; i++) any |= id->set[i];
     if (any != 0) ack_one(a, c, consumer, id);
     if (any != 0 && id->entry == 0) return;
-    tell(a, c, consumer,
-         (struct message){.kind = MSG_FINISH, .flags = MSG_UPTO, .seq = any != 0 ? id->entry - 1 : id->entry}, NULL);
+    pulsar_tell_worker(
+        a, c, consumer,
+        (struct message){.kind = MSG_FINISH, .flags = MSG_UPTO, .seq = any != 0 ? id->entry - 1 : id->entry}, NULL);
 }
 
 void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending) {
@@ -112,12 +108,13 @@ bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_id
         consumer->has_epoch = true;
     }
     if (ids->count == 0 || !consumer->shared) {
-        tell(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_ALL}, NULL);
+        pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_ALL}, NULL);
         return true;
     }
     while (pulsar_next_id(ids, &id))
         if (id.ledger == consumer->ledger)
-            tell(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_BY_SEQ, .seq = id.entry}, NULL);
+            pulsar_tell_worker(a, c, consumer,
+                               (struct message){.kind = MSG_REQUEUE, .flags = MSG_BY_SEQ, .seq = id.entry}, NULL);
     return true;
 }
 
@@ -222,15 +219,18 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     consumer->delivered_bytes += sizeof *message + message->body_bytes;
     if (!is_wanted(consumer, &d)) {
         /* It stays in flight until it is acknowledged with others behind it, or the consumer ends. */
-        tell(a, c, consumer,
-             (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = (uint32_t)parts_left(&d)}, NULL);
+        pulsar_tell_worker(
+            a, c, consumer,
+            (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = (uint32_t)parts_left(&d)}, NULL);
         mark(c, consumer);
         return;
     }
     if (d.is_pulsar && d.key_hash == 0) {
         /* Its metadata is unreadable: finish it instead, and give back the permit that it took. */
-        tell(a, c, consumer, (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
-        tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = 1}, NULL);
+        pulsar_tell_worker(a, c, consumer,
+                           (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
+        pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = 1},
+                           NULL);
         mark(c, consumer);
         return;
     }
@@ -300,7 +300,8 @@ void pulsar_sent(struct acceptor *a, struct connection *c) {
         consumer->marked = false;
         p->marks--;
         consumer->delivered_bytes -= consumer->mark_bytes;
-        tell(a, c, consumer, (struct message){.kind = MSG_SENT, .sent_bytes = consumer->mark_bytes}, NULL);
+        pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_SENT, .sent_bytes = consumer->mark_bytes},
+                           NULL);
         mark(c, consumer);
     }
 }
@@ -360,8 +361,8 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
 static void limit_unacked(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer) {
     if (!consumer->shared || consumer->most_unacked == 0) return;
     /* Without permits before it, a number would count as the consumer's credit. */
-    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS}, NULL);
-    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .credit = consumer->most_unacked}, NULL);
+    pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS}, NULL);
+    pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_CREDIT, .credit = consumer->most_unacked}, NULL);
 }
 
 /* Python's calls about a consumer. The value is its id. They return CALL_CLOSED (0) when it is gone.

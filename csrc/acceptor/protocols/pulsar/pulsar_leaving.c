@@ -1,9 +1,13 @@
 /* Removes the producers and consumers of connections that have closed, in pieces: a connection may have had thousands,
  * and others must not wait for that. Nothing else refers to them meanwhile, as the connection cannot be found any more.
  */
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_leaving.h"
 
 #include <stdlib.h>
+
+#include "acceptor/protocols/pulsar/pulsar_consumer.h"
+#include "acceptor/protocols/pulsar/pulsar_producer.h"
+#include "acceptor/protocols/pulsar/pulsar_table.h"
 
 enum { REMOVED_AT_ONCE = 1024 };
 

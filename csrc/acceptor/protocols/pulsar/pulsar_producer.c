@@ -1,10 +1,13 @@
 /* SENDs and their receipts. */
-#include "acceptor/protocols/pulsar/pulsar.h"
-
-#include "acceptor/bridge.h"
+#include "acceptor/protocols/pulsar/pulsar_producer.h"
 
 #include <stdlib.h>
 
+#include "acceptor/bridge.h"
+#include "acceptor/protocols/pulsar/pulsar_asks.h"
+#include "acceptor/protocols/pulsar/pulsar_rates.h"
+#include "acceptor/protocols/pulsar/pulsar_say.h"
+#include "acceptor/protocols/pulsar/pulsar_table.h"
 #include "base/crc32c.h"
 #include "base/decimal.h"
 

@@ -5,9 +5,11 @@
  * A connection that publishes too fast is not read from for a while. The permits of a consumer are kept here, and its
  * worker is lent only as many as may be used now, so that a message that must wait is neither copied nor sent.
  */
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_rates.h"
 
 #include <stdlib.h>
+
+#include "acceptor/protocols/pulsar/pulsar_asks.h"
 
 /* The shortest time until a connection's rates are checked again. */
 #define LOOK_NS ((uint64_t)5 * 1000000u)

@@ -1,5 +1,5 @@
 /* The producers and the consumers of a connection. */
-#include "acceptor/protocols/pulsar/pulsar.h"
+#include "acceptor/protocols/pulsar/pulsar_table.h"
 
 #include <stdlib.h>
 
