@@ -153,6 +153,9 @@ def as_word(name: str, of: str = "topic") -> str:
 def reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}): name who signed it with --ca"
+    if isinstance(error, ssl.SSLEOFError):
+        # What refuses a certificate may end the connection before its alert arrives.
+        return "it ends the connection within TLS: does it want another certificate of ours (--cert)?"
     if isinstance(error, ssl.SSLError) and error.reason:
         if error.reason in NO_TLS:
             return "it speaks no TLS: is this the port of an encrypted listener?"
