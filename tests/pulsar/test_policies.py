@@ -433,6 +433,8 @@ def test_one_subscription_may_have_a_rate_of_its_own(quick: PulsarServer, namesp
         post(quick, f"{path}/slow/dispatchRate", ten)
         found = request(quick.http, "", "", "GET", f"{path}/slow/dispatchRate")["json"]
         assert found == {**ten, "relativeToPublishRate": False}
+        with Wire(quick.port).connect() as other:
+            other.producer(topic + "-new")  # the gateway's answer about it comes behind what it says of the rate
         for consumer in (1, 2):
             wire.flow(100, consumer)
         for i in range(30):
