@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,26 @@ def complaint(tmp_path: Path, text: str) -> str:
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     assert complaint(tmp_path, text).startswith(said)
+
+
+def test_a_key_that_is_encrypted_is_refused_and_nobody_asked_for_its_password(tmp_path: Path) -> None:
+    """Without a word OpenSSL would ask whoever sits at the terminal."""
+    made = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=h")
+    out = ("-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-passout", "pass:secret")
+    subprocess.run([*made, *out], check=True, capture_output=True)
+    pair = f"cert_file: '{tmp_path}/cert.pem', key_file: '{tmp_path}/key.pem'"
+    reader = (
+        "import sys; from mq_shards.acceptor.protocols.nats.conf_keys import read_conf; "
+        "from mq_shards.acceptor.protocols.nats.conf import ConfError\n"
+        "try: read_conf(sys.argv[1])\nexcept ConfError as error: print(error)"
+    )
+    (tmp_path / "nats.conf").write_text(f"tls {{certs: [{{{pair}}}, {{{pair}}}]}}")
+    ran = subprocess.run(
+        [sys.executable, "-c", reader, str(tmp_path / "nats.conf")],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, start_new_session=True,
+    )  # fmt: skip
+    assert b"key.pem" in ran.stdout, ran
+    assert b"pass phrase" not in ran.stderr, ran
 
 
 SECRET = "5551234"

@@ -85,10 +85,13 @@ def _refuse_certificate(item: Value, certificate: str, key: str) -> None:
     # Imported late: it takes long, and few files have such a list.
     import ssl
 
+    from mq_shards.acceptor.secure import load_certificate
+
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-    except OSError as error:
-        raise item.error(f"{certificate}, {key}: {error.strerror or error}") from None
+        load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise item.error(f"{certificate}, {key}: {reason or error}") from None
 
 
 def _some(value: Value) -> list[str]:

@@ -194,10 +194,11 @@ static bool is_object(const uint8_t *at, const uint8_t *end) {
     return bytes >= 2 && ((at[0] == '{' && end[-1] == '}') || (bytes == 4 && memcmp(at, "null", 4) == 0));
 }
 
-/* Whether a client may subscribe in this turn, towards which interest counts that servers are told, like messages. */
+/* Whether a client may subscribe or unsubscribe in this turn, towards which interest counts that servers are told, and
+ * measured requests that are looked at, like messages. */
 static bool may_want(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
-    return server->route_count == 0 || nats_may_hand_out(a, server, c);
+    return (server->route_count == 0 && !nats_is_measuring(server)) || nats_may_hand_out(a, server, c);
 }
 
 static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,

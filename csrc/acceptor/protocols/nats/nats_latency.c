@@ -373,6 +373,7 @@ void nats_latency_unsubscribed(struct acceptor *a, struct nats_server *server, c
         struct nats_measure *m = &l->measures[number];
         uint32_t account;
         next = m->next;
+        a->handed++; /* they may be many, and what ends a subscription is short */
         if (m->asker_number != c->number || m->state != IS_WAITING) continue;
         const struct text reply = nats_answer_reply(server, m->slot, m->token, &account);
         if (reply.bytes == 0) continue; /* the slot is another request's by now: this one's time will be over */
