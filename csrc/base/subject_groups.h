@@ -10,7 +10,8 @@
 #ifndef MQ_SUBJECT_GROUPS_H
 #define MQ_SUBJECT_GROUPS_H
 
-#include "base/subjects.h"
+#include "base/siphash.h"
+#include "base/subject.h"
 #include "base/text.h"
 
 struct subject_name {

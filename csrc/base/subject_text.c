@@ -1,6 +1,7 @@
 /* What can be said of subjects and patterns from their text alone. */
 #include "base/subject_text.h"
-#include "base/subjects.h"
+
+#include "base/subject.h"
 
 bool subject_pattern_is_valid(const void *pattern, size_t bytes) {
     const char *text = pattern;

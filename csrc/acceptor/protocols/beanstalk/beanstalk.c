@@ -1,9 +1,10 @@
-#include "acceptor/protocols/beanstalk/beanstalk.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "acceptor/protocols/beanstalk/beanstalk_access.h"
+#include "acceptor/protocols/beanstalk/beanstalk_replies.h"
 #include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
+#include "acceptor/protocols/beanstalk/beanstalk_tubes.h"
 #include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
 enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
@@ -33,13 +34,6 @@ static void count_consumer(struct acceptor *a, struct connection *c) {
     if (beanstalk_of(c)->consumer) return;
     beanstalk_of(c)->consumer = true;
     count(a, c, COUNT_WORKERS);
-}
-
-void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
-    struct beanstalk *b = beanstalk_of(c);
-    if (b->waiting == waiting) return;
-    b->waiting = waiting;
-    codec_count_add(a, c, COUNT_WAITING, waiting ? 1 : (uint64_t)-1);
 }
 
 /* --- handlers: of a command's words; false if the connection stalled before anything was done --------------------- */

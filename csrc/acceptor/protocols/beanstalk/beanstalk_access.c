@@ -1,7 +1,9 @@
 /* What a connection may do where there are users: Python decides once, and its answers are kept here. */
+#include "acceptor/protocols/beanstalk/beanstalk_access.h"
+
 #include <string.h>
 
-#include "acceptor/protocols/beanstalk/beanstalk.h"
+#include "acceptor/protocols/beanstalk/beanstalk_tubes.h"
 
 enum { ABOUT_BYTES = TOPIC_NAME_BYTES };
 

@@ -1,7 +1,8 @@
 /* Replies to bytes. */
+#include "acceptor/protocols/beanstalk/beanstalk_replies.h"
+
 #include <string.h>
 
-#include "acceptor/protocols/beanstalk/beanstalk.h"
 #include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
 static const char *const done_texts[MSG_LIST + 1] = {

@@ -1,5 +1,7 @@
 #include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
 
+#include "acceptor/protocols/beanstalk/beanstalk_replies.h"
+
 /* The workers concerned: those of the watched tubes, and those with jobs in flight, which know when a deadline is near.
  * */
 static uint64_t concerned(const struct connection *c) {

@@ -12,7 +12,7 @@
 #ifndef MQ_GATHER_H
 #define MQ_GATHER_H
 
-#include "acceptor/protocols/beanstalk/beanstalk.h"
+#include "acceptor/protocols/beanstalk/beanstalk_state.h"
 
 /* Begins a reserve. The connection has nothing else under way. */
 void gather_begin(struct acceptor *a, struct connection *c, uint64_t timeout_ns);

@@ -1,8 +1,9 @@
 /* The tubes that a connection uses and watches. */
+#include "acceptor/protocols/beanstalk/beanstalk_tubes.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/protocols/beanstalk/beanstalk.h"
 #include "base/map.h"
 
 /* Of a connection that watches more tubes than INDEXED_FROM, until it watches half as many: finds a tube without a walk

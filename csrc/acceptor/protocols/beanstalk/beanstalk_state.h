@@ -12,8 +12,8 @@
  * of a command is matched as a prefix, a carriage return without a line feed makes a line invalid, numbers may be
  * preceded by any number of spaces, the timeout of a reserve is whatever strtol accepts, and so on.
  */
-#ifndef MQ_BEANSTALK_H
-#define MQ_BEANSTALK_H
+#ifndef MQ_BEANSTALK_STATE_H
+#define MQ_BEANSTALK_STATE_H
 
 #include "acceptor/engine.h"
 
@@ -129,69 +129,12 @@ static inline struct beanstalk_options *beanstalk_options(const struct acceptor 
     return codec_state(a, c->protocol);
 }
 
-/* --- beanstalk.c -------------------------------------------------------------------------------------------------- */
-
-void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
-
-/* --- beanstalk_replies.c ------------------------------------------------------------------------------------------ */
-
-enum { CRLF_BYTES = 2 };
-
-void beanstalk_answer_failure(struct acceptor *a, struct connection *c, uint8_t status);
-void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                      uint64_t id, const uint8_t *body, uint32_t body_bytes);
-
-/* --- beanstalk_access.c ------------------------------------------------------------------------------------------- */
-
-/* The answer to what is forbidden: every client expects it of every command. */
-#define BEANSTALK_FORBIDDEN "UNKNOWN_COMMAND\r\n"
-
-/* Whether Python must be asked about what this connection does. */
-static inline bool beanstalk_is_guarded(const struct acceptor *a, const struct connection *c) {
-    return beanstalk_options(a, c)->guarded && !beanstalk_of(c)->trusted;
+/* Whether its reserve is unanswered, for the figures. */
+static inline void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (b->waiting == waiting) return;
+    b->waiting = waiting;
+    codec_count_add(a, c, COUNT_WAITING, waiting ? 1 : (uint64_t)-1);
 }
-
-/* A question to Python is a line: a zero byte, one of these, then what it is about. No client's line begins with a zero
- * byte. */
-enum beanstalk_question {
-    ASKS_NOTHING = 0,
-    ASKS_WHO = 'h',
-    ASKS_PUT = 'p',
-    ASKS_WATCH = 'w',      /* about a tube's name: whether the client may consume from it */
-    ASKS_READ = 'R',       /* ... look at its jobs */
-    ASKS_MANAGE = 'M',     /* ... pause it, kick its jobs */
-    ASKS_JOB = 'j',        /* about a job's id: whether the client may consume from its tube */
-    ASKS_READ_JOB = 'r',   /* ... look at its jobs */
-    ASKS_MANAGE_JOB = 'm', /* ... kick its jobs */
-};
-
-/* Whether the client is identified. False: Python has been asked, or the connection is stalled; the line is parsed
- * again later. */
-bool beanstalk_introduced(struct acceptor *a, struct connection *c);
-bool beanstalk_knows_put(struct acceptor *a, struct connection *c);
-/* What Python says about this. VERDICT_NONE: it has been asked, or the connection is stalled, as above. */
-enum beanstalk_verdict beanstalk_may(struct acceptor *a, struct connection *c, enum beanstalk_question question,
-                                     const void *about, size_t bytes);
-/* used: the topic it uses. watched: how many topics it watches; they go to `out`. introduced: who it is is known.
- * trusted: it may do everything. consumes-all: (0 or 1). may-put, verdict: (enum beanstalk_verdict). unwatch: (topic).
- * */
-int64_t beanstalk_call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
-bool beanstalk_set(void *state, const char *option, uint64_t value);
-
-/* --- beanstalk_tubes.c -------------------------------------------------------------------------------------------- */
-
-/* Use and watch a topic. `flags`: MSG_IMPLICIT or 0. Both take over a reference to the topic, which must not be watched
- * yet. */
-void beanstalk_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
-void beanstalk_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
-void beanstalk_ignore(struct acceptor *a, struct connection *c, uint32_t place);
-/* The place of a topic in the watch list; the list's length when it is not there. */
-uint32_t beanstalk_watch_place(const struct beanstalk *b, uint32_t topic);
-/* Tells a worker that is back all it must know of the connection. */
-void beanstalk_tell(struct acceptor *a, struct connection *c, uint32_t worker);
-/* Drops the connection's references to topics. */
-void beanstalk_let_go_tubes(struct acceptor *a, struct connection *c);
-/* Frees the memory of the watch list. */
-void beanstalk_free_tubes(struct beanstalk *b);
 
 #endif
