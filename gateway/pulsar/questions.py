@@ -140,8 +140,7 @@ class Questions:
         if not self._may_open(asked, name):
             action = "subscribe" if asked["action"] == CONSUME else "Produce"
             raise _unauthorized(f"Client is not authorized to {action}")
-        if asked.get("initial"):
-            subscription_name(asked["initial"])
+        subscription_name(asked.get("subscription") or asked.get("initial") or "")  # before anything keeps it
         opened = await self._control.open(name, create=bool(asked["create"]), asked=asked)
         if asked.get("initial"):
             await self._make_initial(name, asked["initial"])

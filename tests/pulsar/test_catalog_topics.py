@@ -207,11 +207,13 @@ def test_a_transaction_takes_no_more_names_than_the_log_can_hold(run: Run, monke
 
 
 @pytest.mark.parametrize("name", ["__retention", "__compaction", "a\nb", "x" * 256])
-def test_an_initial_subscription_has_a_name_that_a_consumer_could_ask_for(run: Run, name: str) -> None:
+def test_nothing_is_made_or_kept_for_a_subscription_with_a_name_that_it_cannot_have(run: Run, name: str) -> None:
     async def test(side: Side) -> None:
-        refused = await side.ask("open", topic=T + "t", create=True, initial=name)
-        assert refused["error"] == "NotAllowedError"
-        assert not side.core.topics
+        consumer = {"action": "consume", "subscription": name, "durable": True, "properties": {"a": "b"}}
+        for asked in ({"initial": name}, consumer):
+            refused = await side.ask("open", topic=T + "t", create=True, **asked)
+            assert refused["error"] == "NotAllowedError"
+        assert not side.core.topics and not side.store.catalog.subscription_bytes
 
     run(test)
 

@@ -31,7 +31,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, check_subscription
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
@@ -426,13 +426,9 @@ class Consumers:
 
 
 def _check(body: Message) -> None:
-    """Checks a SUBSCRIBE by itself. Raises PulsarError."""
+    """Checks a SUBSCRIBE by itself, but for its subscription's name. Raises PulsarError."""
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
-    try:
-        check_subscription(body.subscription)
-    except PulsarNameError as error:
-        raise PulsarError(NOT_ALLOWED, str(error)) from None
     if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, "The name of a consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):

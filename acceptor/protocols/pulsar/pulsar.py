@@ -46,6 +46,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER,
     INVALID_TOPIC_NAME,
     NO_TERMS,
+    NOT_ALLOWED,
     PRODUCER,
     Client,
     Desk,
@@ -56,7 +57,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, check_subscription, topic_name
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
 from mq_shards.acceptor.protocols.pulsar.rates import rate_of_producers, rates_of_consumers
@@ -408,6 +409,11 @@ class Pulsar(Protocol):
         self._topics.open(request, topic, create=True, consumer=False, then=opened)
 
     def _subscribe(self, request: Request, topic: TopicName) -> None:
+        try:
+            check_subscription(request.body.subscription)  # before the catalog is told of it
+        except PulsarNameError as error:
+            request.fail(NOT_ALLOWED, str(error))
+            return
         create = bool(request.body.force_topic_creation)
         request.opens(CONSUMER, request.body.consumer_id)
         self._topics.open(
