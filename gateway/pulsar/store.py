@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, Record, decode, encode
-from mq_shards.gateway.pulsar.journal import Journal, JournalError
+from mq_shards.gateway.pulsar.journal import MAX_RECORD_BYTES, Journal, JournalError
 from mq_shards.gateway.pulsar.leftovers import FILE
+from mq_shards.gateway.pulsar.refusals import precondition
 from mq_shards.gateway.pulsar.replay import replay
 
 # The log is rewritten when it is larger than both this size and this multiple of its size after a rewrite.
@@ -103,19 +104,24 @@ class Store:
             raise StoreError(self._why_not)
 
     def change(self, *records: Record) -> None:
-        """Applies all records in memory, at once. settled() waits until they are durable."""
+        """Applies all records in memory, at once. settled() waits until they are durable. Raises RefusedError, with
+        nothing applied: a record is larger than the log takes."""
         self.check()
         if not records:
             return
+        encoded = [] if self._journal is None else [encode(record) for record in records]
+        if any(len(payload) > MAX_RECORD_BYTES for payload in encoded):
+            raise precondition(f"a change of the catalog has {MAX_RECORD_BYTES} bytes at most")
         for record in records:
             self.catalog.apply(record)
         if self._journal is not None:
-            self._queued += [encode(record) for record in records]
+            self._queued += encoded
             if self._writing is None:
                 self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, *records: Record) -> None:
-        """Applies records durably. Raises StoreError: they were not written, or may not have been."""
+        """Applies records durably. Raises RefusedError, see change(), and StoreError: they were not written, or may not
+        have been."""
         self.change(*records)
         await self.settled()
 

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError
+from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
 
@@ -304,12 +305,16 @@ def test_a_log_that_was_long_when_it_was_read_is_written_anew_too(
     run(test)
 
 
-def test_a_record_that_cannot_be_written_is_undone_and_the_next_one_is_written(run: Run) -> None:
+def test_a_record_that_the_log_does_not_take_is_refused_and_no_other_change_is_lost(run: Run) -> None:
     async def test(side: Side) -> None:
+        before = asyncio.ensure_future(side.ask("open", topic=T + "before", create=True))
+        await asyncio.sleep(0)
+        catalog = side.store.catalog
         long = {"do": "transaction", "id": 1, "timeout_ms": 1, "opened_ms": 1, "owner": "x" * (9 << 20)}
-        with pytest.raises(StoreError):
+        with pytest.raises(RefusedError, match="8388608 bytes at most"):
             await asyncio.wait_for(side.store.commit(long), 30)
-        assert not side.store.catalog.transactions
+        assert "policies" in await asyncio.wait_for(before, 30)
+        assert not catalog.transactions and side.store.catalog is catalog, "it is not read again"
         await asyncio.wait_for(side.store.commit({"do": "transactions-from", "id": 5}), 30)
         assert side.store.catalog.transactions_from == 5
 
