@@ -350,6 +350,8 @@ class Control:
             await self.schema_checks.defaults(new, self.store.catalog.live_schemas(str(name.base)))
         except InvalidSchemaError as error:
             raise RefusedError(422, "IncompatibleSchema", str(error)) from None
+        except IncompatibleError as error:
+            raise RefusedError(409, "IncompatibleSchema", str(error)) from None
         except WrongDefaultError as error:
             raise RefusedError(500, "UnknownError", str(error)) from None
 

@@ -32,7 +32,7 @@ class SchemaChecks:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def defaults(self, new: Schema, live: Sequence[Schema]) -> None:
-        """Raises WrongDefaultError, see check_defaults."""
+        """Raises WrongDefaultError, IncompatibleError: see check_defaults."""
         await self._look([new, *live], lambda: schemas.check_defaults(new, live))
 
     async def version(self, wanted: Schema, live: Sequence[Schema]) -> int:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.gateway.pulsar.catalog import Schema
-from mq_shards.gateway.pulsar.schema_defaults import unusable_default, wrong_default
+from mq_shards.gateway.pulsar.schema_defaults import Step, unusable_default, wrong_default
 
 if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
@@ -39,6 +39,9 @@ MAX_SCHEMA_BYTES: Final = 1 << 20
 # compares each branch of a union with each branch of the other.
 MAX_PAIRS: Final = 1 << 22
 _PAIRS_OF_BRANCHES: Final = 32
+# The most values of defaults that one check may look at, besides one for so many bytes of schemas in stored form.
+MAX_VALUES: Final = 1 << 16
+_BYTES_A_VALUE: Final = 8
 
 _BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _TRANSITIVE: Final = "_TRANSITIVE"
@@ -60,6 +63,18 @@ class IncompatibleError(Exception):
 class WrongDefaultError(Exception):
     """The schema, or one before it, has a default that its field cannot have, or that a reader needs and cannot use;
     says which."""
+
+
+class _Steps:
+    """Counts the values of defaults that a check looks at. Raises IncompatibleError if they are too many."""
+
+    def __init__(self, schemas: Iterable[Schema]) -> None:
+        self._left = MAX_VALUES + sum(len(schema.data) for schema in schemas) // _BYTES_A_VALUE
+
+    def __call__(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise IncompatibleError("the defaults of its fields are too many values to be looked at")
 
 
 def check(schema: Schema) -> None:
@@ -86,14 +101,17 @@ def check(schema: Schema) -> None:
 
 
 def check_defaults(new: Schema, live: Sequence[Schema]) -> None:
-    """Checks the defaults of a producer's schema and of those that the topic has. Raises WrongDefaultError.
+    """Checks the defaults of a producer's schema and of those that the topic has. Raises WrongDefaultError,
+    IncompatibleError.
 
     As a real broker does: it looks at them when it compares the new one with others. So a topic's first schema may have
     wrong ones, and nothing follows it.
     """
     others = [old for old in live if old.type in _BY_AVRO]
-    for schema in (new, *others) if new.type in _BY_AVRO and others else ():
-        if why := wrong_default(raw_data(schema)):
+    looked_at = (new, *others) if new.type in _BY_AVRO and others else ()
+    step = _Steps(looked_at)
+    for schema in looked_at:
+        if why := wrong_default(raw_data(schema), step):
             raise WrongDefaultError(why)
 
 
@@ -162,20 +180,21 @@ def _why_not_all(new: Schema, against: Sequence[Schema], way: str) -> str:
     """Why `new` may not follow all of them; "": it may."""
     if sum(_pairs(old, new) for old in against) > MAX_PAIRS:
         raise IncompatibleError(f"more than {MAX_PAIRS} pairs of fields are too many to be compared")
+    step = _Steps((new, *against))
     for old in reversed(against):
-        if why := _why_not(old, new, way):
+        if why := _why_not(old, new, way, step):
             return why
     return ""
 
 
-def _why_not(old: Schema, new: Schema, way: str) -> str:
+def _why_not(old: Schema, new: Schema, way: str, step: Step) -> str:
     """Why `new` may not follow `old`; "": it may."""
     if new.type == "KEY_VALUE":
         pairs = zip(key_and_value(old), key_and_value(new), strict=True)
         for name, (one, other) in zip(("key", "value"), pairs, strict=True):
             if one.type != other.type:
                 return f"{name} schemas have types {one.type} and {other.type}"
-            if why := _why_not(one, other, way):
+            if why := _why_not(one, other, way, step):
                 return f"{name}: {why}"
         return ""
     if new.type == "PROTOBUF_NATIVE":
@@ -185,9 +204,9 @@ def _why_not(old: Schema, new: Schema, way: str) -> str:
         return ""
     written, reading = _avro(raw_data(old)), _avro(raw_data(new))
     # BACKWARD: readers with the new schema can read what was written with the old one.
-    if way in ("BACKWARD", "FULL") and (why := _why_unreadable(reading, written)):
+    if way in ("BACKWARD", "FULL") and (why := _why_unreadable(reading, written, step)):
         return f"Unable to read schema: {why}"
-    if way in ("FORWARD", "FULL") and (why := _why_unreadable(written, reading)):
+    if way in ("FORWARD", "FULL") and (why := _why_unreadable(written, reading, step)):
         return f"Unable to read schema: {why}"
     return ""
 
@@ -227,7 +246,7 @@ def _avro(raw: bytes) -> AvroSchema:
     return avro.schema.parse(raw.decode())
 
 
-def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
+def _why_unreadable(reader: AvroSchema, writer: AvroSchema, step: Step) -> str:
     from avro.compatibility import (
         ReaderWriterCompatibilityChecker,
         SchemaCompatibilityResult,
@@ -271,7 +290,7 @@ def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
                     continue
                 if not field.has_default:
                     return  # that makes them incompatible
-                if why := unusable_default(field.type, field.default):
+                if why := unusable_default(field.type, field.default, step):
                     raise WrongDefaultError(why)
 
     result = Checker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, Final
 
 import pytest
+from mq_shards.gateway.pulsar import schemas
+from mq_shards.gateway.pulsar.catalog import Schema
 from mq_shards.gateway.pulsar.schema_defaults import unusable_default, wrong_default
+from mq_shards.gateway.pulsar.schemas import IncompatibleError
 
 from tests.pulsar.wire import Wire
 
@@ -34,9 +38,13 @@ REFUSED: Final[list[tuple[Any, Any]]] = [
 ]  # fmt: skip
 
 
+def any_number(count: int) -> None:
+    """There is no limit on the values that are looked at."""
+
+
 def said(kind: Any, default: Any) -> str:  # noqa: ANN401
     fields = [{"name": "a", "type": kind, "default": default}]
-    return wrong_default(json.dumps({"type": "record", "name": "A", "fields": fields}).encode())
+    return wrong_default(json.dumps({"type": "record", "name": "A", "fields": fields}).encode(), any_number)
 
 
 @pytest.mark.parametrize(("kind", "default"), TAKEN)
@@ -53,22 +61,22 @@ def test_a_default_of_another_type_is_named(kind: Any, default: Any) -> None:  #
 def test_the_innermost_field_is_named_first_and_names_stand_for_types() -> None:
     fields = [{"name": "a", "type": inner(default="x")}]
     raw = json.dumps({"type": "record", "name": "A", "fields": fields}).encode()
-    assert wrong_default(raw) == 'Invalid default for field b: "x" not a "int"'
+    assert wrong_default(raw, any_number) == 'Invalid default for field b: "x" not a "int"'
     again = [{"name": "a", "type": inner()}, {"name": "c", "type": "B", "default": {"b": "x"}}]
     raw = json.dumps({"type": "record", "name": "A", "fields": again}).encode()
-    assert wrong_default(raw) == 'Invalid default for field c: {"b":"x"} not a "B"'
+    assert wrong_default(raw, any_number) == 'Invalid default for field c: {"b":"x"} not a "B"'
 
 
 @pytest.mark.parametrize("raw", [b"", b'{"default":', b'["default"]', b'{"type":"record","fields":[{"default":1}]}'])
 def test_what_is_no_schema_is_not_judged(raw: bytes) -> None:
-    assert wrong_default(raw) == ""
+    assert wrong_default(raw, any_number) == ""
 
 
 def test_a_type_within_itself_and_deep_ones_come_to_an_end() -> None:
     itself = {"type": "record", "name": "A", "fields": [{"name": "a", "type": "A", "default": {}}]}
-    assert wrong_default(json.dumps(itself).encode()) == ""
+    assert wrong_default(json.dumps(itself).encode(), any_number) == ""
     deep = '{"type":"array","default":1,"items":' * 900 + '"int"' + "}" * 900
-    assert wrong_default(deep.encode()) == ""
+    assert wrong_default(deep.encode(), any_number) == ""
 
 
 # --- of consumers -----------------------------------------------------------------------------------------------------
@@ -95,12 +103,12 @@ def parsed(kind: Any) -> Any:  # noqa: ANN401
 
 @pytest.mark.parametrize(("kind", "default", "why"), UNUSABLE)
 def test_a_default_that_a_consumer_cannot_use_is_named(kind: Any, default: Any, why: str) -> None:  # noqa: ANN401
-    assert unusable_default(parsed(kind), default) == why
+    assert unusable_default(parsed(kind), default, any_number) == why
 
 
 @pytest.mark.parametrize(("kind", "default"), USABLE)
 def test_a_default_that_a_consumer_can_use_is_taken(kind: Any, default: Any) -> None:  # noqa: ANN401
-    assert unusable_default(parsed(kind), default) == ""
+    assert unusable_default(parsed(kind), default, any_number) == ""
 
 
 def test_a_consumer_with_a_default_that_it_would_need_and_cannot_use_is_refused(wire: Wire, topic: str) -> None:
@@ -118,3 +126,46 @@ def test_a_consumer_with_a_default_that_it_would_need_and_cannot_use_is_refused(
     wire.subscribe(topic, kind=1, consumer=2, schema=schema({"name": "b", "type": "int", "default": 1}))
     wire.subscribe(topic + "idle", kind=1, consumer=3, schema=schema(wrong))
     wire.subscribe(topic + "idle", kind=1, consumer=4, schema=schema(wrong))
+
+
+# --- values that a short schema has in great numbers ------------------------------------------------------------------
+
+
+def avro(*fields: dict[str, Any]) -> Schema:
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, *fields]})
+    return Schema(0, "AVRO", base64.b64encode(text.encode()).decode(), {}, 0)
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A field whose default says 2^levels values: each record has two of the one before."""
+    kind: Any = inner(default=1)
+    for level in range(levels):
+        fields = [{"name": "x", "type": kind, "default": {}}]
+        fields.append({"name": "y", "type": kind["name"], "default": {}})
+        kind = {"type": "record", "name": f"R{level}", "fields": fields}
+    return {"name": "more", "type": kind, "default": {}}
+
+
+def test_defaults_that_say_too_many_values_are_refused_and_not_looked_at() -> None:
+    before, few, many = avro(), avro(doubling(8)), avro(doubling(18))
+    schemas.check_defaults(few, [before])
+    schemas.check_follows(few, [before], "BACKWARD")
+    with pytest.raises(IncompatibleError, match="too many values"):
+        schemas.check_defaults(many, [before])
+    with pytest.raises(IncompatibleError, match="too many values"):
+        schemas.check_follows(many, [before], "BACKWARD")
+
+
+def test_the_values_of_all_schemas_of_a_check_count_together() -> None:
+    before, some = avro(), avro(doubling(12))
+    schemas.check_defaults(before, [some])
+    schemas.check_follows(some, [before], "FULL_TRANSITIVE")
+    with pytest.raises(IncompatibleError, match="too many values"):
+        schemas.check_defaults(before, [some] * 8)
+    with pytest.raises(IncompatibleError, match="too many values"):
+        schemas.check_follows(some, [before] * 8, "FULL_TRANSITIVE")
+
+
+def test_a_schema_may_have_as_many_defaults_as_fit_into_it() -> None:
+    most = avro(*({"name": f"f{i}", "type": "int", "default": 0} for i in range(20_000)))
+    schemas.check_defaults(most, [most] * 4)
