@@ -7,6 +7,8 @@ dropped when a subscription of that name is made again, or by the next round of 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -22,7 +24,8 @@ from mq_shards.gateway.pulsar.store import Store
 MAX_PROPERTIES: Final = 64
 MAX_PROPERTY_BYTES: Final = 4096
 MAX_ALL_BYTES: Final = 64 << 20
-MAX_TOPICS_A_ROUND: Final = 1000  # of those that upkeep visits
+MAX_TOPICS_A_ROUND: Final = 1000  # that upkeep visits
+MAX_DROPPED_A_ROUND: Final = 500  # subscriptions: other work of upkeep waits until the disk has that
 # For how long a subscription may be on its way to its worker: until then it is not taken for a deleted one.
 MADE_WITHIN_S: Final = 60.0
 NOTHING: Final = Subscription()
@@ -74,23 +77,33 @@ class SubscriptionProperties:
         await self._put(topic, name, replace(before, replicated=replicated))
 
     async def drop_deleted(self) -> None:
-        """Drops what is kept of subscriptions that no worker has, of some topics: the next ones at the next call."""
+        """Drops what is kept of subscriptions that no worker has, of some topics and not of many subscriptions: the
+        next ones at the next call. Raises RefusedError, StoreError."""
         topics = [topic for one in self._store.catalog.namespaces.values() for topic in one.subscriptions]
         if self._visited >= len(topics):
             self._visited = 0
-        begin, self._visited = self._visited, self._visited + MAX_TOPICS_A_ROUND
-        for text in topics[begin : self._visited]:
-            try:
-                await self._drop_deleted(topic_name(text))
-            except PulsarNameError:  # of a damaged log
-                continue
+        left = MAX_DROPPED_A_ROUND
+        for text in topics[self._visited : self._visited + MAX_TOPICS_A_ROUND]:
+            self._visited += 1
+            with contextlib.suppress(PulsarNameError):  # of a damaged log
+                topic = topic_name(text)
+                left -= await self._drop_deleted(topic, left)
+                if left == 0 or not self.of(topic):  # it may have more of them, or is not among these topics any more
+                    self._visited -= 1
+            if left == 0:
+                break
+        await self._store.settled()
 
-    async def _drop_deleted(self, topic: TopicName) -> None:
+    async def _drop_deleted(self, topic: TopicName, most: int) -> int:
+        """Returns how many were dropped."""
         figures = await self._core.figures(topic.core)
+        # From here on nothing is awaited, so that no subscription can be begun while others are dropped.
         there = {channel.name for channel in durable_channels(figures)} if figures is not None else set()
         self._forget_begun()
-        for name in [name for name in self.of(topic) if name not in there and (str(topic), name) not in self._begun]:
-            await self._put(topic, name, NOTHING)
+        deleted = (name for name in self.of(topic) if name not in there and (str(topic), name) not in self._begun)
+        gone = list(itertools.islice(deleted, most))
+        self._store.change(*(subscription_record(topic.namespace, str(topic), name, NOTHING) for name in gone))
+        return len(gone)
 
     def _note_begun(self, topic: TopicName, name: str) -> None:
         self._forget_begun()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,42 @@ def test_what_is_kept_of_deleted_subscriptions_is_dropped_by_upkeep(run: Run) ->
         now_s[0] += MADE_WITHIN_S + 1
         await about.drop_deleted()
         assert about.of(topic).keys() == {"there"}
+
+    run(test)
+
+
+def test_upkeep_drops_few_at_a_time_and_goes_on_where_it_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_properties, "MAX_DROPPED_A_ROUND", 10)
+
+    async def test(side: Side) -> None:
+        topics = [topic_name(T + f"t{i}") for i in range(5)]
+        for i in range(25):
+            await kept(side).set_properties(topics[i % 3 and 3], f"gone{i}", {"a": "b"})
+            await kept(side).set_properties(topics[1 + i % 2], f"s{i}", {"a": "b"})
+            side.core.topics.add(f"t{1 + i % 2}")
+            side.core.begun.append((f"t{1 + i % 2}", f"s{i}", 0))
+        syncs = list[int]()
+        fdatasync = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), fdatasync(fd)))
+        left = list[int]()
+        for _ in range(3):
+            await kept(side).drop_deleted()
+            left.append(sum(len(kept(side).of(topic)) for topic in topics) - 25)
+        assert left == [15, 5, 0] and len(syncs) == 3
+
+    run(test)
+
+
+def test_a_subscription_that_is_begun_while_others_are_dropped_keeps_what_it_is_given(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic = topic_name(T + "t")
+        for name in "abc":
+            await kept(side).set_properties(topic, name, {"of": "the deleted one"})
+        new = {"of": "the new one"}
+        await asyncio.gather(
+            kept(side).drop_deleted(), *(kept(side).begin(topic, name, new, replicated=False) for name in "bc")
+        )
+        assert {name: one.properties for name, one in kept(side).of(topic).items()} == {"b": new, "c": new}
 
     run(test)
 
