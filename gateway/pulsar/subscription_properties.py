@@ -28,6 +28,7 @@ MAX_TOPICS_A_ROUND: Final = 1000  # that upkeep visits
 MAX_DROPPED_A_ROUND: Final = 500  # subscriptions: other work of upkeep waits until the disk has that
 # For how long a subscription may be on its way to its worker: until then it is not taken for a deleted one.
 MADE_WITHIN_S: Final = 60.0
+MAX_BEGUN: Final = 1 << 16  # subscriptions on their way: beyond, those that have been for longest are taken for made
 NOTHING: Final = Subscription()
 
 
@@ -62,11 +63,9 @@ class SubscriptionProperties:
             return
         if await self._exists(topic, name):
             before = self.of(topic).get(name, NOTHING)
-            wanted = replace(before, replicated=before.replicated or replicated)
+            await self._put(topic, name, replace(before, replicated=before.replicated or replicated))
         else:
-            wanted = Subscription(checked(properties), replicated)
-            self._note_begun(topic, name)
-        await self._put(topic, name, wanted)
+            await self._put(topic, name, Subscription(checked(properties), replicated), begins=True)
 
     async def set_properties(self, topic: TopicName, name: str, properties: Mapping[str, str]) -> None:
         before = self.of(topic).get(name, NOTHING)
@@ -109,6 +108,8 @@ class SubscriptionProperties:
         self._forget_begun()
         self._begun[str(topic), name] = self._clock_s()
         self._begun.move_to_end((str(topic), name))
+        if len(self._begun) > MAX_BEGUN:
+            self._begun.popitem(last=False)
 
     def _forget_begun(self) -> None:
         since_s = self._clock_s() - MADE_WITHIN_S
@@ -122,10 +123,12 @@ class SubscriptionProperties:
             return False
         return True
 
-    async def _put(self, topic: TopicName, name: str, wanted: Subscription) -> None:
+    async def _put(self, topic: TopicName, name: str, wanted: Subscription, *, begins: bool = False) -> None:
         before = self.of(topic).get(name, NOTHING)
+        more = wanted.stored_bytes - before.stored_bytes
+        if more > 0 and self._store.catalog.subscription_bytes + more > MAX_ALL_BYTES:
+            raise too_many("there are as many properties of subscriptions as there may be")
+        if begins:
+            self._note_begun(topic, name)
         if wanted != before:
-            more = wanted.stored_bytes - before.stored_bytes
-            if more > 0 and self._store.catalog.subscription_bytes + more > MAX_ALL_BYTES:
-                raise too_many("there are as many properties of subscriptions as there may be")
             await self._store.commit(subscription_record(topic.namespace, str(topic), name, wanted))

@@ -190,3 +190,24 @@ def test_properties_of_all_subscriptions_are_limited_together(run: Run, monkeypa
             await kept(side).set_replicated(topic, "s0", replicated=True)
 
     run(test)
+
+
+def test_subscriptions_on_their_way_are_remembered_up_to_a_limit_and_not_if_they_were_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_properties, "MAX_BEGUN", 10)
+
+    async def test(side: Side) -> None:
+        about, topic = kept(side), topic_name(T + "t")
+        for i in range(20):
+            await about.begin(topic, f"s{i}", {"a": "b"}, replicated=False)
+        await about.drop_deleted()
+        assert list(about.of(topic)) == [f"s{i}" for i in range(10, 20)]
+        monkeypatch.setattr(subscription_properties, "MAX_ALL_BYTES", side.store.catalog.subscription_bytes)
+        for i in range(20):
+            with pytest.raises(RefusedError):
+                await about.begin(topic, f"refused{i}", {"a": "b"}, replicated=False)
+        await about.drop_deleted()
+        assert len(about.of(topic)) == 10, "those that were refused took no other's place"
+
+    run(test)
