@@ -8,7 +8,7 @@ the log, and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -32,7 +32,8 @@ FIRST: Final[tuple[Record, ...]] = (
 )
 
 SCHEMA_OVERHEAD_BYTES: Final = 256  # that a schema, or the record of its deletion, takes besides its texts
-SUBSCRIPTION_OVERHEAD_BYTES: Final = 512  # that a subscription takes besides its properties
+SUBSCRIPTION_OVERHEAD_BYTES: Final = 512  # that a subscription takes besides its name and properties
+PROPERTY_OVERHEAD_BYTES: Final = 160  # that a property takes besides its name and value
 
 
 class CatalogError(Exception):
@@ -41,6 +42,16 @@ class CatalogError(Exception):
 
 class OutOfPlaceError(CatalogError):
     """A record about something that does not exist after the records before it."""
+
+
+def encoded_bytes(properties: Mapping[str, str]) -> int:
+    """The bytes of all names and values."""
+    return sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+
+
+def _properties_bytes(properties: Mapping[str, str]) -> int:
+    """What they take in memory."""
+    return PROPERTY_OVERHEAD_BYTES * len(properties) + encoded_bytes(properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +72,8 @@ class Schema:
 
     @property
     def stored_bytes(self) -> int:
-        texts = sum(len(name) + len(value) for name, value in self.properties.items())
-        return SCHEMA_OVERHEAD_BYTES + len(self.data) + len(self.user) + len(self.name) + texts
+        texts = len(self.data) + len(self.user.encode()) + len(self.name.encode())
+        return SCHEMA_OVERHEAD_BYTES + texts + _properties_bytes(self.properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +98,11 @@ class Subscription:
     def is_plain(self) -> bool:
         return not self.properties and not self.replicated
 
-    @property
-    def stored_bytes(self) -> int:
-        texts = sum(len(name) + len(value) for name, value in self.properties.items())
-        return 0 if self.is_plain else SUBSCRIPTION_OVERHEAD_BYTES + texts
+    def stored_bytes(self, name: str) -> int:
+        """What it takes under its name."""
+        if self.is_plain:
+            return 0
+        return SUBSCRIPTION_OVERHEAD_BYTES + len(name.encode()) + _properties_bytes(self.properties)
 
 
 @dataclass(slots=True)
@@ -293,7 +305,7 @@ class Catalog:
         topic, name = record["topic"], record["name"]
         there = namespace.subscriptions.setdefault(topic, {})
         before = there.pop(name, None)
-        self.subscription_bytes += new.stored_bytes - (before.stored_bytes if before is not None else 0)
+        self.subscription_bytes += new.stored_bytes(name) - (before.stored_bytes(name) if before is not None else 0)
         if not new.is_plain:
             there[name] = new
         elif not there:
@@ -301,7 +313,7 @@ class Catalog:
 
     def _forget_subscriptions(self, namespace: Namespace, topic: str) -> None:
         gone = namespace.subscriptions.pop(topic, {})
-        self.subscription_bytes -= sum(one.stored_bytes for one in gone.values())
+        self.subscription_bytes -= sum(one.stored_bytes(name) for name, one in gone.items())
 
     def _schema(self, record: Record) -> None:
         schema = Schema(

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
-from mq_shards.gateway.pulsar.catalog import Subscription, subscription_record
+from mq_shards.gateway.pulsar.catalog import Subscription, encoded_bytes, subscription_record
 from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicError, durable_channels
 from mq_shards.gateway.pulsar.refusals import precondition, too_many
 from mq_shards.gateway.pulsar.store import Store
@@ -35,8 +35,7 @@ NOTHING: Final = Subscription()
 def checked(properties: Mapping[str, str] | None) -> dict[str, str]:
     """Properties of a topic or a subscription, if they are not too many. Raises RefusedError."""
     found = dict(properties or {})
-    size = sum(len(name) + len(value) for name, value in found.items())
-    if len(found) > MAX_PROPERTIES or size > MAX_PROPERTY_BYTES:
+    if len(found) > MAX_PROPERTIES or encoded_bytes(found) > MAX_PROPERTY_BYTES:
         raise precondition(f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
     return found
 
@@ -125,7 +124,7 @@ class SubscriptionProperties:
 
     async def _put(self, topic: TopicName, name: str, wanted: Subscription, *, begins: bool = False) -> None:
         before = self.of(topic).get(name, NOTHING)
-        more = wanted.stored_bytes - before.stored_bytes
+        more = wanted.stored_bytes(name) - before.stored_bytes(name)
         if more > 0 and self._store.catalog.subscription_bytes + more > MAX_ALL_BYTES:
             raise too_many("there are as many properties of subscriptions as there may be")
         if begins:

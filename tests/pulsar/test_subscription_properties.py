@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway.pulsar import subscription_properties
+from mq_shards.gateway.pulsar.catalog import Catalog, Subscription, decode, encode, subscription_record
 from mq_shards.gateway.pulsar.refusals import RefusedError
-from mq_shards.gateway.pulsar.subscription_properties import MADE_WITHIN_S, MAX_PROPERTIES, SubscriptionProperties
+from mq_shards.gateway.pulsar.subscription_properties import (
+    MADE_WITHIN_S,
+    MAX_PROPERTIES,
+    SubscriptionProperties,
+    checked,
+)
 
 from tests.pulsar.control_side import Run, Side, T
 from tests.pulsar.record_admin import play
@@ -176,7 +183,7 @@ def test_a_subscription_that_is_begun_while_others_are_dropped_keeps_what_it_is_
 
 
 def test_properties_of_all_subscriptions_are_limited_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_properties, "MAX_ALL_BYTES", 2000)
+    monkeypatch.setattr(subscription_properties, "MAX_ALL_BYTES", 2100)
 
     async def test(side: Side) -> None:
         topic = topic_name(T + "t")
@@ -190,6 +197,28 @@ def test_properties_of_all_subscriptions_are_limited_together(run: Run, monkeypa
             await kept(side).set_replicated(topic, "s0", replicated=True)
 
     run(test)
+
+
+@pytest.mark.parametrize(("count", "size"), [(64, 1), (8, 250), (1, 2000)])
+def test_what_properties_take_in_memory_is_about_what_they_count(count: int, size: int) -> None:
+    def record(number: int) -> bytes:
+        texts = {f"{number}.{i}": "x" * size for i in range(count)}
+        return encode(subscription_record("public/default", T + "t", f"s{number}".ljust(200, "s"), Subscription(texts)))
+
+    catalog = Catalog.new()
+    records = [record(number) for number in range(200)]
+    tracemalloc.start()
+    for payload in records:
+        catalog.apply(decode(payload))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.6 < taken / catalog.subscription_bytes < 1.3
+
+
+def test_the_size_of_properties_is_that_of_their_bytes() -> None:
+    assert checked({"a": "\u00e9" * 2047}) == {"a": "\u00e9" * 2047}
+    with pytest.raises(RefusedError):
+        checked({"a": "\u00e9" * 2048})
 
 
 def test_subscriptions_on_their_way_are_remembered_up_to_a_limit_and_not_if_they_were_refused(
