@@ -167,6 +167,7 @@ class Questions:
             why = "Could not create the initial subscription due to the auto subscription creation is not allowed."
             raise RefusedError(405, "NotAllowedError", why) from None
         try:
+            await control.subscription_properties.begin(name, subscription, {}, replicated=False)
             await control.core.begin_subscription(name.core, subscription, EARLIEST)
         finally:
             control.admission.was_made(name, subscription)

@@ -87,6 +87,19 @@ def kept(side: Side) -> SubscriptionProperties:
     return side.control.subscription_properties
 
 
+def test_an_initial_subscription_of_a_producer_has_nothing_of_a_deleted_one(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic = topic_name(T + "t")
+        for name in ("deleted", "there"):
+            await kept(side).set_properties(topic, name, {"a": "b"})
+        side.core.begun.append(("t", "there", 0))
+        for name in ("deleted", "there"):
+            await side.ask("open", topic=str(topic), create=True, initial=name)
+        assert kept(side).of(topic).keys() == {"there"}
+
+    run(test)
+
+
 def test_what_is_kept_goes_with_its_topic_or_partition(run: Run) -> None:
     async def test(side: Side) -> None:
         catalog, p = side.store.catalog, topic_name(T + "p")
