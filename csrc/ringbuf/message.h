@@ -291,8 +291,6 @@ struct transaction_figures {
     uint32_t state;       /* 0: open; 1: being committed; 2: being aborted */
     uint32_t name_bytes;
 };
-/* What open transactions would finish of a message in one channel: all of it (`whole`), or these parts of it, as bits.
- * */
 /* Of the messages that a BACKLOG has counted. */
 struct backlog_figures {
     uint64_t entries, messages;   /* a batch is one entry, and as many messages as it has parts */
@@ -300,6 +298,8 @@ struct backlog_figures {
 };
 _Static_assert(sizeof(struct backlog_figures) == 32, "read by Python too");
 
+/* What open transactions would finish of a message in one channel: all of it (`whole`), or these parts of it, as bits.
+ */
 struct pending_figures {
     uint32_t whole, parts;
     uint64_t bits[16];
