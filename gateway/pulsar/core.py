@@ -46,6 +46,10 @@ _READS: Final = frozenset(
 _MAKES: Final = frozenset({lib.CHANGE_RETAIN, lib.CHANGE_MAKE, lib.CHANGE_MAKE_AT})
 PAUSES_S: Final = (0.05, 0.2, 0.5)
 
+# The most requests for one count of a backlog. A worker looks at 512 messages for each; most may be finished.
+MAX_BACKLOG_REQUESTS: Final = 1000
+MAX_BACKLOGS: Final = 4  # that are counted at the same time
+
 # How long the names of all topics are used although they may have changed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
 
@@ -110,6 +114,7 @@ class Core:
         self._topics_of: tuple[int, ...] | None = None
         self._changes = 0
         self._naming = asyncio.Lock()
+        self._counting = asyncio.Semaphore(MAX_BACKLOGS)
         self.keeping: set[str] = set()  # topics that have retention, as names() last saw them
 
     # --- changes ----------------------------------------------------------------------------------------------------
@@ -236,30 +241,32 @@ class Core:
 
     async def backlog(self, topic: str, subscription: str, seq: int, all_until: int, most: int) -> Backlog:
         """Counts messages from `seq` on: those that the subscription has not finished, and all before `all_until`. It
-        stops when there are `most` entries or more.
+        stops when there are `most` entries or more, or when many messages have been looked at.
 
         Raises NoTopicError, NoSubscriptionError.
         """
         number, found = self._bind(topic), Backlog()
-        while True:
-            answer = await self._ask(
-                self._engine.worker_of_topic(number), lib.MSG_BACKLOG, topic=number, ttr_ns=seq, id=all_until,
-                body=subscription.encode(),
-            )  # fmt: skip
-            _check(answer)
-            one = ffi.from_buffer("struct backlog_figures *", answer.body)
-            first = found.first
-            if one.entries:
-                first = first or (answer.incarnation, int(one.first_seq))
-                found = Backlog(
-                    found.entries + int(one.entries), found.messages + int(one.messages), first,
-                    (answer.incarnation, int(one.last_seq)),
+        async with self._counting:
+            for _ in range(MAX_BACKLOG_REQUESTS):
+                answer = await self._ask(
+                    self._engine.worker_of_topic(number), lib.MSG_BACKLOG, topic=number, ttr_ns=seq, id=all_until,
+                    body=subscription.encode(),
                 )  # fmt: skip
-            if answer.seq <= seq:
-                return found
-            seq = answer.seq
-            if found.entries >= most:
-                return replace(found, whole=False)
+                _check(answer)
+                one = ffi.from_buffer("struct backlog_figures *", answer.body)
+                first = found.first
+                if one.entries:
+                    first = first or (answer.incarnation, int(one.first_seq))
+                    found = Backlog(
+                        found.entries + int(one.entries), found.messages + int(one.messages), first,
+                        (answer.incarnation, int(one.last_seq)),
+                    )  # fmt: skip
+                if answer.seq <= seq:
+                    return found
+                seq = answer.seq
+                if found.entries >= most:
+                    break
+        return replace(found, whole=False)
 
     async def entry(self, topic: str, seq: int) -> Entry | None:
         number = self._bind(topic)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
+
+import pytest
+from mq_shards.acceptor.engine import Answer
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.pulsar import core as core_module
+from mq_shards.gateway.pulsar.core import MAX_BACKLOGS, Core
 
 from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer
@@ -70,3 +77,43 @@ def test_long_backlogs_are_counted_in_pieces(server: PulsarServer, wire: Wire, t
     for _ in range(1200):
         wire.expect("send_receipt")
     assert counted(server, topic) == (1200, 1200, "0", "1199")
+
+
+def test_a_count_ends_though_nearly_all_that_is_looked_at_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    class Worker:
+        """Has 5,120 messages, of which the first one is not finished."""
+
+        asked = most = 0
+
+        def bind(self, topic: bytes) -> int:
+            return 1
+
+        def worker_of_topic(self, topic: int) -> int:
+            return 0
+
+        async def ask(self, worker: int, kind: int, **what: Any) -> Answer:  # noqa: ANN401
+            asked.append(what["ttr_ns"])
+            self.asked += 1
+            self.most = max(self.most, self.asked)
+            await asyncio.sleep(0)
+            self.asked -= 1
+            entries = int(what["ttr_ns"] == 0)
+            figures: Any = ffi.new("struct backlog_figures *", {"entries": entries, "messages": entries})
+            return Answer(kind, lib.STATUS_OK, 0, 0, bytes(ffi.buffer(figures)), min(what["ttr_ns"] + 512, 5120), 7)
+
+    worker = Worker()
+    core = Core(cast(Any, worker), cast(Any, worker))
+    assert asyncio.run(core.backlog("t", "s", 0, 0, 10)).whole and len(asked) == 11
+    monkeypatch.setattr(core_module, "MAX_BACKLOG_REQUESTS", 4)
+    asked.clear()
+    found = asyncio.run(core.backlog("t", "s", 0, 0, 10))
+    assert (found.entries, found.first, found.whole) == (1, (7, 0), False)
+    assert asked == [0, 512, 1024, 1536]
+
+    async def many() -> None:
+        await asyncio.gather(*(core.backlog("t", "s", 0, 0, 10) for _ in range(20)))
+
+    asyncio.run(many())
+    assert worker.most == MAX_BACKLOGS
