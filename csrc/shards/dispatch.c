@@ -262,7 +262,7 @@ static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint1
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
         const struct delivery *d = worker_delivery(w, n);
         const struct record *r = d->seq < first_seq ? message_of(w, t, d->seq) : NULL;
-        if (r && message_readable(w, t, r) && is_chunk(w, subscription, r) && policy_slot(r) == slot) {
+        if (r && message_head(w, t, d->seq) && is_chunk(w, subscription, r) && policy_slot(r) == slot) {
             first = n;
             first_seq = d->seq;
         }
@@ -280,7 +280,7 @@ static uint32_t first_again(const struct worker *w, uint32_t subscription, uint3
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
         const struct delivery *d = worker_delivery(w, n);
         const struct record *r = d->part ? NULL : message_of(w, t, d->seq);
-        if (!r || !message_readable(w, t, r) || !is_chunk(w, subscription, r)) return n;
+        if (!r || !message_head(w, t, d->seq) || !is_chunk(w, subscription, r)) return n;
         if (holder_of(w, subscription, r, consumer)) return chunk_again(w, subscription, policy_slot(r));
         n = d->following;
     }
