@@ -3,11 +3,15 @@
     DIR/erased.json     {"version": 1, "topics": {"orders": {"until": 1200, "log_began_ns": N, "erased_ns": N,
                          "by": "boss"}}}
 
-    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}}: segments of shard 7 up to 12 may hold erased bytes
+    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}, "logs": {"7": N}}: segments of shard 7 up to 12 may
+                         hold erased bytes, those of the log that was begun at N
 
-Seqs go on when a topic is created again, so its later messages are shown. When a log is lost and begun anew, seqs begin
-anew too, so an erasure counts only for the log whose `log_began_ns` it names. The gateway writes both files; a worker
-only reads which segments it has to get rid of.
+Seqs go on when a topic is created again, so its later messages are shown. When a log is lost and begun anew, seqs and
+numbers of segments begin anew too, so both files count only for the log whose `log_began_ns` they name. The gateway
+writes them; a worker only reads which segments it has to get rid of.
+
+Earlier releases did not name the log of a mark, and drop the names when they mark something. Such a mark may be of a
+log that is lost, so it lets no segment go before history does (`soon`). It has them sealed and emptied, no more.
 """
 
 from __future__ import annotations
@@ -67,28 +71,44 @@ def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
     durable.save(data_dir / NAME, json.dumps({"version": VERSION, "topics": topics}).encode())
 
 
-def load_segments(data_dir: Path) -> dict[int, int]:
-    """By shard, the last segment that may hold erased bytes. Raises ErasedError."""
+class Mark(NamedTuple):
+    """Which segments of a shard's log may hold erased bytes."""
+
+    last: int = 0  # they and all before; 0: none
+    log_began_ns: int = 0  # 0: it is not known of which log
+    soon: int = 0  # up to this one they may go before history does
+
+
+def load_segments(data_dir: Path) -> dict[int, Mark]:
+    """The marks, by shard. Raises ErasedError."""
     path = data_dir / SEGMENTS
     try:
         found = json.loads(path.read_bytes())
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
-        return {int(shard): int(segment) for shard, segment in _items(found, "shards")}
+        logs = {shard: int(began) for shard, began in found.get("logs", {}).items()}
+        return {
+            int(shard): Mark(int(last), logs.get(shard, 0), int(last) if logs.get(shard) else 0)
+            for shard, last in _items(found, "shards")
+        }
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ErasedError(f"{path} cannot be read, so that what was erased may stay on disk: {error!r}") from None
 
 
-def mark_segments(data_dir: Path, shard: int, last: int) -> None:
+def mark_segments(data_dir: Path, shard: int, last: int, log_began_ns: int) -> None:
     """Marks segments up to `last`, durably; a damaged file is replaced. Raises OSError."""
     try:
         marks = load_segments(data_dir)
     except ErasedError:
         marks = {}
-    said = {str(number): segment for number, segment in (marks | {shard: last}).items()}
-    durable.save(data_dir / SEGMENTS, json.dumps({"version": VERSION, "shards": said}).encode())
+    marks[shard] = Mark(last, log_began_ns)
+    said = {
+        "shards": {str(number): mark.last for number, mark in marks.items()},
+        "logs": {str(number): mark.log_began_ns for number, mark in marks.items()},
+    }
+    durable.save(data_dir / SEGMENTS, json.dumps({"version": VERSION, **said}).encode())
 
 
 @dataclass(slots=True)
@@ -96,7 +116,7 @@ class ErasedSegments:
     """The segments that a worker has to get rid of. Reads the file again whenever it was replaced."""
 
     data_dir: Path
-    last: dict[int, int] = field(default_factory=dict)  # by shard
+    marks: dict[int, Mark] = field(default_factory=dict)  # by shard
     error: str = ""
     _seen: tuple[int, int] | None = None
 
@@ -110,8 +130,15 @@ class ErasedSegments:
             return
         self._seen = seen
         try:
-            self.last, self.error = load_segments(self.data_dir), ""
+            self.marks, self.error = load_segments(self.data_dir), ""
         except ErasedError as error:
             if str(error) != self.error:
                 log.error("%s", error)
             self.error = str(error)
+
+    def mark_of(self, shard: int, log_began_ns: int) -> Mark:
+        """What counts for the log that was begun then; 0: it is not known when."""
+        mark = self.marks.get(shard, Mark())
+        if mark.log_began_ns and mark.log_began_ns == log_began_ns:
+            return mark
+        return Mark() if mark.log_began_ns and log_began_ns else mark._replace(soon=0)

@@ -25,12 +25,13 @@ class Retention(NamedTuple):
     age_s: float
     bytes: int
     reader_bytes: int = 0  # the most that is kept for readers that have not read it
-    erased_age_s: float = math.inf  # `age_s` of segments that hold messages of erased topics, if that is less
+    erased_age_s: float = math.inf  # `age_s` of segments that are to go soon, if that is less
 
 
 class Segment(NamedTuple):
     """A sealed segment. `live` of the `total` messages that were written to it are still needed; `names` bytes of
-    names are in it and in no later segment. `erased`: it holds, or may hold, messages of erased topics."""
+    names are in it and in no later segment. `erased`: it holds, or may hold, messages of erased topics. `soon`: it may
+    therefore go before history does."""
 
     number: int
     bytes: int
@@ -39,6 +40,7 @@ class Segment(NamedTuple):
     total: int
     names: int = 0
     erased: bool = False
+    soon: bool = False
 
 
 class Decision(NamedTuple):
@@ -63,7 +65,7 @@ def decide(
     held = active_bytes + sum(s.bytes for s in sealed)
     past = []
     for segment in sealed:
-        age_s = min(retention.age_s, retention.erased_age_s) if segment.erased else retention.age_s
+        age_s = min(retention.age_s, retention.erased_age_s) if segment.soon else retention.age_s
         is_past = disk_full or held > retention.bytes or now - segment.sealed_at > age_s
         kept_for_readers = not disk_full and held <= retention.reader_bytes
         if not is_past or (kept_for_readers and unread(segment.number)):

@@ -24,7 +24,7 @@ from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import check_descriptors
-from mq_shards.shards.erased import ErasedSegments
+from mq_shards.shards.erased import ErasedSegments, Mark
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.hold import hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
@@ -108,10 +108,10 @@ class Worker:
             Retention(0.0, 0)
             if self._in_memory
             else Retention(
-                log_settings["retention-hours"] * 3600.0,
-                int(log_settings["retention-bytes"]),
-                int(log_settings["reader-bytes"]),
-                log_settings["erased-hours"] * 3600.0,
+                age_s=log_settings["retention-hours"] * 3600.0,
+                bytes=int(log_settings["retention-bytes"]),
+                reader_bytes=int(log_settings["reader-bytes"]),
+                erased_age_s=log_settings["erased-hours"] * 3600.0,
             )
         )
         self._stopping = False
@@ -497,8 +497,8 @@ class Worker:
         if self._disk_full and active and self._mostly_dead(shard, active):
             # Everything is in the active segment, which cannot go while it is active.
             lib.worker_roll(worker, shard)
-        files, erased = self._files[shard], 0 if self._erased is None else self._erased.last.get(shard, 0)
-        if active and active <= erased and not self._disk_full and time.monotonic() >= files.roll_at:
+        files, mark = self._files[shard], self._mark_of(shard)
+        if active and active <= mark.last and not self._disk_full and time.monotonic() >= files.roll_at:
             # Erased messages cannot go while their segment is being written to, and it may never fill.
             lib.worker_roll(worker, shard)
             if lib.worker_active_segment(worker, shard) != active:
@@ -520,7 +520,8 @@ class Worker:
                     live,
                     total[0],
                     lib.worker_segment_names(worker, shard, number),
-                    number <= erased,
+                    erased=number <= mark.last,
+                    soon=number <= mark.soon,
                 )
             )
         active_bytes = lib.worker_segment_bytes(worker, shard, active)
@@ -533,6 +534,11 @@ class Worker:
         if not decision.compact or not self._is_warm(shard, first):
             return False
         return not lib.worker_compact(worker, shard, COMPACT_BYTES)
+
+    def _mark_of(self, shard: int) -> Mark:
+        if self._erased is None:
+            return Mark()
+        return self._erased.mark_of(shard, lib.worker_log_began(self._worker, shard))
 
     def _cut(self, shard: int, active: int) -> None:
         """Cuts sealed segments to their length, which frees space allocated ahead. If that fails, zeros remain, which

@@ -102,7 +102,7 @@ def test_what_was_erased_goes_when_its_segment_is_past_retention(
 def test_erased_bytes_may_have_a_shorter_time_than_history(
     erased: int, age: float, limit: float, expected: Decision
 ) -> None:
-    segments = [s._replace(erased=n < erased) for n, s in enumerate(sealed(0, 100, 100, age=age))]
+    segments = [s._replace(erased=True, soon=n < erased) for n, s in enumerate(sealed(0, 100, 100, age=age))]
     assert decide(segments, 0, KEEP._replace(erased_age_s=limit), 1000 * DAY, disk_full=False) == expected
 
 

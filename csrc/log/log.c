@@ -549,6 +549,10 @@ uint32_t log_active_segment(const struct log *log) {
     return log->current != NULL ? log->current->number : 0;
 }
 
+uint64_t log_began(const struct log *log) {
+    return log->began_ns;
+}
+
 uint64_t log_segment_end(const struct log *log, uint32_t segment) {
     const struct segment *s = segment_find(log, segment);
     if (s == NULL) return 0;

@@ -261,6 +261,8 @@ int log_uncut(const struct log *log, uint32_t segment);
 /* Numbers of segments; 0: there is none. */
 uint32_t log_first_segment(const struct log *log);
 uint32_t log_active_segment(const struct log *log);
+/* `log_began_ns` of its segments' headers. */
+uint64_t log_began(const struct log *log);
 /* Where the records of a segment end, those in the staging buffer included. 0 if the log does not have the segment, or
  * it is not active yet. */
 uint64_t log_segment_end(const struct log *log, uint32_t segment);

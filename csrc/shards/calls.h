@@ -95,6 +95,8 @@ void worker_retry_segments(struct worker *w);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+/* When the shard's log was begun, by the wall clock: tells it from a log that was lost. 0: not known, or no log yet. */
+uint64_t worker_log_began(const struct worker *w, uint32_t shard);
 /* Where the records of a segment end, in bytes, staged ones included; 0: there is no such segment. */
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Bytes appended to a shard's log, and synced, what was found at recovery included. */

@@ -125,6 +125,9 @@ uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
     return w->own[shard]->segment;
 }
+uint64_t worker_log_began(const struct worker *w, uint32_t shard) {
+    return log_began(w->own[shard]->log);
+}
 
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
     return log_segment_end(w->own[shard]->log, segment);

@@ -53,6 +53,7 @@ void worker_limit_turn(struct worker *w, uint32_t steps);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+uint64_t worker_log_began(const struct worker *w, uint32_t shard);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);

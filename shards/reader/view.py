@@ -208,7 +208,8 @@ class DataView:
         with self._lock:
             still = self._still()
             # Segments are marked before erasing is promised. One marked for nothing just goes when it may.
-            erased.mark_segments(self._directory, found.shard, max(self._views[found.shard].segments))
+            last = max(self._views[found.shard].segments)
+            erased.mark_segments(self._directory, found.shard, last, found.log_began_ns)
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
             erased.save(self._directory, now)
             self._erased = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import crc32c
 import pytest
 from mq_shards.shards import erased as erasures
+from mq_shards.shards.erased import Mark
 from mq_shards.shards.reader.view import DataView
+from mq_shards.shards.store import decode_header, segment_name, shard_path
 
 from tests.nsq.api import post
 from tests.reader.broker import Broker, started
@@ -166,16 +169,51 @@ def test_what_was_erased_goes_after_a_restart_too(tmp_path: Path) -> None:
 
 
 def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Path) -> None:
-    erasures.mark_segments(tmp_path, 3, 7)
-    erasures.mark_segments(tmp_path, 4, 1)
+    erasures.mark_segments(tmp_path, 3, 7, 100)
+    erasures.mark_segments(tmp_path, 4, 1, 200)
     looking = erasures.ErasedSegments(tmp_path)
     looking.refresh()
-    assert (looking.last, looking.error) == ({3: 7, 4: 1}, "")
-    for damaged in (b"{", b"[]", b'{"version": 9}', b'{"version": 1, "shards": {"a": 1}}'):
+    there = {3: Mark(7, 100, 7), 4: Mark(1, 200, 1)}
+    assert (looking.marks, looking.error) == (there, "")
+    wrong = b'"shards": {"a": 1}', b'"shards": {}, "logs": 1'
+    for damaged in (b"{", b"[]", b'{"version": 9}', *(b'{"version": 1, %b}' % one for one in wrong)):
         (tmp_path / "new").write_bytes(damaged)
         (tmp_path / "new").replace(tmp_path / erasures.SEGMENTS)
         looking.refresh()
-        assert looking.error and looking.last == {3: 7, 4: 1}
-    erasures.mark_segments(tmp_path, 5, 2)
+        assert looking.error and looking.marks == there
+    erasures.mark_segments(tmp_path, 5, 2, 300)
     looking.refresh()
-    assert (looking.last, looking.error) == ({5: 2}, "")
+    assert (looking.marks, looking.error) == ({5: Mark(2, 300, 2)}, "")
+
+
+@pytest.mark.parametrize(
+    ("log", "began_ns", "expected"),
+    [
+        (b', "logs": {"3": 100}', 100, Mark(5000, 100, 5000)),
+        (b', "logs": {"3": 100}', 101, Mark()),  # the log it was made for is lost
+        (b"", 100, Mark(5000)),  # of an earlier release: no reason to let history go sooner
+        (b', "logs": {"4": 100}', 100, Mark(5000)),
+        (b', "logs": {"3": 0}', 0, Mark(5000)),  # both may have been begun at any time
+        (b', "logs": {"3": 100}', 0, Mark(5000, 100)),
+    ],
+)
+def test_a_mark_counts_only_for_the_log_it_was_made_for(
+    tmp_path: Path, log: bytes, began_ns: int, expected: Mark
+) -> None:
+    (tmp_path / erasures.SEGMENTS).write_bytes(b'{"version": 1, "shards": {"3": 5000}%b}' % log)
+    looking = erasures.ErasedSegments(tmp_path)
+    looking.refresh()
+    assert looking.mark_of(3, began_ns) == expected
+    assert looking.mark_of(4, began_ns) == Mark()
+
+
+def test_an_erasing_marks_the_segments_of_its_log_for_every_release(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data, "--shards", "2") as broker:
+        broker.publish(("t", b"x"))
+        broker.json("/v1/topics/t", "DELETE")
+        broker.server.kill()
+    shard = crc32c.crc32c(b"t") % 2
+    began_ns = decode_header((shard_path(data, shard) / segment_name(1)).read_bytes()).log_began_ns
+    said = json.loads((data / erasures.SEGMENTS).read_bytes())
+    assert began_ns and (said["shards"], said["logs"]) == ({str(shard): 1}, {str(shard): began_ns})
