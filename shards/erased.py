@@ -16,9 +16,10 @@ log that is lost, so it lets no segment go before history does (`soon`). It has 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -63,10 +64,14 @@ def _items(found: Mapping[str, Any], of: str) -> list[tuple[str, Any]]:
     return list(found[of].items())
 
 
-def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
-    """Saves the erasures, which are durable when it returns. Raises ErasedError, OSError."""
+def check_room(erased: Mapping[str, Erasure]) -> None:
+    """Raises ErasedError if these are too many to be saved."""
     if len(erased) > MAX_TOPICS:
         raise ErasedError(f"{MAX_TOPICS} topics are erased and still in the log, which is as many as there may be")
+
+
+def save(data_dir: Path, erased: Mapping[str, Erasure]) -> None:
+    """Saves the erasures, for which there has to be room. They are durable when it returns. Raises OSError."""
     topics = {topic: erasure._asdict() for topic, erasure in erased.items()}
     durable.save(data_dir / NAME, json.dumps({"version": VERSION, "topics": topics}).encode())
 
@@ -97,13 +102,30 @@ def load_segments(data_dir: Path) -> dict[int, Mark]:
         raise ErasedError(f"{path} cannot be read, so that what was erased may stay on disk: {error!r}") from None
 
 
-def mark_segments(data_dir: Path, shard: int, last: int, log_began_ns: int) -> None:
-    """Marks segments up to `last`, durably; a damaged file is replaced. Raises OSError."""
+@contextlib.contextmanager
+def marked(data_dir: Path, shard: int, last: int, log_began_ns: int) -> Iterator[None]:
+    """Marks segments up to `last`, durably, before the erasure is saved in the body; a damaged file is replaced. If the
+    body raises, the mark is taken back. Raises OSError.
+
+    If the gateway is killed in the body, the mark stays, and nothing was erased or said to be. The topic is shown until
+    the segments go, and nothing goes but what an erasing would have let go that somebody was allowed to ask for.
+    """
     try:
-        marks = load_segments(data_dir)
+        before = load_segments(data_dir)
     except ErasedError:
-        marks = {}
-    marks[shard] = Mark(last, log_began_ns)
+        before = {}
+    _save_segments(data_dir, before | {shard: Mark(last, log_began_ns)})
+    try:
+        yield
+    except BaseException:
+        try:
+            _save_segments(data_dir, before)
+        except OSError as error:
+            log.error("shard %d: segments up to %d stay marked, though nothing is erased: %s", shard, last, error)
+        raise
+
+
+def _save_segments(data_dir: Path, marks: Mapping[int, Mark]) -> None:
     said = {
         "shards": {str(number): mark.last for number, mark in marks.items()},
         "logs": {str(number): mark.log_began_ns for number, mark in marks.items()},

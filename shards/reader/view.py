@@ -207,11 +207,11 @@ class DataView:
         self._views[found.shard].sync()
         with self._lock:
             still = self._still()
-            # Segments are marked before erasing is promised. One marked for nothing just goes when it may.
-            last = max(self._views[found.shard].segments)
-            erased.mark_segments(self._directory, found.shard, last, found.log_began_ns)
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
-            erased.save(self._directory, now)
+            erased.check_room(now)
+            last = max(self._views[found.shard].segments)
+            with erased.marked(self._directory, found.shard, last, found.log_began_ns):
+                erased.save(self._directory, now)
             self._erased = now
             self._listed[found.shard] = None
         return found

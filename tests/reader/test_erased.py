@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
+from mq_shards.shards import durable
 from mq_shards.shards import erased as erasures
 from mq_shards.shards.erased import Mark
 from mq_shards.shards.reader.view import DataView
@@ -168,9 +170,47 @@ def test_what_was_erased_goes_after_a_restart_too(tmp_path: Path) -> None:
         assert bodies(broker, "kept") == [b"kept"]
 
 
+def mark(data: Path, shard: int, last: int, log_began_ns: int) -> None:
+    with erasures.marked(data, shard, last, log_began_ns):
+        pass
+
+
+def test_an_erasing_that_is_refused_marks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what others may read would go without anything being erased."""
+    data = tmp_path / "data"
+    one, other = (next(f"t{n}" for n in range(100) if crc32c.crc32c(b"t%d" % n) % 2 == shard) for shard in range(2))
+    with started(data, "--shards", "2") as broker:
+        broker.publish((one, b"x"), (other, b"x"))
+        broker.server.kill()
+    view = DataView(data, 2)
+    assert view.erase(one, "") is not None
+    marks = erasures.load_segments(data)
+    assert set(marks) == {0}
+
+    def never(path: Path, content: bytes) -> None:
+        raise AssertionError("not even for a moment")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasures, "MAX_TOPICS", 1)
+        patched.setattr(durable, "save", never)
+        with pytest.raises(erasures.ErasedError):
+            view.erase(other, "")
+
+    def full(directory: Path, erased: dict[str, erasures.Erasure]) -> None:
+        assert set(erasures.load_segments(directory)) == {0, 1}, "marked before it is promised"
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasures, "save", full)
+        with pytest.raises(OSError, match="no room"):
+            view.erase(other, "")
+    assert erasures.load_segments(data) == marks and set(erasures.load(data)) == {one}
+    assert view.topic(other) is not None
+
+
 def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Path) -> None:
-    erasures.mark_segments(tmp_path, 3, 7, 100)
-    erasures.mark_segments(tmp_path, 4, 1, 200)
+    mark(tmp_path, 3, 7, 100)
+    mark(tmp_path, 4, 1, 200)
     looking = erasures.ErasedSegments(tmp_path)
     looking.refresh()
     there = {3: Mark(7, 100, 7), 4: Mark(1, 200, 1)}
@@ -181,7 +221,7 @@ def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Pat
         (tmp_path / "new").replace(tmp_path / erasures.SEGMENTS)
         looking.refresh()
         assert looking.error and looking.marks == there
-    erasures.mark_segments(tmp_path, 5, 2, 300)
+    mark(tmp_path, 5, 2, 300)
     looking.refresh()
     assert (looking.marks, looking.error) == ({5: Mark(2, 300, 2)}, "")
 
