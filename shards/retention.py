@@ -65,10 +65,12 @@ def decide(
     held = active_bytes + sum(s.bytes for s in sealed)
     past = []
     for segment in sealed:
-        age_s = min(retention.age_s, retention.erased_age_s) if segment.soon else retention.age_s
-        is_past = disk_full or held > retention.bytes or now - segment.sealed_at > age_s
-        kept_for_readers = not disk_full and held <= retention.reader_bytes
-        if not is_past or (kept_for_readers and unread(segment.number)):
+        age_s = now - segment.sealed_at
+        is_past = disk_full or held > retention.bytes or age_s > retention.age_s
+        may_go_soon = segment.soon and age_s > retention.erased_age_s
+        # Readers lose nothing by what was erased beside it: without that they would have had it for `age_s`.
+        kept_for_readers = not is_past or (not disk_full and held <= retention.reader_bytes)
+        if not (is_past or may_go_soon) or (kept_for_readers and unread(segment.number)):
             break
         past.append(segment)
         held -= segment.bytes

@@ -107,6 +107,25 @@ def test_erased_bytes_may_have_a_shorter_time_than_history(
 
 
 @pytest.mark.parametrize(
+    ("reader_bytes", "age", "disk_full", "unread", "drop"),
+    [
+        (0, 0.5 * DAY, False, 2, 1),  # however much there is: history would have kept it too
+        (1024 * MIB, 0.5 * DAY, False, 2, 1),
+        (0, 0.5 * DAY, False, 9, 3),
+        (0, 2 * DAY, False, 2, 3),
+        (1024 * MIB, 2 * DAY, False, 2, 1),
+        (0, 0.5 * DAY, True, 2, 3),
+    ],
+)
+def test_what_was_erased_takes_nothing_from_readers_that_they_would_have_had(
+    reader_bytes: int, age: float, disk_full: bool, unread: int, drop: int
+) -> None:
+    segments = [s._replace(erased=True, soon=True) for s in sealed(0, 0, 0, age=age)]
+    keep = KEEP._replace(erased_age_s=0.0, reader_bytes=reader_bytes)
+    assert decide(segments, 0, keep, 1000 * DAY, disk_full, lambda segment: segment >= unread).drop == drop
+
+
+@pytest.mark.parametrize(
     ("erased", "disk_full", "drop"), [((), False, 0), ((0,), False, 1), ((1,), False, 2), ((1,), True, 0)]
 )
 def test_names_are_written_again_for_what_was_erased(erased: tuple[int, ...], disk_full: bool, drop: int) -> None:
