@@ -264,10 +264,15 @@ def check(request: Request, right: str, topic: str) -> None:
         raise forbidden(request, f"{right} {topic}")
 
 
-def check_all(request: Request, right: str) -> None:
-    """Checks for a right to every topic, which is needed for what concerns the whole broker. Raises HttpError."""
+def may_all(request: Request, right: str) -> bool:
+    """Whether the user of a request has a right to every topic, which is needed for what concerns the whole broker."""
     user = user_of(request)
-    if request.is_guarded and (user is None or not user.may_all(right)):
+    return not request.is_guarded or (user is not None and user.may_all(right))
+
+
+def check_all(request: Request, right: str) -> None:
+    """Raises HttpError if the user does not have that right to every topic."""
+    if not may_all(request, right):
         raise forbidden(request, f"{right} everything")
 
 

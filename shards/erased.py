@@ -3,8 +3,9 @@
     DIR/erased.json     {"version": 1, "topics": {"orders": {"until": 1200, "log_began_ns": N, "erased_ns": N,
                          "by": "boss"}}}
 
-    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}, "logs": {"7": N}}: segments of shard 7 up to 12 may
-                         hold erased bytes, those of the log that was begun at N
+    DIR/erased-segments.json    {"version": 1, "shards": {"7": 12}, "logs": {"7": N}, "soon": {"7": 5}}: segments of
+                         shard 7 up to 12 may hold erased bytes, those of the log that was begun at N; up to 5 they may
+                         go before history does (log.erased-hours)
 
 Seqs go on when a topic is created again, so its later messages are shown. When a log is lost and begun anew, seqs and
 numbers of segments begin anew too, so both files count only for the log whose `log_began_ns` they name. The gateway
@@ -91,9 +92,9 @@ def load_segments(data_dir: Path) -> dict[int, Mark]:
         found = json.loads(path.read_bytes())
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
-        logs = {shard: int(began) for shard, began in found.get("logs", {}).items()}
+        logs, soon = (dict(found.get(of, {})) for of in ("logs", "soon"))
         return {
-            int(shard): Mark(int(last), logs.get(shard, 0), int(last) if logs.get(shard) else 0)
+            int(shard): Mark(int(last), int(logs.get(shard, 0)), int(soon.get(shard, 0)))
             for shard, last in _items(found, "shards")
         }
     except FileNotFoundError:
@@ -103,9 +104,9 @@ def load_segments(data_dir: Path) -> dict[int, Mark]:
 
 
 @contextlib.contextmanager
-def marked(data_dir: Path, shard: int, last: int, log_began_ns: int) -> Iterator[None]:
-    """Marks segments up to `last`, durably, before the erasure is saved in the body; a damaged file is replaced. If the
-    body raises, the mark is taken back. Raises OSError.
+def marked(data_dir: Path, shard: int, mark: Mark) -> Iterator[None]:
+    """Marks segments, durably, before the erasure is saved in the body; a damaged file is replaced. If the body raises,
+    the mark is taken back. Raises OSError.
 
     If the gateway is killed in the body, the mark stays, and nothing was erased or said to be. The topic is shown until
     the segments go, and nothing goes but what an erasing would have let go that somebody was allowed to ask for.
@@ -114,14 +115,16 @@ def marked(data_dir: Path, shard: int, last: int, log_began_ns: int) -> Iterator
         before = load_segments(data_dir)
     except ErasedError:
         before = {}
-    _save_segments(data_dir, before | {shard: Mark(last, log_began_ns)})
+    earlier = before.get(shard, Mark())
+    soon = max(mark.soon, earlier.soon) if earlier.log_began_ns == mark.log_began_ns else mark.soon
+    _save_segments(data_dir, before | {shard: mark._replace(soon=soon)})
     try:
         yield
     except BaseException:
         try:
             _save_segments(data_dir, before)
         except OSError as error:
-            log.error("shard %d: segments up to %d stay marked, though nothing is erased: %s", shard, last, error)
+            log.error("shard %d: segments up to %d stay marked, though nothing is erased: %s", shard, mark.last, error)
         raise
 
 
@@ -129,6 +132,7 @@ def _save_segments(data_dir: Path, marks: Mapping[int, Mark]) -> None:
     said = {
         "shards": {str(number): mark.last for number, mark in marks.items()},
         "logs": {str(number): mark.log_began_ns for number, mark in marks.items()},
+        "soon": {str(number): mark.soon for number, mark in marks.items() if mark.soon},
     }
     durable.save(data_dir / SEGMENTS, json.dumps({"version": VERSION, **said}).encode())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.access.rights import MANAGE, READ
 from mq_shards.gateway import broker as broker_module
-from mq_shards.gateway.access import check, may, owner_of
+from mq_shards.gateway.access import check, may, may_all, owner_of
 from mq_shards.gateway.broker import Broker, BrokerError, TopicNotFoundError
 from mq_shards.gateway.console.names import exact, raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
@@ -42,10 +42,12 @@ class HttpErase:
         if not name or "\n" in name:
             raise HttpError(404, f"there is no topic {called!r}")
         by = owner_of(request)
+        # log.erased-hours lets other topics' messages go as well, which only who manages those too may bring about.
+        soon = may_all(request, MANAGE)
         async with self._erasing:
             is_there = await self._delete(called)
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._threads, lambda: self._view().erase(name, by))
+            found = await loop.run_in_executor(self._threads, lambda: self._view().erase(name, by, soon=soon))
         if found is None and not is_there:
             raise HttpError(404, f"there is no topic {called}")
         records, until = (0, 0) if found is None else (found.records, found.latest)

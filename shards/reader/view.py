@@ -11,7 +11,7 @@ from typing import Final
 
 from mq_shards.shards import erased
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.erased import Erasure
+from mq_shards.shards.erased import Erasure, Mark
 from mq_shards.shards.reader.changes import Changes, Listing
 from mq_shards.shards.reader.runs import MAX_FILES, Asked, Files, Runs, runs_of
 from mq_shards.shards.reader.scan import Columns
@@ -195,9 +195,9 @@ class DataView:
             if self.shard_of(topic) not in whole or (topic in there and there[topic].earliest < erasure.until)
         }
 
-    def erase(self, name: str, by: str) -> Topic | None:
-        """Hides everything that the topic has now from all readers, durably. Returns the topic as it was; None: it had
-        nothing. Raises ErasedError, OSError."""
+    def erase(self, name: str, by: str, *, soon: bool) -> Topic | None:
+        """Hides everything that the topic has now from all readers, durably. `soon`: the segments that have it may go
+        before history does. Returns the topic as it was; None: it had nothing. Raises ErasedError, OSError."""
         for view in self._views:  # one at a time, so that readers need not wait for all
             with self._lock:
                 view.refresh()
@@ -210,7 +210,8 @@ class DataView:
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
             erased.check_room(now)
             last = max(self._views[found.shard].segments)
-            with erased.marked(self._directory, found.shard, last, found.log_began_ns):
+            mark = Mark(last, found.log_began_ns, last if soon else 0)
+            with erased.marked(self._directory, found.shard, mark):
                 erased.save(self._directory, now)
             self._erased = now
             self._listed[found.shard] = None

@@ -18,6 +18,7 @@ LOG: Final[Mapping[str, Kind]] = {
     "retention-hours": Number(24, 0, 87_600, "hours for which finished messages stay readable"),
     "retention-bytes": Number(1 << 30, 0, 1 << 50, "bytes of finished messages kept, per shard"),
     "reader-bytes": Number(4 << 30, 0, 1 << 50, "bytes kept for named readers that have not read them, per shard"),
+    # Counts only for what was erased by who may manage all topics: nobody else may drop others' messages.
     "erased-hours": Number(
         87_600, 0, 87_600, "hours for which finished messages beside erased ones stay, if less than retention-hours"
     ),

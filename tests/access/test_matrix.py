@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.erased import Mark, load_segments
+from mq_shards.shards.store import read_meta
 
 from tests.access import broker as access
 from tests.access.broker import BOSS, CLERK, NOBODY, PEOPLE, SHOP, Guarded, Person, guarded, wire_auth
@@ -86,6 +89,18 @@ def test_who_may_manage_a_topic_erases_it_and_is_named(broker: Guarded) -> None:
     assert broker.request("DELETE", "/v1/topics/erasable", token=BOSS.token)[0] == 200
     _, found = broker.request("GET", "/v1/erased", token=BOSS.token)
     assert [(one["topic"], one["by"]) for one in found["erased"]] == [("erasable", BOSS.name)]
+
+
+def test_who_may_not_manage_all_lets_no_history_of_others_go_sooner(broker: Guarded) -> None:
+    """log.erased-hours also takes what lies beside erased messages."""
+    data = broker.users.parent / "data"
+    shard = crc32c(b"mail") % read_meta(data).shards
+    for person in (CLERK, BOSS, CLERK):
+        before = load_segments(data).get(shard, Mark())
+        assert broker.act(BOSS, do="publish", topic="mail", body="x") == 200
+        assert broker.request("DELETE", "/v1/topics/mail", token=person.token)[0] == 200
+        mark = load_segments(data)[shard]
+        assert mark.last and mark.soon == (mark.last if person is BOSS else before.soon), person
 
 
 def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_and_what_he_watches(broker: Guarded) -> None:

@@ -124,7 +124,7 @@ def test_what_an_erasing_counts_is_on_disk_before_it(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", note)
     monkeypatch.setattr(erasures, "save", checked)
-    assert DataView(data, 2).erase("t", "") is not None
+    assert DataView(data, 2).erase("t", "", soon=True) is not None
     assert set(erasures.load(data)) == {"t"}
 
 
@@ -170,9 +170,18 @@ def test_what_was_erased_goes_after_a_restart_too(tmp_path: Path) -> None:
         assert bodies(broker, "kept") == [b"kept"]
 
 
-def mark(data: Path, shard: int, last: int, log_began_ns: int) -> None:
-    with erasures.marked(data, shard, last, log_began_ns):
+def mark(data: Path, shard: int, *said: int) -> None:
+    with erasures.marked(data, shard, Mark(*said)):
         pass
+
+
+def test_a_mark_keeps_what_may_go_soon_by_an_earlier_one_of_its_log(tmp_path: Path) -> None:
+    marks = []
+    for said in ((3, 100), (5, 100, 5), (7, 100), (9, 100, 9), (2, 200), (3, 200, 3)):
+        mark(tmp_path, 1, *said)
+        marks.append(erasures.load_segments(tmp_path)[1])
+    soon = [one.soon for one in marks]
+    assert soon == [0, 5, 5, 9, 0, 3]
 
 
 def test_an_erasing_that_is_refused_marks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +192,7 @@ def test_an_erasing_that_is_refused_marks_nothing(tmp_path: Path, monkeypatch: p
         broker.publish((one, b"x"), (other, b"x"))
         broker.server.kill()
     view = DataView(data, 2)
-    assert view.erase(one, "") is not None
+    assert view.erase(one, "", soon=True) is not None
     marks = erasures.load_segments(data)
     assert set(marks) == {0}
 
@@ -194,7 +203,7 @@ def test_an_erasing_that_is_refused_marks_nothing(tmp_path: Path, monkeypatch: p
         patched.setattr(erasures, "MAX_TOPICS", 1)
         patched.setattr(durable, "save", never)
         with pytest.raises(erasures.ErasedError):
-            view.erase(other, "")
+            view.erase(other, "", soon=True)
 
     def full(directory: Path, erased: dict[str, erasures.Erasure]) -> None:
         assert set(erasures.load_segments(directory)) == {0, 1}, "marked before it is promised"
@@ -203,7 +212,7 @@ def test_an_erasing_that_is_refused_marks_nothing(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(erasures, "save", full)
         with pytest.raises(OSError, match="no room"):
-            view.erase(other, "")
+            view.erase(other, "", soon=True)
     assert erasures.load_segments(data) == marks and set(erasures.load(data)) == {one}
     assert view.topic(other) is not None
 
@@ -213,7 +222,7 @@ def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Pat
     mark(tmp_path, 4, 1, 200)
     looking = erasures.ErasedSegments(tmp_path)
     looking.refresh()
-    there = {3: Mark(7, 100, 7), 4: Mark(1, 200, 1)}
+    there = {3: Mark(7, 100), 4: Mark(1, 200)}
     assert (looking.marks, looking.error) == (there, "")
     wrong = b'"shards": {"a": 1}', b'"shards": {}, "logs": 1'
     for damaged in (b"{", b"[]", b'{"version": 9}', *(b'{"version": 1, %b}' % one for one in wrong)):
@@ -223,13 +232,13 @@ def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Pat
         assert looking.error and looking.marks == there
     mark(tmp_path, 5, 2, 300)
     looking.refresh()
-    assert (looking.marks, looking.error) == ({5: Mark(2, 300, 2)}, "")
+    assert (looking.marks, looking.error) == ({5: Mark(2, 300)}, "")
 
 
 @pytest.mark.parametrize(
     ("log", "began_ns", "expected"),
     [
-        (b', "logs": {"3": 100}', 100, Mark(5000, 100, 5000)),
+        (b', "logs": {"3": 100}', 100, Mark(5000, 100, 40)),
         (b', "logs": {"3": 100}', 101, Mark()),  # the log it was made for is lost
         (b"", 100, Mark(5000)),  # of an earlier release: no reason to let history go sooner
         (b', "logs": {"4": 100}', 100, Mark(5000)),
@@ -240,7 +249,7 @@ def test_a_list_of_segments_that_is_damaged_is_said_and_begun_anew(tmp_path: Pat
 def test_a_mark_counts_only_for_the_log_it_was_made_for(
     tmp_path: Path, log: bytes, began_ns: int, expected: Mark
 ) -> None:
-    (tmp_path / erasures.SEGMENTS).write_bytes(b'{"version": 1, "shards": {"3": 5000}%b}' % log)
+    (tmp_path / erasures.SEGMENTS).write_bytes(b'{"version": 1, "shards": {"3": 5000}, "soon": {"3": 40}%b}' % log)
     looking = erasures.ErasedSegments(tmp_path)
     looking.refresh()
     assert looking.mark_of(3, began_ns) == expected
@@ -256,4 +265,5 @@ def test_an_erasing_marks_the_segments_of_its_log_for_every_release(tmp_path: Pa
     shard = crc32c.crc32c(b"t") % 2
     began_ns = decode_header((shard_path(data, shard) / segment_name(1)).read_bytes()).log_began_ns
     said = json.loads((data / erasures.SEGMENTS).read_bytes())
-    assert began_ns and (said["shards"], said["logs"]) == ({str(shard): 1}, {str(shard): began_ns})
+    assert began_ns
+    assert (said["shards"], said["logs"], said["soon"]) == ({str(shard): 1}, {str(shard): began_ns}, {str(shard): 1})
