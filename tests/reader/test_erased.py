@@ -170,6 +170,29 @@ def test_what_was_erased_goes_after_a_restart_too(tmp_path: Path) -> None:
         assert bodies(broker, "kept") == [b"kept"]
 
 
+def test_a_worker_lets_what_is_marked_go_sooner_and_nothing_else(tmp_path: Path) -> None:
+    """Of four shards: one where something is erased, one where nothing is, one with the mark of a log that is lost, and
+    one with a mark of an earlier release, which may be of such a log."""
+    data = tmp_path / "data"
+    topics = [next(f"t{n}" for n in range(100) if crc32c.crc32c(b"t%d" % n) % 4 == shard) for shard in range(4)]
+    secret = next(f"s{n}" for n in range(100) if crc32c.crc32c(b"s%d" % n) % 4 == 0)
+    with started(data, "--shards", "4") as broker:
+        broker.publish((secret, b"very-secret"), *((topic, b"history-%d" % n) for n, topic in enumerate(topics)))
+        for topic in topics:
+            post(broker.server, f"/topic/delete?topic={topic}")  # finished, and kept to be read
+        broker.server.kill()
+    marks = {"version": 1, "shards": {"2": 5000, "3": 5000}, "logs": {"2": 1}, "soon": {"2": 5000, "3": 5000}}
+    (data / erasures.SEGMENTS).write_text(json.dumps(marks))
+    with started(data, "--set", "log.erased-hours=0", "--set", "log.retention-hours=1000") as broker:
+        following = shard_path(data, 3) / segment_name(2)
+        wait_until(following.exists, "what its mark may be about is sealed, to be emptied when it is past retention")
+        broker.json(f"/v1/topics/{secret}", "DELETE")
+        wait_until(lambda: not on_disk(data, b"very-secret"), "no file has its bytes")
+        there = [n for n in range(4) if on_disk(data, b"history-%d" % n)]
+        assert there == [1, 2, 3]
+        assert [bodies(broker, topics[n]) for n in there] == [[b"history-%d" % n] for n in there]
+
+
 def mark(data: Path, shard: int, *said: int) -> None:
     with erasures.marked(data, shard, Mark(*said)):
         pass
