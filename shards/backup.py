@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mq_shards.shards import durable, medium
+from mq_shards.shards import durable, erased, medium
 from mq_shards.shards.backup_cut import Tail, cut
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES
@@ -200,8 +200,9 @@ class _Making:
 
     def _rest(self) -> Iterator[Path]:
         """All files but segments, in the order of copying. Copies of names are among them: they are written after the
-        names themselves, so copied before. Staged files come last: a decision about them stands until they are out."""
-        for path in sorted(self._source.iterdir()):
+        names themselves, so copied before. Staged files come last: a decision about them stands until they are out.
+        Erasures are written after the marks of their segments, so copied before them."""
+        for path in sorted(self._source.iterdir(), key=lambda path: (path.name == erased.SEGMENTS, path.name)):
             if SHARD_NAME.fullmatch(path.name):
                 yield from sorted(one for one in path.iterdir() if _COPIES.fullmatch(one.name))
             elif path.is_dir():

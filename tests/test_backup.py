@@ -21,8 +21,10 @@ import greenstalk
 import pytest
 from mq_shards.csrc.structs import struct_in
 from mq_shards.shards import backup as backups
+from mq_shards.shards import erased
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.restore import restore
 from mq_shards.shards.store import Header, StoreError, decode_header, encode_header
 
@@ -193,6 +195,32 @@ def test_channels_readers_and_writers_come_back(tmp_path: Path) -> None:
     with started(tmp_path / "other") as broker:
         assert broker.json("/v1/broker") != identity
         assert len(broker.read_all("t")) == 21
+
+
+def test_what_is_erased_while_a_backup_is_made_has_its_segments_marked_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or in what is restored its bytes would be hidden and stay."""
+    data, kept, restored = tmp_path / "data", tmp_path / "kept", tmp_path / "restored"
+    with started(data, "--shards", "4") as broker:
+        broker.publish(*((f"t{n}", b"x") for n in range(20)))
+        broker.server.kill()
+    view = DataView(data, 4)
+    before, meanwhile = (next(f"t{n}" for n in range(20) if view.shard_of(f"t{n}") == shard) for shard in (0, 1))
+    view.erase(before, "", soon=True)
+    write_new = getattr(backups, "_write_new")  # noqa: B009
+
+    def write(path: Path, content: bytes) -> None:
+        write_new(path, content)
+        if path.name in (erased.NAME, erased.SEGMENTS) and meanwhile not in view.erasures():
+            view.erase(meanwhile, "", soon=True)
+
+    monkeypatch.setattr(backups, "_write_new", write)
+    backups.make(data, kept)
+    assert meanwhile in view.erasures()
+    restore(kept, restored)
+    there = {view.shard_of(topic) for topic in erased.load(restored)}
+    assert there <= set(erased.load_segments(restored))
 
 
 @pytest.fixture
