@@ -203,8 +203,7 @@ class Monitor:
 
     def keep(self, known: Known, words: bytes, reason: int = 0) -> dict[str, Any] | None:
         """Stores what is known of a connection that ends, and returns it; None: nothing is kept. `words`: figures and
-        subscriptions, from the codec. `reason`: its number, if the codec does not
-        know it."""
+        subscriptions, from the codec. `reason`: its number, if the codec does not know it."""
         if self._max_closed == 0:
             return None
         (figures,) = figures_of(words[:FIGURES_BYTES])
