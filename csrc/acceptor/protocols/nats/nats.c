@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
-#include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
@@ -18,67 +17,9 @@
 
 enum { FIRST_PING_S = 2 };
 
-static const char OK[] = "+OK\r\n", PONG[] = "PONG\r\n";
+static const char PONG[] = "PONG\r\n";
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
-
-void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
-    uint8_t *room = socket_room(a, c, bytes);
-    if (room == NULL) return;
-    memcpy(room, text, bytes);
-    socket_written(a, c, room + bytes);
-}
-
-void nats_say_error(struct acceptor *a, struct connection *c, const char *text) {
-    nats_say(a, c, "-ERR '", 6);
-    nats_say(a, c, text, strlen(text));
-    nats_say(a, c, "'\r\n", 3);
-}
-
-/* Closes the connection when its output has been sent, or is not taken in time. */
-void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
-    struct nats *n = nats_of(c);
-    if (n->reason == 0) n->reason = (uint8_t)reason;
-    if (c->framing != NULL) nats_say_closing(a, c);
-    c->closing = true;
-    if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
-    nats_schedule(a, c);
-    if (!c->closed) socket_dirty(a, c);
-}
-
-void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text) {
-    nats_say_error(a, c, text);
-    if (!c->closed) nats_hang_up(a, c, reason);
-}
-
-void nats_set_name(struct nats_name **name, const void *text, size_t bytes) {
-    free(*name);
-    *name = bytes > 0 ? malloc(sizeof **name + bytes) : NULL;
-    if (*name == NULL) return;
-    (*name)->bytes = (uint32_t)bytes;
-    memcpy((*name)->text, text, bytes);
-}
-
-void nats_say_ok(struct acceptor *a, struct connection *c) {
-    if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
-}
-
-void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text) {
-    uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
-    const uint8_t *end = go_quote(quoted, text.at, text.bytes);
-    nats_say(a, c, before, strlen(before));
-    nats_say(a, c, quoted, (size_t)(end - quoted));
-}
-
-/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
-void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
-                        struct text queue) {
-    a->refused[c->protocol - 1]++;
-    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
-    nats_say_quoted(a, c, what, subject);
-    if (queue.bytes > 0) nats_say_quoted(a, c, " using queue ", queue);
-    nats_say(a, c, "'\r\n", 3);
-}
 
 static void say_too_many_tokens(struct acceptor *a, struct connection *c, struct text subject) {
     nats_say(a, c, "-ERR '", 6);
@@ -264,16 +205,6 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
     return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
-
-void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    struct nats *n = nats_of(c);
-    uint8_t line[6] = "SNIFF";
-    n->flags &= ~(uint32_t)NATS_SNIFF;
-    n->deadline_ns = 0;
-    if (bytes > 0) line[5] = *data;
-    reply_by_python(a, c, line, bytes > 0 ? 6 : 5);
-}
-
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     if (nats_is(c, NATS_SNIFF)) {
@@ -391,6 +322,8 @@ static void stopped(void *state) {
     }
     for (uint32_t n = 0; n < NATS_LINKS; n++) free(server->links[n].waiting.items);
     nats_latency_close(server);
+    nats_answers_close(server);
+    nats_shares_close(server);
     nats_accounts_close(server);
     nats_origins_close(&server->origins);
     subject_walk_free(server->remote_walk);

@@ -19,7 +19,11 @@
  *   nats_leaving.c         removes interest of others, and of clients, in pieces
  *   nats_trace.h           message tracing
  *   nats_latency.h         how long services take
- *   nats_clock.c           PINGs, and clients that do not take their output
+ *   nats_say.c             what is said outside of messages, and how a connection ends
+ *   nats_name.c            what clients and servers call themselves
+ *   nats_random.c          random numbers
+ *   nats_clock.c           when something of a connection is due
+ *   nats_due.c             ... PINGs, and clients that do not take their output
  *   nats_websocket.c       why a websocket ends
  *   nats_proxied.c         PROXY headers
  *   nats_figures.c         figures of connections, for monitoring
@@ -401,24 +405,30 @@ static inline uint64_t nats_sender(const struct acceptor *a, const struct connec
     return ((uint64_t)a->index + 1) << 32 | c->number;
 }
 
-/* --- nats.c ------------------------------------------------------------------------------------------------------- */
+/* --- nats_say.c --------------------------------------------------------------------------------------------------- */
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
+/* Says +OK if the client is verbose. */
+void nats_say_ok(struct acceptor *a, struct connection *c);
 /* Says `before`, then `text` in double quotes as Go's %q writes them. */
 void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text);
-/* Sets the name of a client or server. Without memory it has none. */
-void nats_set_name(struct nats_name **name, const void *text, size_t bytes);
-/* A client or server has answered a PING. */
-static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
-    uint64_t now = exact_now(a);
-    if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
-    *pings = 0;
-}
-/* Hands the first byte, if it has come, to Python, which waits for it. */
-void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
+void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
+                        struct text queue);
+/* Closes the connection when its output has been sent, or is not taken in time. */
+void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
 /* Says -ERR 'text' and ends the connection. */
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
+
+/* --- nats_name.c -------------------------------------------------------------------------------------------------- */
+
+/* Sets the name of a client or server. Without memory it has none. */
+void nats_set_name(struct nats_name **name, const void *text, size_t bytes);
+
+/* --- nats_random.c ------------------------------------------------------------------------------------------------ */
+
+uint64_t nats_random(struct nats_server *server);
 
 /* --- nats_websocket.c --------------------------------------------------------------------------------------------- */
 
@@ -486,7 +496,6 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
  * server of the topics-queue may log it. */
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count);
-uint64_t nats_random(struct nats_server *server);
 /* Delivers a message that this server publishes in an account, whose imports hold, too. */
 void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m);
 /* A subscription of the connection without a queue group that matches a subject, or NULL. */
@@ -593,8 +602,6 @@ void nats_tell_account(struct acceptor *a, const struct nats_server *server, uin
 uint32_t nats_account_named(const struct nats_server *server, struct text name);
 /* The same, made if need be; 0 when the limit is reached. */
 uint32_t nats_open_account(struct nats_server *server, struct text name);
-/* The same for an account that another server has named; 0: it is not accepted. Tells all acceptors of a new one. */
-uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name);
 void nats_accounts_close(struct nats_server *server);
 /* Counts a connection as a member of its account, unless all acceptors together have `most` members. */
 bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);
@@ -614,7 +621,18 @@ size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint
 uint64_t nats_wall_now(const struct acceptor *a);
 /* Sets the connection's timer to when something may be due next. */
 void nats_schedule(struct acceptor *a, struct connection *c);
-void nats_due(struct acceptor *a, struct connection *c);
 void nats_sent(struct acceptor *a, struct connection *c);
+/* A client or server has answered a PING. */
+static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
+    uint64_t now = exact_now(a);
+    if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
+    *pings = 0;
+}
+
+/* --- nats_due.c --------------------------------------------------------------------------------------------------- */
+
+/* Hands the first byte, if it has come, to Python, which waits for it. */
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+void nats_due(struct acceptor *a, struct connection *c);
 
 #endif

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "acceptor/members.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats.h"
 
-enum { FIRST_ACCOUNTS = 8, KEY_BYTES = 56 };
+enum { FIRST_ACCOUNTS = 8 };
 
 /* The slot of that name's number, or the empty one where it belongs. */
 static uint32_t *slot_of(const struct nats_server *server, struct text name) {
@@ -70,31 +70,12 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     server->accounts[number] = made;
     return number;
 }
-
-/* Whether a name looks like an account's public key: A and base 32. */
-static bool is_key(struct text name) {
-    bool good = name.bytes == KEY_BYTES && name.at[0] == 'A';
-    for (size_t i = 0; good && i < name.bytes; i++)
-        good = (name.at[i] >= 'A' && name.at[i] <= 'Z') || (name.at[i] >= '2' && name.at[i] <= '7');
-    return good;
-}
-
-/* Other servers may introduce at most half of the accounts allowed. */
-uint32_t nats_learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
-    bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
-    uint32_t number = may ? nats_open_account(server, name) : 0;
-    if (number != 0) nats_tell_account(a, server, number);
-    return number;
-}
-
 void nats_accounts_close(struct nats_server *server) {
-    nats_answers_close(server);
     for (uint32_t i = 1; i < server->account_count; i++) {
         subjects_free(server->accounts[i].subjects);
         subjects_free(server->accounts[i].remote);
         free(server->accounts[i].name);
         free(server->accounts[i].trace_dest);
-        nats_shares_free(server->accounts[i].shares);
     }
     free(server->accounts);
     free(server->account_names);

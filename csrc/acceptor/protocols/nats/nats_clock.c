@@ -1,9 +1,7 @@
-/* Timeouts of a connection: for CONNECT, PINGs, and output that the client does not take. */
+/* The time, and when something of a connection is due next. */
 #include "acceptor/protocols/nats/nats.h"
 
 #include <time.h>
-
-static const char PING[] = "PING\r\n";
 
 uint64_t nats_wall_now(const struct acceptor *a) {
     struct timespec now;
@@ -30,49 +28,4 @@ void nats_sent(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
     n->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
     if (n->stalled_ns > 0) nats_schedule(a, c);
-}
-
-/* Sends a PING, unless the client was heard from lately and its round-trip time is known. Closes it if it has too many
- * unanswered PINGs. */
-static void ping(struct acceptor *a, struct connection *c) {
-    const struct nats_server *server = nats_server_of(a, c);
-    struct nats *n = nats_of(c);
-    n->ping_ns = a->now_ns + server->ping_interval_ns;
-    bool lately = n->heard_ns > 0 && a->now_ns - n->heard_ns < server->ping_interval_ns;
-    bool measured = n->rtt_ns > 0 && a->now_ns - n->asked_ns <= NATS_RTT_VALID_NS;
-    if (lately && measured) return;
-    if (n->pings >= server->ping_max) {
-        codec_count_add(a, c, NATS_STALE_CONNECTIONS, 1);
-        nats_end(a, c, NATS_STALE, "Stale Connection");
-        return;
-    }
-    /* While Python has a command, the connection may be about to be encrypted. */
-    if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF) || nats_is(c, NATS_PROXIED)) return;
-    n->pings++;
-    n->asked_ns = exact_now(a);
-    nats_say(a, c, PING, sizeof PING - 1);
-}
-
-void nats_due(struct acceptor *a, struct connection *c) {
-    struct nats *n = nats_of(c);
-    if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
-        codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
-        nats_account_of(a, c)->slow_consumers++;
-        if (n->reason == 0) n->reason = NATS_SLOW_WRITE_DEADLINE;
-        socket_close(a, c);
-        return;
-    }
-    if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_SNIFF)) {
-        nats_sniffed(a, c, NULL, 0);
-    } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_PROXIED)) {
-        nats_proxied_in_vain(a, c);
-    } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
-        n->deadline_ns = n->ping_ns = 0;
-        nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
-    } else if (c->closing) {
-        n->ping_ns = 0; /* a time that has passed must not stay due */
-    } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns) {
-        ping(a, c);
-    }
-    if (!c->closed) nats_schedule(a, c);
 }

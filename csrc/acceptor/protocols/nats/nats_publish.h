@@ -32,13 +32,4 @@ static inline bool nats_is_reserved(struct text name) {
  * something else. */
 size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 
-/* --- nats.c ------------------------------------------------------------------------------------------------------- */
-
-void nats_say_ok(struct acceptor *a, struct connection *c);
-/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
-void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
-                        struct text queue);
-/* Closes the connection when its output has been sent, or is not taken in time. */
-void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
-
 #endif

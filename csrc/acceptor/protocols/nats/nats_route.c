@@ -12,7 +12,7 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 
-enum { LINE_FACTOR = 16 };
+enum { LINE_FACTOR = 16, ACCOUNT_KEY_BYTES = 56 };
 /* Intervals of PINGs to servers: the first, and the longest. */
 #define FIRST_PING_NS SECOND_NS
 #define MOST_PING_NS  (30 * SECOND_NS)
@@ -118,6 +118,23 @@ static void hear(struct acceptor *a, struct connection *c, struct text cluster, 
     if (!is_leaf && weight > 0) nats_origin_drop(&server->origins, origin);
 }
 
+/* Whether a name looks like an account's public key: A and base 32. */
+static bool is_key(struct text name) {
+    bool good = name.bytes == ACCOUNT_KEY_BYTES && name.at[0] == 'A';
+    for (size_t i = 0; good && i < name.bytes; i++)
+        good = (name.at[i] >= 'A' && name.at[i] <= 'Z') || (name.at[i] >= '2' && name.at[i] <= '7');
+    return good;
+}
+
+/* The account that another server has named, made if need be; 0: it is not accepted. Other servers may introduce at most
+ * half of the accounts allowed. */
+static uint32_t learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
+    bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
+    uint32_t number = may ? nats_open_account(server, name) : 0;
+    if (number != 0) nats_tell_account(a, server, number);
+    return number;
+}
+
 /* Handles RS+ account subject [queue weight], LS+ origin account subject [queue weight], and their opposites. Unknown
  * accounts are ignored. */
 static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
@@ -136,7 +153,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     uint32_t account = account_in(a, c, &items, &count);
     struct text subject = items[0], queue = {0};
     uint64_t weight = wanted ? 1 : 0;
-    if (account == 0 && wanted) account = nats_learn_account(a, server, items[-1]);
+    if (account == 0 && wanted) account = learn_account(a, server, items[-1]);
     if (count > 1) queue = items[1];
     if (count > 2 && (!nats_get_size(items[2], &weight) || weight == 0)) weight = 1;
     if (account == 0 || is_moving(server, r, account)) return true;

@@ -52,7 +52,7 @@ static void free_share(struct nats_share *s) {
     free(s);
 }
 
-void nats_shares_free(struct nats_shares *shares) {
+static void free_shares(struct nats_shares *shares) {
     if (shares == NULL) return;
     for (struct nats_share *s = shares->first, *next; s != NULL; s = next) {
         next = s->next;
@@ -62,6 +62,10 @@ void nats_shares_free(struct nats_shares *shares) {
     subjects_free(shares->mappings);
     subjects_free(shares->imports);
     free(shares);
+}
+
+void nats_shares_close(struct nats_server *server) {
+    for (uint32_t i = 1; i < server->account_count; i++) free_shares(server->accounts[i].shares);
 }
 
 static struct text next_word(const uint8_t **at, const uint8_t *end) {
@@ -157,12 +161,12 @@ bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t a
         if (good && shares->last->kind == 'v') good = nats_answers_open(a, server, shares->last->account);
         if (good && shares->last->latency != NULL) good = nats_latency_open(server);
         if (!good) {
-            nats_shares_free(shares);
+            free_shares(shares);
             return false;
         }
         at = end + 1;
     }
-    nats_shares_free(server->accounts[account].shares);
+    free_shares(server->accounts[account].shares);
     server->accounts[account].shares = shares;
     return true;
 }

@@ -32,7 +32,8 @@ struct nats_share;
 /* Sets an account's shares from text as above; false when it is invalid or memory is short. */
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
                       size_t bytes);
-void nats_shares_free(struct nats_shares *shares);
+/* Frees those of all accounts. */
+void nats_shares_close(struct nats_server *server);
 /* The account's subjects with imports (streams that others import, services that it imports), and its mapped subjects.
  * NULL: none, as when `shares` is NULL. */
 struct subjects *nats_shares_imports(const struct nats_shares *shares);
