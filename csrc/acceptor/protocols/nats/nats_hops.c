@@ -55,7 +55,7 @@ void nats_trace_route(struct acceptor *a, struct nats_server *server, uint32_t o
     if (c == NULL || c->closed || c->closing) return;
     const struct nats_route *r = route_of(c);
     bool is_leaf = nats_is_leaf(other), traces = (r->flags & ROUTE_TRACES) != 0;
-    bool denied = (r->flags & ROUTE_DENIED_SOME) != 0 && !nats_leaf_may_have(server, r, m->subject);
+    bool denied = (r->flags & ROUTE_DENIED_SOME) != 0 && !nats_route_may_have(server, r, m->subject);
     const struct nats_egress e = {.kind = is_leaf ? NATS_KIND_LEAF : NATS_KIND_ROUTE,
                                   .cid = c->number,
                                   .name = nats_name_of(r->name),

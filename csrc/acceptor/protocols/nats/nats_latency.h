@@ -113,6 +113,9 @@ static inline bool nats_is_measuring(const struct nats_server *server) {
 
 /* --- nats_sampled.c ----------------------------------------------------------------------------------------------- */
 
+/* Whether a traceparent (version-trace-parent-flags) asks for a trace: the lowest bit of its flags, which nats-server
+ * reads as a signed byte. */
+bool nats_asks_for_trace(struct text value);
 /* Whether a request is measured. If headers ask for it, writes them as JSON. */
 bool nats_is_sampled(struct nats_server *server, uint32_t percent, const struct nats_message *m,
                      struct json_text *headers);

@@ -1,79 +1,13 @@
 /* Leaf nodes: servers outside of the cluster that are connected to one account here; and hubs: servers to one of whose
- * accounts this server is connected. Their connections are routes (nats_route.h), except for what is here: permissions,
- * joining an account, and loops.
+ * accounts this server is connected. Their connections are routes (nats_route.h), except for what is here: joining an
+ * account; and permissions and loops, which are in nats_leaf_permissions.c.
  *
  * A leaf node's interest is told to all like that of a client here. Its messages go to all that want them, except leaf
  * nodes of its own cluster, its origin, which get them from each other. A hub's messages and interest go to no route.
  * INFO, CONNECT and authentication are handled by Python (acceptor/protocols/nats/leaves.py and hubs.py).
  */
-#include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
-
-static bool begins_with(struct text text, const char *prefix) {
-    size_t bytes = strlen(prefix);
-    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
-}
-
-/* --- permissions -------------------------------------------------------------------------------------------------- */
-
-static void end_loop(struct acceptor *a, struct connection *c) {
-    const struct nats_account *account = &route_server(a, c)->accounts[route_of(c)->account];
-    nats_say(a, c, "-ERR '", 6);
-    nats_say_quoted(a, c, "Loop detected for leafnode account=",
-                    (struct text){(const uint8_t *)account->name, account->name_bytes});
-    static const char delayed[] = ". Delaying attempt to reconnect for 30s'\r\n";
-    nats_say(a, c, delayed, sizeof delayed - 1);
-    route_of(c)->reason = NATS_LOOPED;
-    if (!c->closed) nats_route_hang_up(a, c);
-}
-
-static void end_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject) {
-    nats_say_violation(a, c, what, subject, (struct text){0});
-    if (!c->closed) nats_route_hang_up(a, c);
-}
-
-bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject) {
-    struct nats_server *server = route_server(a, c);
-    struct nats_route *r = route_of(c);
-    if (nats_is_loop(subject)) {
-        bool is_loop = subject.bytes == r->loop_bytes && memcmp(subject.at, r->loop, subject.bytes) == 0;
-        if (is_loop) end_loop(a, c);
-        return !is_loop;
-    }
-    if (server->max_subscriptions > 0 && server->others[r->other].count >= server->max_subscriptions) {
-        nats_route_say(a, c, "-ERR 'maximum subscriptions exceeded'\r\n", 39);
-        return false;
-    }
-    if (r->permissions == NULL) return true;
-    const struct text none = {0};
-    bool may = nats_may_subscribe(&server->permissions, r->permissions, subject, none);
-    bool is_pattern = subject_has_wildcard(subject.at, subject.bytes);
-    if (!may && !is_pattern) {
-        /* A hub has set this server's permissions itself, so it need not be told of a violation. */
-        if ((r->flags & ROUTE_HUB) == 0) end_violation(a, c, "Subscription to ", subject);
-        return false;
-    }
-    /* Of a pattern it gets the messages that are allowed. */
-    if (!may || nats_is_denied_some(r->permissions, subject, none)) r->flags |= ROUTE_DENIED_SOME;
-    return true;
-}
-
-bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject) {
-    struct nats_server *server = route_server(a, c);
-    struct nats_permissions *set = route_of(c)->publishing;
-    bool may = set == NULL || begins_with(subject, "_R_.") || begins_with(subject, "$JS.ACK.") ||
-               nats_may_publish(&server->permissions, set, subject);
-    if (!may && (route_of(c)->flags & ROUTE_HUB) == 0) end_violation(a, c, "Publish to ", subject);
-    return may;
-}
-
-bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject) {
-    return r->permissions == NULL ||
-           nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
-}
-
-/* --- its life ----------------------------------------------------------------------------------------------------- */
 
 static void opened(struct acceptor *a, struct connection *c) {
     nats_route_opened(a, c, ROUTE_LEAF);

@@ -5,26 +5,11 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
-
-static bool begins_with(struct text text, const char *prefix) {
-    size_t bytes = strlen(prefix);
-    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
-}
-
-/* Whether a reply subject is reserved for servers. */
-static bool is_reserved_reply(struct text reply) {
-    return begins_with(reply, "_R_.") || begins_with(reply, "$JS.ACK.") || begins_with(reply, "_GR_.") ||
-           begins_with(reply, "$GR.");
-}
-
-bool nats_is_reserved_subject(struct text subject) {
-    return begins_with(subject, "_GR_.") || begins_with(subject, "$GR.") || begins_with(subject, "$NRG.");
-}
-
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     const struct nats_subscription *s = nats_own_subscription(a, c, m->reply);
     if (s == NULL) return;
@@ -67,10 +52,10 @@ static const char *const QUESTIONS[] = {"$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.
 enum { QUESTIONS_COUNT = sizeof QUESTIONS / sizeof *QUESTIONS, MAX_QUESTION_BYTES = NATS_MAX_CONTROL_LINE - 64 };
 
 static bool is_question(const struct nats_server *server, const struct nats_message *m) {
-    if (m->reply.bytes == 0 || !begins_with(m->subject, "$SYS.REQ.")) return false;
+    if (m->reply.bytes == 0 || !nats_begins_with(m->subject, "$SYS.REQ.")) return false;
     if (m->payload_bytes > MAX_QUESTION_BYTES || m->reply.bytes + m->payload_bytes > MAX_QUESTION_BYTES) return false;
     for (uint32_t i = 0; i < (server->answers_all ? QUESTIONS_COUNT : 1); i++)
-        if (m->subject.bytes == strlen(QUESTIONS[i]) && begins_with(m->subject, QUESTIONS[i])) return true;
+        if (m->subject.bytes == strlen(QUESTIONS[i]) && nats_begins_with(m->subject, QUESTIONS[i])) return true;
     return false;
 }
 
@@ -98,7 +83,7 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
         nats_say_violation(a, c, "Publish to ", m->subject, no_queue);
         return;
     }
-    if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
+    if (m->reply.bytes > 0 && nats_is_reserved_reply(m->reply)) {
         nats_trace_violation(server, "Publish with Reply of ", m->reply);
         nats_say_violation(a, c, "Publish with Reply of ", m->reply, no_queue);
         return;

@@ -17,14 +17,8 @@ struct nats_arguments {
  * used: all or nothing. */
 size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,
                          const uint8_t *data, size_t line_bytes, size_t bytes);
-/* Whether a subject is reserved for servers. */
-bool nats_is_reserved_subject(struct text subject);
 /* Tells the sender of a request that there was nobody to answer, if it subscribes to the reply subject. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
-/* Whether a subject may be one of those that servers reserve for themselves. */
-static inline bool nats_is_reserved(struct text name) {
-    return (name.at[0] == '_' && name.bytes > 1 && name.at[1] != 'I') || name.at[0] == '$';
-}
 
 /* --- nats_run.c --------------------------------------------------------------------------------------------------- */
 

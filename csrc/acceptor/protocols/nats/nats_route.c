@@ -19,22 +19,6 @@ enum { LINE_FACTOR = 16, ACCOUNT_KEY_BYTES = 56 };
 
 static const char PING[] = "PING\r\n", PONG[] = "PONG\r\n";
 
-/* --- what is said ------------------------------------------------------------------------------------------------- */
-
-void nats_route_hang_up(struct acceptor *a, struct connection *c) {
-    struct nats_route *r = route_of(c);
-    c->closing = true;
-    if (r->reason == 0) r->reason = NATS_PROTOCOL_VIOLATION;
-    if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
-    nats_route_schedule(a, c);
-    if (!c->closed) socket_dirty(a, c);
-}
-
-void nats_route_end(struct acceptor *a, struct connection *c, const char *text) {
-    nats_say_error(a, c, text);
-    if (!c->closed) nats_route_hang_up(a, c);
-}
-
 /* --- a line ------------------------------------------------------------------------------------------------------- */
 
 enum verb {

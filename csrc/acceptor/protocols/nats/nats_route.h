@@ -5,6 +5,7 @@
  *   nats_route_send.c       sends interest and messages to a server
  *   nats_route_interest.c   which interest is sent
  *   nats_leaf.c             how leaf nodes differ
+ *   nats_leaf_permissions.c ... in what they may want and send
  *
  * One acceptor has all routes. The other acceptors know the interest of each route, and send that acceptor messages for
  * it. A message that came over a route goes to clients of all acceptors, but never to a route.
@@ -113,23 +114,17 @@ void nats_route_sent(struct acceptor *a, struct connection *c);
 void nats_route_due(struct acceptor *a, struct connection *c);
 void nats_route_closed(struct acceptor *a, struct connection *c);
 void nats_route_freed(struct connection *c);
-/* Closes the connection when its output has been sent, or is not taken in time, ... */
-void nats_route_hang_up(struct acceptor *a, struct connection *c);
-/* ... after saying -ERR 'text'. */
-void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
 
 /* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
 
 struct nats_figures nats_route_figures(const struct acceptor *a, const struct connection *c);
 
-/* --- nats_leaf.c -------------------------------------------------------------------------------------------------- */
+/* --- nats_leaf_permissions.c -------------------------------------------------------------------------------------- */
 
 /* Whether a leaf node may subscribe to a subject; if not, sends it an error or closes it. */
 bool nats_leaf_may_want(struct acceptor *a, struct connection *c, struct text subject);
 /* Whether it may send a message. If not, a leaf node is closed; a hub's message is only dropped. */
 bool nats_leaf_may_send(struct acceptor *a, struct connection *c, struct text subject);
-/* Whether it may receive a message, for ROUTE_DENIED_SOME. */
-bool nats_leaf_may_have(struct nats_server *server, const struct nats_route *r, struct text subject);
 /* Whether this is a subject by which loops are found. */
 static inline bool nats_is_loop(struct text subject) {
     return subject.bytes > 5 && memcmp(subject.at, "$LDS.", 5) == 0;
@@ -140,7 +135,13 @@ static inline bool nats_is_loop(struct text subject) {
 /* Sends a client's message to a server: for its plain subscribers, and for the groups that were chosen for `other`. */
 void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
                      const struct nats_message *message, const struct nats_chosen *chosen);
+/* Whether it may receive a message, for ROUTE_DENIED_SOME. */
+bool nats_route_may_have(struct nats_server *server, const struct nats_route *r, struct text subject);
 void nats_route_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+/* Closes the connection when its output has been sent, or is not taken in time, ... */
+void nats_route_hang_up(struct acceptor *a, struct connection *c);
+/* ... after saying -ERR 'text'. */
+void nats_route_end(struct acceptor *a, struct connection *c, const char *text);
 struct nats_interest {
     uint32_t account;
     uint32_t origin; /* the cluster of leaf nodes that wants it, if it is to be named; 0: none */

@@ -56,6 +56,20 @@ void nats_route_say(struct acceptor *a, struct connection *c, const void *text, 
     nats_route_watch(a, c);
 }
 
+void nats_route_hang_up(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    c->closing = true;
+    if (r->reason == 0) r->reason = NATS_PROTOCOL_VIOLATION;
+    if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
+    nats_route_schedule(a, c);
+    if (!c->closed) socket_dirty(a, c);
+}
+
+void nats_route_end(struct acceptor *a, struct connection *c, const char *text) {
+    nats_say_error(a, c, text);
+    if (!c->closed) nats_route_hang_up(a, c);
+}
+
 /* --- interest ----------------------------------------------------------------------------------------------------- */
 
 void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c,
@@ -88,6 +102,11 @@ void nats_route_say_interest(struct acceptor *a, struct nats_server *server, str
 }
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
+
+bool nats_route_may_have(struct nats_server *server, const struct nats_route *r, struct text subject) {
+    return r->permissions == NULL ||
+           nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+}
 
 /* The cluster of leaf nodes that has the message already, if the server wants to know; else empty. */
 static struct text origin_of(const struct nats_server *server, const struct nats_route *r,
@@ -149,7 +168,7 @@ void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t ot
     if (c == NULL || c->closed || c->closing) return;
     struct nats_route *r = route_of(c);
     bool is_leaf = (r->flags & ROUTE_LEAF) != 0;
-    if ((r->flags & ROUTE_DENIED_SOME) != 0 && !nats_leaf_may_have(server, r, m->subject)) return;
+    if ((r->flags & ROUTE_DENIED_SOME) != 0 && !nats_route_may_have(server, r, m->subject)) return;
     struct text account = account_of(server, c, number);
     bool headers = m->header_bytes > 0 && (r->flags & ROUTE_HEADERS) != 0;
     size_t cut = headers ? 0 : m->header_bytes;

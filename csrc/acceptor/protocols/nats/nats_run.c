@@ -7,6 +7,7 @@
 
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_publish.h"
+#include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 

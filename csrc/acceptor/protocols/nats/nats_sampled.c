@@ -141,12 +141,31 @@ static void put_beginning(struct json_text *out, const struct request_headers *h
 
 /* --- whether ------------------------------------------------------------------------------------------------------ */
 
+/* The value of a hexadecimal digit; -1: it is none. */
+static int hex_digit(uint8_t byte) {
+    if (byte >= '0' && byte <= '9') return byte - '0';
+    byte |= 32;
+    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+}
+
+bool nats_asks_for_trace(struct text value) {
+    size_t dashes = 0, last = 0;
+    for (size_t i = 0; i < value.bytes; i++) {
+        if (value.at[i] != '-') continue;
+        if (++dashes == 3) last = i + 1;
+    }
+    if (dashes != 3 || value.bytes - last != 2) return false;
+    uint8_t first = value.at[last];
+    int high = first == '+' ? 0 : hex_digit(first), low = hex_digit(value.at[last + 1]);
+    return high >= 0 && high < 8 && low >= 0 && (low & 1) != 0;
+}
+
 /* 479fefe9525eddb:5adb976bfc1f95c1:479fefe9525eddb:1, whose last number has flags. As with nats-server, of two digits
  * only the second one counts. */
 static bool is_uber_sampled(struct text value) {
     struct text parts[4];
     if (split(value, ':', parts, 4) != 4 || parts[3].bytes == 0 || parts[3].bytes > 2) return false;
-    int flags = nats_hex_digit(parts[3].at[parts[3].bytes - 1]);
+    int flags = hex_digit(parts[3].at[parts[3].bytes - 1]);
     return flags >= 0 && (flags & 1) != 0;
 }
 

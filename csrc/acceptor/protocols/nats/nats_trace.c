@@ -5,7 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "acceptor/protocols/nats/nats_publish.h"
+#include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_route.h"
 
 static const char FIRST_LINE[] = "NATS/1.0\r\n", DISABLED[] = "trace disabled";
@@ -55,25 +57,6 @@ struct text nats_header_of(const struct nats_message *m, const char *name) {
         if (found.bytes + 1 == strlen(name) && memcmp(found.at, name, found.bytes) == 0) return value;
     return (struct text){0};
 }
-
-int nats_hex_digit(uint8_t byte) {
-    if (byte >= '0' && byte <= '9') return byte - '0';
-    byte |= 32;
-    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
-bool nats_asks_for_trace(struct text value) {
-    size_t dashes = 0, last = 0;
-    for (size_t i = 0; i < value.bytes; i++) {
-        if (value.at[i] != '-') continue;
-        if (++dashes == 3) last = i + 1;
-    }
-    if (dashes != 3 || value.bytes - last != 2) return false;
-    uint8_t first = value.at[last];
-    int high = first == '+' ? 0 : nats_hex_digit(first), low = nats_hex_digit(value.at[last + 1]);
-    return high >= 0 && high < 8 && low >= 0 && (low & 1) != 0;
-}
-
 /* Reads the headers, and notes those that are about tracing. False if the message is not to be traced. */
 static bool read_headers(const struct nats_message *m, struct trace_headers *h) {
     static const char PARENT[] = "traceparent";

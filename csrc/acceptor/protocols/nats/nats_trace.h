@@ -74,11 +74,6 @@ enum nats_traced nats_trace_begin(struct acceptor *a, struct nats_server *server
 struct text nats_header_of(const struct nats_message *m, const char *name);
 /* The value of Nats-Trace-Dest by which servers know that they must not trace a message. */
 struct text nats_trace_disabled(void);
-/* The value of a hexadecimal digit; -1: it is none. */
-int nats_hex_digit(uint8_t byte);
-/* Whether a traceparent (version-trace-parent-flags) asks for a trace: the lowest bit of its flags, which nats-server
- * reads as a signed byte. */
-bool nats_asks_for_trace(struct text value);
 /* Sets where messages with traceparent are traced to: "PERCENT SUBJECT"; empty: nowhere. */
 bool nats_trace_account(struct nats_account *account, struct text said);
 
