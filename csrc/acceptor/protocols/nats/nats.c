@@ -205,6 +205,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
     return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
+
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     if (nats_is(c, NATS_SNIFF)) {
@@ -307,8 +308,10 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         return nats_trace_account(&server->accounts[value], (struct text){bytes, bytes_count}) ? CALL_DONE
                                                                                                : CALL_REFUSED;
     }
-    if (strcmp(what, "shares") == 0)
-        return nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
+    if (strcmp(what, "shares") == 0) {
+        bool made = nats_journey_open(server) && nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count);
+        return made ? CALL_DONE : CALL_REFUSED;
+    }
     return CALL_REFUSED;
 }
 

@@ -8,6 +8,7 @@
  *   nats_replies.c         ... and which requests it may answer
  *   nats_shares.c          mappings, and messages that other accounts import
  *   nats_transform.c       ... the subjects that these get
+ *   nats_asker.c           ... what services are told of who asks
  *   nats_answers.c         ... how answers find the way back
  *   nats_journey.c         ... the order in which all that is done
  *   nats_publish.c         PUB and HPUB
@@ -388,6 +389,11 @@ static inline struct text nats_name_of(const struct nats_name *name) {
     return (struct text){(const uint8_t *)name->text, name->bytes};
 }
 
+static inline uint8_t *nats_put(uint8_t *out, const void *text, size_t bytes) {
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
 /* A message being delivered. The payload begins with `header_bytes` of headers. */
 struct nats_message {
     struct text subject, reply;
@@ -481,15 +487,20 @@ void nats_leaving_free(struct nats_server *server, void (*freed)(struct connecti
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
+/* Delivers a message that this server publishes itself. */
+void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
+                            const struct nats_message *message);
+/* A subscription of the connection without a queue group that matches a subject, or NULL. */
+struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
+
+/* --- nats_journey.c ----------------------------------------------------------------------------------------------- */
+
 /* Delivers a message of one of our clients to all who want it; false if nobody did. */
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
 /* Delivers a message from another acceptor to our clients: to plain subscribers if `alone`, and to one member of each
  * group named. Groups without members here stay in `groups`; returns how many. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count);
-/* Delivers a message that this server publishes itself. */
-void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
-                            const struct nats_message *message);
 /* Delivers a message that came over a route, from `from`: to all plain subscribers and to one member of each group
  * named, on this server and behind its leaf nodes. A leaf node's message goes to routes too, but not back to its
  * cluster. A hub's goes to no route, since other servers have hubs of their own. `kept`: it is logged here, so no other
@@ -498,8 +509,6 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
                          const struct nats_message *message, const struct text *groups, size_t count);
 /* Delivers a message that this server publishes in an account, whose imports hold, too. */
 void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m);
-/* A subscription of the connection without a queue group that matches a subject, or NULL. */
-struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
 
 /* --- nats_turns.c ------------------------------------------------------------------------------------------------- */
 
@@ -508,6 +517,7 @@ bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct c
 static inline bool nats_may_hand_out(struct acceptor *a, struct nats_server *server, struct connection *c) {
     return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, server, c);
 }
+
 /* At the beginning of a turn: lets publishers go on, those that have waited longest first. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
@@ -580,6 +590,7 @@ void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_rem
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
     return a->mesh_there != 0 || server->route_count > 0;
 }
+
 /* Tells other acceptors that a route has ended, or that it is full or no longer. */
 void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);

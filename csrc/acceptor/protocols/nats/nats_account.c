@@ -70,6 +70,7 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     server->accounts[number] = made;
     return number;
 }
+
 void nats_accounts_close(struct nats_server *server) {
     for (uint32_t i = 1; i < server->account_count; i++) {
         subjects_free(server->accounts[i].subjects);

@@ -4,7 +4,6 @@
  * too, and the subject goes on with .SERVER.T. */
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/hex.h"
 
@@ -51,7 +50,6 @@ static bool open_answers(struct nats_server *server) {
 bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t number) {
     struct nats_account *account = &server->accounts[number];
     if (account->answers != NULL) return true;
-    if (!nats_journey_open(server)) return false;
     if (server->answers == NULL && !open_answers(server)) return false;
     struct nats_subscription *s = calloc(1, sizeof *s);
     uint8_t pattern[PREFIX_BYTES + 1];
@@ -88,17 +86,15 @@ static uint32_t take_slot(struct nats_answers *answers) {
     return slot;
 }
 
-struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, const struct nats_expected *expected,
+struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, struct nats_expected *expected,
                                uint8_t *room) {
     struct nats_answers *answers = server->answers;
     const struct text reply = expected->reply;
-    if (reply.bytes > NATS_ANSWER_REPLY_BYTES) {
-        if (expected->measured != 0) nats_latency_cancel(server, expected->measured);
-        return (struct text){NULL, 0};
-    }
-    uint32_t slot = take_slot(answers);
-    struct waiting *w = &answers->slots[slot];
-    w->token = random_number(server) | 1;
+    if (reply.bytes > NATS_ANSWER_REPLY_BYTES) return (struct text){NULL, 0};
+    expected->slot = take_slot(answers);
+    expected->token = random_number(server) | 1;
+    struct waiting *w = &answers->slots[expected->slot];
+    w->token = expected->token;
     w->until_ns = a->now_ns + expected->lifetime_ns;
     w->lifetime_ns = expected->lifetime_ns;
     w->account = expected->account;
@@ -106,10 +102,9 @@ struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, c
     w->reply_bytes = (uint16_t)reply.bytes;
     memcpy(w->reply, reply.at, reply.bytes);
     memcpy(room, answers->prefix, PREFIX_BYTES);
-    hex_put(room + PREFIX_BYTES, slot | (uint64_t)expected->measured << NUMBER_SHIFT);
+    hex_put(room + PREFIX_BYTES, expected->slot | (uint64_t)expected->measured << NUMBER_SHIFT);
     hex_put(room + PREFIX_BYTES + 16, w->token);
     if (expected->measured == 0) return (struct text){room, ANSWER_BYTES};
-    nats_latency_await(server, expected->measured, slot, w->token);
     memcpy(room + ANSWER_BYTES, answers->prefix + 3, 1 + ID_BYTES);
     memcpy(room + ANSWER_BYTES + 1 + ID_BYTES, ".T", 2);
     return (struct text){room, ANSWER_BYTES + MEASURED_BYTES};
@@ -148,20 +143,18 @@ static void free_slot(struct nats_answers *answers, struct waiting *w) {
     answers->first_free = (uint32_t)(w - answers->slots);
 }
 
-bool nats_answer_take(struct acceptor *a, struct nats_server *server, const struct connection *responder,
-                      struct nats_message *m, struct nats_room *room, uint32_t *account) {
-    uint64_t slot, token;
-    uint32_t measured;
-    if (!read_subject(server, m->subject, &slot, &token, &measured)) return false;
-    struct waiting *w = waiting_in(server->answers, slot, token);
+bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nats_message *m, struct nats_room *room,
+                      struct nats_answered *answered) {
+    uint64_t slot;
+    if (!read_subject(server, m->subject, &slot, &answered->token, &answered->measured)) return false;
+    struct waiting *w = waiting_in(server->answers, slot, answered->token);
     uint8_t *reply = w != NULL ? nats_room_for(room, NATS_ANSWER_REPLY_BYTES) : NULL;
     if (reply == NULL) return false;
     bool is_over = a->now_ns > w->until_ns;
-    if (measured != 0 && !is_over) nats_latency_answered(a, server, measured, token, responder);
     memcpy(reply, w->reply, w->reply_bytes);
     m->subject = (struct text){reply, w->reply_bytes};
     m->reply = (struct text){NULL, 0};
-    *account = w->account;
+    answered->account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of several. */
     if (w->once || is_over || m->payload_bytes == 0) free_slot(server->answers, w);

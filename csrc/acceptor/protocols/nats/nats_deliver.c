@@ -335,27 +335,12 @@ bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t nu
     return any;
 }
 
-bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
-    struct nats_server *server = nats_server_of(a, from);
-    uint32_t account = nats_of(from)->account;
-    bool answers, imports = server->accounts[account].shares != NULL;
-    bool any = nats_deliver_in(a, server, account, from, from, message, &answers);
-    if (!answers && !imports) return any;
-    return nats_go_on(a, server, account, from, message, answers, imports) || any;
-}
-
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
                             const struct nats_message *message) {
     struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[account]);
     d.message = message;
     d.kept = nats_is_shared(server, account, message->subject);
     deliver(&d, account, NULL);
-}
-
-void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m) {
-    bool answers, imports = server->accounts[account].shares != NULL;
-    nats_deliver_in(a, server, account, NULL, NULL, m, &answers);
-    if (answers || imports) nats_go_on(a, server, account, NULL, m, answers, imports);
 }
 
 /* Delivers to one member here of a gathered group. */
@@ -382,8 +367,9 @@ static const struct nats_message *shown_of(const struct nats_message *m, struct 
     return room;
 }
 
-size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t number,
-                         const struct nats_message *message, bool alone, struct text *groups, size_t count) {
+size_t nats_deliver_from_acceptor(struct acceptor *a, struct nats_server *server, uint32_t number,
+                                  const struct nats_message *message, bool alone, struct text *groups, size_t count,
+                                  bool *answers) {
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message room;
@@ -403,7 +389,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
         if (!deliver_to_named(&d, groups[i])) groups[left++] = groups[i];
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
-    if (d.answers) nats_go_on(a, server, number, NULL, message, true, false);
+    *answers = d.answers;
     return left;
 }
 
@@ -459,8 +445,9 @@ static struct nats_candidates audience_of(uint32_t from, const struct nats_messa
     return (struct nats_candidates){.kinds = kinds, .origin = m->origin};
 }
 
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
-                         const struct nats_message *message, const struct text *groups, size_t count) {
+void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
+                             const struct nats_message *message, const struct text *groups, size_t count,
+                             bool *answers) {
     struct nats_account *account = &server->accounts[number];
     struct nats_delivery d = nats_delivery_of(a, server, account);
     bool is_leaf = nats_is_leaf(from);
@@ -486,9 +473,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     pass_on(&d, &abroad);
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
-    bool imports = is_leaf && account->shares != NULL;
-    struct connection *asker = is_leaf ? nats_link_of(server, from)->connection : NULL;
-    if (d.answers || imports) nats_go_on(a, server, number, asker, message, d.answers, imports);
+    *answers = d.answers;
 }
 
 /* --- one's own ---------------------------------------------------------------------------------------------------- */

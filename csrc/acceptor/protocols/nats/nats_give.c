@@ -8,15 +8,10 @@
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */
 
-static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
-    memcpy(out, text, bytes);
-    return out + bytes;
-}
-
 /* Names are mostly short: two overlapping moves, and no call. */
 static inline uint8_t *put_name(uint8_t *out, const void *text, size_t bytes) {
     const uint8_t *at = text;
-    if (bytes > 32) return put(out, text, bytes);
+    if (bytes > 32) return nats_put(out, text, bytes);
     if (bytes >= 16) {
         memcpy(out, at, 16);
         memcpy(out + bytes - 16, at + bytes - 16, 16);
@@ -36,7 +31,7 @@ static inline uint8_t *put_name(uint8_t *out, const void *text, size_t bytes) {
 
 static uint8_t *put_reply(uint8_t *out, const struct nats_message *m) {
     if (m->reply.bytes == 0) return out;
-    out = put(out, m->reply.at, m->reply.bytes);
+    out = nats_put(out, m->reply.at, m->reply.bytes);
     *out++ = ' ';
     return out;
 }
@@ -51,10 +46,10 @@ static struct text end_of(uint8_t *room, const struct nats_message *m) {
     }
     uint8_t *out = put_reply(room, m);
     if (m->header_bytes > 0) {
-        out = put(out, m->header_size.at, m->header_size.bytes);
+        out = nats_put(out, m->header_size.at, m->header_size.bytes);
         *out++ = ' ';
     }
-    out = put(put(out, m->size.at, m->size.bytes), "\r\n", CRLF_BYTES);
+    out = nats_put(nats_put(out, m->size.at, m->size.bytes), "\r\n", CRLF_BYTES);
     return (struct text){room, (size_t)(out - room)};
 }
 
@@ -70,7 +65,7 @@ static struct nats_tail line_of(uint8_t *room, const struct nats_message *m) {
 
 static struct nats_tail line_without_headers(uint8_t *room, const struct nats_message *m) {
     uint8_t *out = decimal_put(put_reply(room, m), m->payload_bytes - m->header_bytes);
-    out = put(out, "\r\n", CRLF_BYTES);
+    out = nats_put(out, "\r\n", CRLF_BYTES);
     return (struct nats_tail){.end = {room, (size_t)(out - room)},
                               .verb = "MSG ",
                               .verb_bytes = 4,
@@ -178,15 +173,15 @@ void nats_give(struct nats_delivery *d, struct nats_subscription *s) {
     out = put_name(out, s->sid, s->sid_bytes);
     *out++ = ' ';
     if (apart) {
-        socket_written(d->a, c, put(out, line->end.at, line->end.bytes));
+        socket_written(d->a, c, nats_put(out, line->end.at, line->end.bytes));
         socket_share(d->a, c, d->shared, d->whole.payload_bytes - line->payload_bytes);
         if (c->closed) return;
     } else if (line->joined) {
-        out = put(out, line->end.at, line->end.bytes + line->payload_bytes + CRLF_BYTES);
+        out = nats_put(out, line->end.at, line->end.bytes + line->payload_bytes + CRLF_BYTES);
         socket_written(d->a, c, out);
     } else {
-        out = put(put(out, line->end.at, line->end.bytes), line->payload, line->payload_bytes);
-        socket_written(d->a, c, put(out, "\r\n", CRLF_BYTES));
+        out = nats_put(nats_put(out, line->end.at, line->end.bytes), line->payload, line->payload_bytes);
+        socket_written(d->a, c, nats_put(out, "\r\n", CRLF_BYTES));
     }
     d->delivered++;
     d->bytes += line->payload_bytes;
@@ -215,7 +210,7 @@ void nats_begin(struct nats_delivery *d) {
     d->is_cut = false;
     if (bytes < SHARE_BYTES) return;
     d->shared = shared_new(&d->a->blocks, bytes + CRLF_BYTES);
-    if (d->shared != NULL) put(put(d->shared->at, d->message->payload, bytes), "\r\n", CRLF_BYTES);
+    if (d->shared != NULL) nats_put(nats_put(d->shared->at, d->message->payload, bytes), "\r\n", CRLF_BYTES);
 }
 
 void nats_made(struct nats_delivery *d) {

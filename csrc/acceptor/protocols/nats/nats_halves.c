@@ -6,26 +6,12 @@
 
 enum { PROBES = 8, HALF_BYTES = 1 << 20 /* longest half */ };
 
-struct half {
-    uint64_t hash; /* 0: free */
-    uint64_t start_ns, start_wall_ns;
-    uint32_t account;
-};
-
-struct nats_halves {
-    struct half items[NATS_HALVES];
-};
-
-struct nats_halves *nats_halves_new(void) {
-    return calloc(1, sizeof(struct nats_halves));
-}
-
 static uint64_t hash_of(const struct nats_server *server, struct text subject) {
     uint64_t hash = siphash(server->key, subject.at, subject.bytes);
     return hash != 0 ? hash : 1;
 }
 
-static struct half *probe(struct nats_halves *halves, uint64_t hash, uint32_t i) {
+static struct nats_half *probe(struct nats_halves *halves, uint64_t hash, uint32_t i) {
     return &halves->items[(hash + i) % NATS_HALVES];
 }
 
@@ -39,19 +25,19 @@ void nats_half_begin(struct acceptor *a, struct nats_server *server, uint32_t ac
     struct nats_halves *halves = server->latencies->halves;
     if (!is_measured(reply)) return;
     uint64_t hash = hash_of(server, reply);
-    struct half *place = probe(halves, hash, 0);
+    struct nats_half *place = probe(halves, hash, 0);
     for (uint32_t i = 0; i < PROBES && place->hash != 0; i++) {
-        struct half *h = probe(halves, hash, i);
+        struct nats_half *h = probe(halves, hash, i);
         if (h->hash == 0 || h->start_ns < place->start_ns) place = h;
     }
-    *place = (struct half){hash, exact_now(a), nats_wall_now(a), account};
+    *place = (struct nats_half){hash, exact_now(a), nats_wall_now(a), account};
 }
 
 /* Takes a request out of the table; false if it is not there. */
-static bool take(struct nats_server *server, struct text reply, struct half *taken) {
+static bool take(struct nats_server *server, struct text reply, struct nats_half *taken) {
     uint64_t hash = hash_of(server, reply);
     for (uint32_t i = 0; i < PROBES; i++) {
-        struct half *h = probe(server->latencies->halves, hash, i);
+        struct nats_half *h = probe(server->latencies->halves, hash, i);
         if (h->hash != hash) continue;
         *taken = *h;
         h->hash = 0;
@@ -60,8 +46,8 @@ static bool take(struct nats_server *server, struct text reply, struct half *tak
     return false;
 }
 
-static void put_half(struct acceptor *a, struct nats_server *server, const struct half *h, const struct connection *c,
-                     struct text subject, struct json_text *out) {
+static void put_half(struct acceptor *a, struct nats_server *server, const struct nats_half *h,
+                     const struct connection *c, struct text subject, struct json_text *out) {
     const struct text responder = nats_latency_describe(server, c, true, &server->latencies->responder);
     const struct nats_account *account = &server->accounts[h->account];
     uint64_t took_ns = exact_now(a) - h->start_ns, rtt_ns = nats_of(c)->rtt_ns;
@@ -93,7 +79,7 @@ static void put_destination(struct text subject, struct json_text *out) {
 void nats_half_end(struct acceptor *a, struct nats_server *server, const struct connection *c, struct text subject) {
     uint32_t account = server->latencies->system_account;
     struct json_text half = {.limit = HALF_BYTES}, to = {.limit = NATS_MAX_CONTROL_LINE};
-    struct half taken;
+    struct nats_half taken;
     if (account == 0 || !is_measured(subject) || !take(server, subject, &taken)) return;
     put_half(a, server, &taken, c, subject, &half);
     put_destination(subject, &to);

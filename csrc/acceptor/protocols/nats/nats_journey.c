@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -76,7 +77,12 @@ static bool begin_answer(struct acceptor *a, struct nats_server *server, struct 
     to->measured = 0;
     to->message = from->message;
     to->message.joined = false;
-    return nats_answer_take(a, server, server->journey->legs[0].asker, &to->message, &to->room, &to->account);
+    struct nats_answered answered;
+    if (!nats_answer_take(a, server, &to->message, &to->room, &answered)) return false;
+    const struct connection *responder = server->journey->legs[0].asker;
+    to->account = answered.account;
+    if (answered.measured != 0) nats_latency_answered(a, server, answered.measured, answered.token, responder);
+    return true;
 }
 
 static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_t depth, struct leg *from,
@@ -98,7 +104,7 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
 static void redirect(struct acceptor *a, struct nats_server *server, const struct nats_trace *trace, struct leg *to) {
     uint8_t room[NATS_ANSWER_BYTES];
     if (server->accounts[to->account].remote == NULL) return;
-    const struct nats_expected events = {
+    struct nats_expected events = {
         .account = trace->account, .reply = {trace->texts, trace->dest_bytes}, .lifetime_ns = TRACE_LIFETIME_NS};
     struct text subject = nats_answer_expect(a, server, &events, room);
     if (subject.bytes > 0) (void)nats_set_header(&to->message, NATS_TRACE_DEST, subject, &to->trace_room);
@@ -173,4 +179,37 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
         arrive(a, server, next, is_last);
         depth++;
     }
+}
+
+/* --- where it begins ---------------------------------------------------------------------------------------------- */
+
+bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
+    struct nats_server *server = nats_server_of(a, from);
+    uint32_t account = nats_of(from)->account;
+    bool answers, imports = server->accounts[account].shares != NULL;
+    bool any = nats_deliver_in(a, server, account, from, from, message, &answers);
+    if (!answers && !imports) return any;
+    return nats_go_on(a, server, account, from, message, answers, imports) || any;
+}
+
+void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m) {
+    bool answers, imports = server->accounts[account].shares != NULL;
+    nats_deliver_in(a, server, account, NULL, NULL, m, &answers);
+    if (answers || imports) nats_go_on(a, server, account, NULL, m, answers, imports);
+}
+
+size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_message *message, bool alone, struct text *groups, size_t count) {
+    bool answers;
+    size_t left = nats_deliver_from_acceptor(a, server, account, message, alone, groups, count, &answers);
+    if (answers) nats_go_on(a, server, account, NULL, message, true, false);
+    return left;
+}
+
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
+                         const struct nats_message *message, const struct text *groups, size_t count) {
+    bool is_leaf = nats_is_leaf(from), answers, imports = is_leaf && server->accounts[account].shares != NULL;
+    nats_deliver_from_route(a, server, account, from, kept, message, groups, count, &answers);
+    struct connection *asker = is_leaf ? nats_link_of(server, from)->connection : NULL;
+    if (answers || imports) nats_go_on(a, server, account, asker, message, answers, imports);
 }

@@ -11,7 +11,6 @@ enum {
     ID_BYTES = 22,            /* of a result */
     RESULT_BYTES = 1 << 20,   /* longest result */
     HEADERS_BYTES = 16 << 10, /* of a request in its result; without them if they are longer */
-    PUBLISHED_AT_ONCE = 256,  /* results in a turn */
     EXPIRED_AT_ONCE = 1024,
 };
 
@@ -42,13 +41,6 @@ struct nats_measure {
     uint32_t next, previous; /* in its bucket; `next` among the free ones, too */
     enum state state;
     bool shared;
-};
-
-struct nats_result {
-    struct nats_result *next;
-    uint32_t account;
-    size_t subject_bytes, payload_bytes;
-    uint8_t text[]; /* subject, then payload */
 };
 
 /* What a result says. */
@@ -121,26 +113,6 @@ void nats_latency_say(struct acceptor *a, struct nats_server *server, uint32_t a
     codec_left(a, server->protocol);
 }
 
-void nats_latency_publish(struct acceptor *a, struct nats_server *server) {
-    struct nats_latencies *l = server->latencies;
-    if (l == NULL) return;
-    uint8_t digits[DECIMAL_MAX_BYTES];
-    for (uint32_t left = PUBLISHED_AT_ONCE; l->first != NULL && left > 0; left--) {
-        struct nats_result *r = l->first;
-        l->first = r->next;
-        if (l->first == NULL) l->last = &l->first;
-        l->results--;
-        l->kept_bytes -= r->subject_bytes + r->payload_bytes;
-        struct nats_message m = {.subject = {r->text, r->subject_bytes},
-                                 .payload = r->text + r->subject_bytes,
-                                 .payload_bytes = r->payload_bytes};
-        m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
-        nats_deliver_on(a, server, r->account, &m);
-        free(r);
-    }
-    if (l->first != NULL) codec_left(a, server->protocol);
-}
-
 static void put_id(struct nats_server *server, struct json_text *out) {
     static const char DIGITS[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     char id[ID_BYTES];
@@ -199,6 +171,7 @@ static uint64_t rtt_of(const struct nats_server *server, const struct connection
 static uint32_t *bucket_of(const struct nats_latencies *l, uint32_t asker_number) {
     return &l->by_asker[(asker_number * 2654435761u) >> 22];
 }
+
 _Static_assert(BUCKETS == 1 << (32 - 22), "a bucket for each hash");
 
 static struct nats_measure *new_measure(struct nats_latencies *l, uint32_t asker_number) {
@@ -423,7 +396,7 @@ bool nats_latency_open(struct nats_server *server) {
     if (l == NULL) return false;
     l->measures = calloc(NATS_MEASURES, sizeof *l->measures);
     l->by_asker = calloc(BUCKETS, sizeof *l->by_asker);
-    l->halves = nats_halves_new();
+    l->halves = calloc(1, sizeof *l->halves);
     l->used = 1;
     l->last = &l->first;
     server->latencies = l;

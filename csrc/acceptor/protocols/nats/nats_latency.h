@@ -1,7 +1,8 @@
 /* Latency of services. An account that exports a service with `latency` is sent a message for each sampled request to
  * it from another account: who asked, who answered, how long that took, or why there was no answer.
  *
- *   nats_latency.c    measures requests, and publishes the results
+ *   nats_latency.c    measures requests
+ *   nats_results.c    publishes the results
  *   nats_halves.c     the half of a measurement that is made where the responder is
  *   nats_sampled.c    which requests are measured
  *
@@ -71,8 +72,6 @@ void nats_latency_unsubscribed(struct acceptor *a, struct nats_server *server, c
 /* Has a result published in the next turn. */
 void nats_latency_say(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                       const struct json_text *result);
-/* Publishes results that wait. */
-void nats_latency_publish(struct acceptor *a, struct nats_server *server);
 
 /* Describes a client as JSON, in full only if `whole`. Empty if there is none, or memory is short. */
 struct text nats_latency_describe(const struct nats_server *server, const struct connection *c, bool whole,
@@ -80,9 +79,17 @@ struct text nats_latency_describe(const struct nats_server *server, const struct
 
 /* --- nats_halves.c ------------------------------------------------------------------------------------------------ */
 
-struct nats_halves;
+/* A measured request that a client here has got from elsewhere. */
+struct nats_half {
+    uint64_t hash; /* 0: free */
+    uint64_t start_ns, start_wall_ns;
+    uint32_t account;
+};
 
-struct nats_halves *nats_halves_new(void);
+struct nats_halves {
+    struct nats_half items[NATS_HALVES];
+};
+
 /* A message from elsewhere was given to a client here, perhaps a measured request. Services are measured here. */
 __attribute__((noinline, cold)) void nats_half_begin(struct acceptor *a, struct nats_server *server, uint32_t account,
                                                      struct text reply);
@@ -91,6 +98,14 @@ __attribute__((noinline, cold)) void nats_half_end(struct acceptor *a, struct na
                                                    const struct connection *c, struct text subject);
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
+
+/* A result that waits to be published. */
+struct nats_result {
+    struct nats_result *next;
+    uint32_t account;
+    size_t subject_bytes, payload_bytes;
+    uint8_t text[]; /* subject, then payload */
+};
 
 /* What an acceptor has for measuring. */
 struct nats_latencies {
@@ -110,6 +125,11 @@ struct nats_latencies {
 static inline bool nats_is_measuring(const struct nats_server *server) {
     return server->latencies != NULL && server->latencies->waiting > 0;
 }
+
+/* --- nats_results.c ----------------------------------------------------------------------------------------------- */
+
+/* Publishes results that wait. */
+void nats_latency_publish(struct acceptor *a, struct nats_server *server);
 
 /* --- nats_sampled.c ----------------------------------------------------------------------------------------------- */
 

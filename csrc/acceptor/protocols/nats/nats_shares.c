@@ -26,20 +26,6 @@ struct nats_share {
     struct nats_latency *latency; /* NULL: the service is not measured */
 };
 
-struct nats_shares {
-    struct subjects *mappings, *imports; /* the list of shares, or NULL */
-    struct nats_share *first, *last;
-    uint32_t count;
-};
-
-struct subjects *nats_shares_imports(const struct nats_shares *shares) {
-    return shares != NULL ? shares->imports : NULL;
-}
-
-struct subjects *nats_shares_mappings(const struct nats_shares *shares) {
-    return shares != NULL ? shares->mappings : NULL;
-}
-
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
 static void free_share(struct nats_share *s) {
@@ -151,7 +137,7 @@ static bool read_line(const struct nats_server *server, struct nats_shares *shar
 
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
                       size_t bytes) {
-    if (account == 0 || account >= server->account_count || !nats_journey_open(server)) return false;
+    if (account == 0 || account >= server->account_count) return false;
     struct nats_shares *shares = bytes > 0 ? calloc(1, sizeof *shares) : NULL;
     if (bytes > 0 && shares == NULL) return false;
     for (size_t at = 0; at < bytes;) {
@@ -207,43 +193,6 @@ struct text nats_map(struct nats_server *server, const struct nats_shares *share
 
 static const char INFO[] = "Nats-Request-Info:";
 
-static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
-    memcpy(out, text, bytes);
-    return out + bytes;
-}
-
-static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_account *account) {
-    out = put(out, key, strlen(key));
-    return go_quote(out, (const uint8_t *)account->name, account->name_bytes);
-}
-
-struct nats_requestor nats_requestor_of(const struct nats_server *server, const struct connection *c) {
-    if (c->protocol == server->protocol) {
-        const struct nats *n = nats_of(c);
-        return (struct nats_requestor){{n->info, n->info_bytes}, n->account, n->rtt_ns};
-    }
-    const struct nats_route *r = route_of(c);
-    return (struct nats_requestor){nats_name_of(r->info), r->account, r->rtt_ns};
-}
-
-/* {"acc":"NAME","svc":"NAME","rtt":N}, or more: Python has prepared what stands around the time. */
-uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out) {
-    const struct nats_requestor who = nats_requestor_of(server, asker->connection);
-    const uint8_t *info = who.info.at, *end = info + who.info.bytes, *middle = NULL;
-    if (shared && info != NULL) middle = memchr(info, '\n', who.info.bytes);
-    if (middle != NULL)
-        out = put(out, info, (size_t)(middle - info));
-    else
-        out = put_name(out, "{\"acc\":", &server->accounts[who.account]);
-    if (asker->service != 0) out = put_name(out, ",\"svc\":", &server->accounts[asker->service]);
-    if (who.rtt_ns > 0) out = decimal_put(put(out, ",\"rtt\":", 7), who.rtt_ns);
-    return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
-}
-
-size_t nats_asker_bytes(const struct nats_server *server, const struct nats_asker *asker) {
-    return nats_requestor_of(server, asker->connection).info.bytes + 2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
-}
-
 /* Room for the header that names the requestor. */
 static size_t info_bytes(const struct nats_server *server, const struct nats_asker *asker) {
     return NATS_FIRST_LINE_BYTES + sizeof INFO + 1 + nats_asker_bytes(server, asker);
@@ -253,9 +202,9 @@ static size_t info_bytes(const struct nats_server *server, const struct nats_ask
 static uint8_t *put_asked(const struct nats_server *server, const struct nats_asker *asker, bool shared,
                           struct nats_message *m, uint8_t *out) {
     uint8_t *payload = out;
-    out = put(nats_put_headers(m, INFO, out), INFO, sizeof INFO - 1);
+    out = nats_put(nats_put_headers(m, INFO, out), INFO, sizeof INFO - 1);
     *out++ = ' ';
-    out = put(nats_put_asker(server, asker, shared, out), "\r\n\r\n", 4);
+    out = nats_put(nats_put_asker(server, asker, shared, out), "\r\n\r\n", 4);
     return nats_put_body_behind(m, payload, out);
 }
 
@@ -280,6 +229,17 @@ static uint32_t begin_to_measure(struct acceptor *a, struct nats_server *server,
     return nats_latency_begin(a, server, &request);
 }
 
+/* Expects the answers of a request, which perhaps is measured. Returns the subject for them; empty when that fails. */
+static struct text expect(struct acceptor *a, struct nats_server *server, struct nats_expected *expected,
+                          uint8_t *room) {
+    const struct text subject = nats_answer_expect(a, server, expected, room);
+    if (expected->measured != 0 && subject.bytes > 0)
+        nats_latency_await(server, expected->measured, expected->slot, expected->token);
+    else if (expected->measured != 0)
+        nats_latency_cancel(server, expected->measured);
+    return subject;
+}
+
 bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_asker *asker,
                       const struct nats_share *s, struct nats_message *m, struct nats_room *room, uint32_t *measured) {
     struct text subject = import_subject(server, s, m->subject);
@@ -291,11 +251,12 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     uint8_t *out = nats_room_for(room, most);
     if (out == NULL) return false;
     m->subject = (struct text){out, subject.bytes};
-    out = put(out, subject.at, subject.bytes);
+    out = nats_put(out, subject.at, subject.bytes);
     if (s->kind == 't') return true;
     if (s->latency != NULL) *measured = begin_to_measure(a, server, s, asker->connection, m);
-    const struct nats_expected expected = {account, m->reply, s->once, s->lifetime_ns, *measured};
-    if (m->reply.bytes > 0) m->reply = nats_answer_expect(a, server, &expected, out);
+    struct nats_expected expected = {
+        .account = account, .reply = m->reply, .once = s->once, .lifetime_ns = s->lifetime_ns, .measured = *measured};
+    if (m->reply.bytes > 0) m->reply = expect(a, server, &expected, out);
     if (is_asked) put_asked(server, asker, s->shared, m, out + NATS_ANSWER_BYTES);
     return true;
 }

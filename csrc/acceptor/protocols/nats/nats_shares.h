@@ -27,28 +27,7 @@ enum {
     NATS_ANSWER_BYTES = 80 /* longest subject for answers */
 };
 
-struct nats_share;
-
-/* Sets an account's shares from text as above; false when it is invalid or memory is short. */
-bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
-                      size_t bytes);
-/* Frees those of all accounts. */
-void nats_shares_close(struct nats_server *server);
-/* The account's subjects with imports (streams that others import, services that it imports), and its mapped subjects.
- * NULL: none, as when `shares` is NULL. */
-struct subjects *nats_shares_imports(const struct nats_shares *shares);
-struct subjects *nats_shares_mappings(const struct nats_shares *shares);
-
-/* Returns what a subject is mapped to, or the subject itself. `room` has NATS_MAX_CONTROL_LINE bytes. */
-struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room);
-/* Finds the imports of an account's subject. Returns how many, at most NATS_MAX_IMPORTED. */
-uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject,
-                         const struct nats_share **imports);
-/* The account that a share leads to; and whether it is a stream, which goes no further. */
-uint32_t nats_share_account(const struct nats_share *share);
-bool nats_share_is_stream(const struct nats_share *share);
-/* Whether messages are traced in that account, too. */
-bool nats_share_is_traced(const struct nats_share *share);
+/* --- nats_asker.c ------------------------------------------------------------------------------------------------- */
 
 /* What is known of a client, leaf node or hub that makes requests. */
 struct nats_requestor {
@@ -71,6 +50,42 @@ struct nats_asker {
 uint8_t *nats_put_asker(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out);
 size_t nats_asker_bytes(const struct nats_server *server, const struct nats_asker *asker);
 
+/* --- nats_shares.c ------------------------------------------------------------------------------------------------ */
+
+struct nats_share;
+
+struct nats_shares {
+    struct subjects *mappings, *imports; /* the list of shares, or NULL */
+    struct nats_share *first, *last;
+    uint32_t count;
+};
+
+/* Sets an account's shares from text as above; false when it is invalid or memory is short. */
+bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
+                      size_t bytes);
+/* Frees those of all accounts. */
+void nats_shares_close(struct nats_server *server);
+/* The account's subjects with imports (streams that others import, services that it imports), and its mapped subjects.
+ * NULL: none, as when `shares` is NULL. */
+static inline struct subjects *nats_shares_imports(const struct nats_shares *shares) {
+    return shares != NULL ? shares->imports : NULL;
+}
+
+static inline struct subjects *nats_shares_mappings(const struct nats_shares *shares) {
+    return shares != NULL ? shares->mappings : NULL;
+}
+
+/* Returns what a subject is mapped to, or the subject itself. `room` has NATS_MAX_CONTROL_LINE bytes. */
+struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room);
+/* Finds the imports of an account's subject. Returns how many, at most NATS_MAX_IMPORTED. */
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject,
+                         const struct nats_share **imports);
+/* The account that a share leads to; and whether it is a stream, which goes no further. */
+uint32_t nats_share_account(const struct nats_share *share);
+bool nats_share_is_stream(const struct nats_share *share);
+/* Whether messages are traced in that account, too. */
+bool nats_share_is_traced(const struct nats_share *share);
+
 /* Turns a message of `account` into what a share makes of it; false when that is impossible or it is dropped. Sets
  * *measured to the number of the request's measurement (nats_latency.h); 0: it is not measured. */
 bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_asker *asker,
@@ -90,22 +105,32 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
 
 /* --- nats_answers.c ----------------------------------------------------------------------------------------------- */
 
-/* What answers are expected. */
+/* What answers are expected, ... */
 struct nats_expected {
     uint32_t account; /* where they go on to `reply` */
     struct text reply;
     bool once;
     uint64_t lifetime_ns;
     uint32_t measured; /* the request's measurement; 0: none */
+    /* ... and where they are awaited, which nats_answer_expect() sets. */
+    uint32_t slot;
+    uint64_t token;
 };
 
 /* Makes a subject for answers, in `room`; empty when that fails. */
-struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, const struct nats_expected *expected,
+struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, struct nats_expected *expected,
                                uint8_t *room);
-/* Gives an answer of `responder` (NULL: it is not a client of ours) the subject at which it is awaited, in *account;
- * false if nobody waits for it. */
-bool nats_answer_take(struct acceptor *a, struct nats_server *server, const struct connection *responder,
-                      struct nats_message *m, struct nats_room *room, uint32_t *account);
+
+/* An answer that has come. */
+struct nats_answered {
+    uint32_t account;  /* where it is awaited */
+    uint32_t measured; /* the request's measurement; 0: none */
+    uint64_t token;
+};
+
+/* Gives an answer the subject at which it is awaited; false if nobody waits for it. */
+bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nats_message *m, struct nats_room *room,
+                      struct nats_answered *answered);
 /* The subject that an answer would go on to, and the account; empty if it is not expected any more. */
 struct text nats_answer_reply(const struct nats_server *server, uint32_t slot, uint64_t token, uint32_t *account);
 /* No answer is expected any more. */
@@ -120,9 +145,19 @@ void nats_answers_close(struct nats_server *server);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* Delivers in one account; false if nobody got it. `from`: the publisher, who gets no echo, or NULL. `asker`: the
- * client whose next PONG has to wait for this, or NULL. Sets *answers if another account may wait for the message. */
+/* All of these deliver in one account, and set *answers if another account may wait for the message. */
+
+/* Delivers a message that is published here; false if nobody got it. `from`: the publisher, who gets no echo, or NULL.
+ * `asker`: the client whose next PONG has to wait for this, or NULL. */
 bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *from,
                      struct connection *asker, const struct nats_message *message, bool *answers);
+/* See nats_deliver_here(). */
+size_t nats_deliver_from_acceptor(struct acceptor *a, struct nats_server *server, uint32_t account,
+                                  const struct nats_message *message, bool alone, struct text *groups, size_t count,
+                                  bool *answers);
+/* See nats_deliver_routed(). */
+void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
+                             const struct nats_message *message, const struct text *groups, size_t count,
+                             bool *answers);
 
 #endif

@@ -1,9 +1,11 @@
-/* Subjects whose messages are logged in topics; see nats_topics.c. */
+/* Subjects whose messages are logged in topics: which they are (nats_bound.c), and how (nats_topics.c). */
 #ifndef MQ_NATS_TOPICS_H
 #define MQ_NATS_TOPICS_H
 
 #include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
+
+/* --- nats_bound.c ------------------------------------------------------------------------------------------------- */
 
 /* Replaces the bindings. `lines`: the queue group of servers that share them, perhaps empty, then one pattern a line.
  * CALL_REFUSED, with nothing changed, if a pattern is invalid or memory is short. */
@@ -15,6 +17,8 @@ bool nats_is_shared(struct nats_server *server, uint32_t account, struct text su
 /* Whether a message that came over a route, for these groups, is to be logged here. */
 bool nats_is_kept_routed(struct nats_server *server, uint32_t account, struct text subject, const struct text *groups,
                          size_t count);
+
+/* --- nats_topics.c ------------------------------------------------------------------------------------------------ */
 
 /* Whether a message can be handled now; if it is to be logged and its worker is busy, the connection stalls. */
 bool nats_may_keep(struct acceptor *a, struct connection *c, const struct nats_message *m);

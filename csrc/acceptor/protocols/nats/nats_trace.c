@@ -57,6 +57,7 @@ struct text nats_header_of(const struct nats_message *m, const char *name) {
         if (found.bytes + 1 == strlen(name) && memcmp(found.at, name, found.bytes) == 0) return value;
     return (struct text){0};
 }
+
 /* Reads the headers, and notes those that are about tracing. False if the message is not to be traced. */
 static bool read_headers(const struct nats_message *m, struct trace_headers *h) {
     static const char PARENT[] = "traceparent";

@@ -99,6 +99,7 @@ struct nats_egress {
     const struct subject_entry *entry; /* NULL: none */
     const char *error;                 /* NULL: none */
 };
+
 void nats_trace_egress(struct acceptor *a, const struct nats_server *server, struct nats_trace *t,
                        const struct nats_egress *e);
 /* What has happened to the message here, as another acceptor adds it to the event. */
