@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -198,6 +199,20 @@ def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
     assert found["published"] > 0
     for scheme in ("beanstalk", "nsq-http"):
         assert objects("topics", "bench.", at[scheme]) == [], scheme
+
+
+@pytest.mark.parametrize("scheme", ["nsq", "pulsar"])
+def test_bench_names_the_topic_that_it_cannot_delete(broker: Broker, at: At, scheme: str) -> None:
+    result = run("bench", "--seconds", "0.01", at[scheme])
+    left = re.search(rb"could delete the topic (bench\.[0-9.]+)\n", result.stderr)
+    assert result.returncode == 0
+    assert left is not None, result
+    post(broker.server, f"/topic/delete?topic={left[1].decode()}")
+
+
+def test_bench_ends_though_its_time_is_over_before_it_begins(broker: Broker, at: At) -> None:
+    found = objects("bench", "--seconds", "0.000001", at["beanstalk"])[0]
+    assert found["consumed"] == found["published"] > 0
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
