@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,15 +14,13 @@ from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
-from mq_shards.gateway.turns import in_pieces, sorted_by_name
+from mq_shards.gateway.turns import sorted_by_name
 from mq_shards.gateway.workers import Workers, WorkersError
 
-# The priority that beanstalkd's clients see for a message that was published through NSQ.
+# The priority of a message whose publisher cannot name one.
 PRIORITY: Final = 1024
 # A catalog may be large, so only this many are asked for at a time.
 CATALOGS_AT_ONCE: Final = 4
-
-NSQ_HTTP: Final = engine_module.protocol_number("nsq-http")
 
 MAKE: Final[int] = lib.CHANGE_MAKE
 DELETE: Final[int] = lib.CHANGE_DELETE
@@ -89,22 +88,31 @@ class Ring(NamedTuple):
 
 
 class Broker:
-    def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int, live: Live | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        workers: Workers,
+        message_timeout_ns: int,
+        live: Live | None = None,
+        is_refused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_refused` says whether a worker has refused the last that acceptors published over HTTP."""
         self.workers: Final = workers
         self._engine = engine
         self._live = live
+        self._is_refused = is_refused
         self._message_timeout_ns = message_timeout_ns
         self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
         self._refused_by: set[int] = set()  # workers whose disk refused the last write
 
     @property
     def health(self) -> str:
-        """In nsqd's words: OK, or NOK and the reason."""
+        """OK, or NOK and the reason."""
         if missing := self.workers.missing:
             return f"NOK - worker {missing[0]} is being restarted"
         if self._refused_by:
             return f"NOK - worker {min(self._refused_by)} refuses writes"
-        if self._engine.counters(NSQ_HTTP)["refusing-workers"]:  # they refused what acceptors publish over HTTP
+        if self._is_refused():
             return "NOK - a worker refuses writes"
         return "OK"
 
@@ -188,13 +196,8 @@ class Broker:
         shard = self._engine.shard_of_name(name)
         self._check(worker, await self.workers.ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body))
 
-    async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
-        """The topics that NSQ's clients may see, or only `topic`, sorted by name. Raises WorkersError."""
-        topics = await self.topics(topic, consumers)
-        return [found async for piece in in_pieces(topics) for found in piece if found.visible]
-
     async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
-        """All topics, those of tubes and other protocols too, or only `topic`, sorted by name. Raises WorkersError."""
+        """All topics, those of tubes too, or only `topic`, sorted by name. Raises WorkersError."""
         name = topic.encode()
         wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
         async with self._catalogs:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.gateway.names import is_valid_name
 
 PAUSED: Final[int] = lib.FIGURES_PAUSED
 DURABLE: Final[int] = lib.FIGURES_DURABLE
@@ -73,12 +72,6 @@ class Topic:
     @property
     def paused(self) -> bool:
         return bool(self.flags & PAUSED)
-
-    @property
-    def visible(self) -> bool:
-        """Whether NSQ's clients see it. They do not see a beanstalk tube that nothing was ever put into."""
-        exists = self.flags & DURABLE or self.channels or self.depth or self.jobs
-        return bool(exists) and is_valid_name(self.name)
 
 
 def decode(body: bytes) -> list[Topic]:
@@ -175,4 +168,4 @@ class _Sheet:
         return begin
 
     def _text(self, count: int) -> str:
-        return self._bytes(count).decode("latin-1")  # a beanstalk tube's name need not be UTF-8
+        return self._bytes(count).decode("latin-1")  # not every protocol wants names to be UTF-8

@@ -1,15 +1,20 @@
-"""What the gateway offers to a protocol's clients, besides what acceptors serve.
+"""What the gateway offers to a protocol's clients, besides what acceptors serve, and what the rest of the gateway must
+know of that protocol.
 
 The supervisor imports offers before it starts a gateway, so they must import nothing large of the gateway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mq_shards.acceptor.option_kinds import Kind
 from mq_shards.acceptor.protocol import OtherScheme
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.gateway.part import Part, Shared
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -23,6 +28,14 @@ class Service(NamedTuple):
     leads_to_topics: bool = True
 
 
+class Terms(NamedTuple):
+    """What holds for messages that are published over HTTP, through whatever API."""
+
+    message_timeout_ns: int  # one that is delivered and not finished within it is delivered again
+    max_message_bytes: int
+    max_body_bytes: int  # of a request
+
+
 def _no_work(listening: Collection[str], settings: Settings) -> bool:
     return False
 
@@ -32,6 +45,8 @@ def _no_warnings(listening: Collection[str], settings: Settings) -> Iterator[str
 
 
 class Offer(NamedTuple):
+    # Makes its part of the gateway's process, and only then loads the code for it. None: there is nothing to do.
+    part: Callable[[Shared], Part | None]
     services: tuple[Service, ...] = ()
     section: tuple[str, Mapping[str, Kind]] | None = None  # the gateway's own options: the section's name, and each
     needed_by: tuple[str, ...] = ()  # schemes that acceptors serve, and whose clients need a gateway too
@@ -41,3 +56,9 @@ class Offer(NamedTuple):
     is_left: Callable[[str | None], bool] = lambda data_dir: False
     # Yields warnings about options that have no effect.
     without_effect: Callable[[Collection[str], Settings], Iterator[str]] = _no_warnings
+    # The terms of publishing over HTTP; one offer has them.
+    terms: Callable[[Settings], Terms] | None = None
+    # Patterns of the topics whose messages live subscribers are told (live.py).
+    live_topics: Callable[[Settings], Sequence[str]] = lambda settings: ()
+    # Whether a worker has refused the last that acceptors published for clients of this offer.
+    is_refused: Callable[[Engine], bool] = lambda engine: False

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.option_kinds import Kind
 from mq_shards.gateway.nats.offer import NATS
 from mq_shards.gateway.nsq.offer import NSQ
-from mq_shards.gateway.offer import Offer, Service, Settings
+from mq_shards.gateway.offer import Offer, Service, Settings, Terms
 from mq_shards.gateway.pipeline.offer import PIPELINE
 from mq_shards.gateway.pulsar.offer import PULSAR
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.gateway.part import Part, Shared
 
 OFFERS: Final[tuple[Offer, ...]] = (
     PULSAR,
@@ -44,3 +48,26 @@ def without_effect(listening: Collection[str], settings: Settings) -> Iterator[s
     """Yields warnings about options that have no effect."""
     for offer in OFFERS:
         yield from offer.without_effect(listening, settings)
+
+
+def terms(settings: Settings) -> Terms:
+    """The terms of publishing over HTTP."""
+    return next(offer.terms(settings) for offer in OFFERS if offer.terms is not None)
+
+
+def live_topics(settings: Settings) -> Sequence[str]:
+    """Patterns of the topics whose messages live subscribers are told."""
+    return [pattern for offer in OFFERS for pattern in offer.live_topics(settings)]
+
+
+def is_refused(engine: Engine) -> bool:
+    """Whether a worker has refused the last that acceptors published for clients of the gateway."""
+    return any(offer.is_refused(engine) for offer in OFFERS)
+
+
+def parts(shared: Shared) -> list[Part]:
+    """Makes the parts of the gateway's process."""
+    made = [part for offer in OFFERS if (part := offer.part(shared)) is not None]
+    for part in made:
+        part.meet({other.name: other for other in made})
+    return made

@@ -158,10 +158,6 @@ def codecs() -> list[str]:
     return re.findall(r"^    CODEC\((\w+)\)", text_of(CSRC / "acceptor" / "protocols" / "table.c"), re.MULTILINE)
 
 
-# Of the gateway: what names protocols still. To go from the list when it does not.
-NAMING: Final = ("broker", "catalog", "names", "process")
-
-
 def test_what_serves_all_protocols_names_none() -> None:
     """Neither in a comment nor as a part of a name, such as that of its server."""
     protocols = re.compile("|".join(sorted({name.partition("_")[0] for name in codecs()})), re.IGNORECASE)
@@ -172,11 +168,20 @@ def test_what_serves_all_protocols_names_none() -> None:
     )  # fmt: skip
     tables = files("gateway/services.py", "perf/table.py", "perf/protocols.h")
     assert len(neutral) > 120 and len(tables) == 3, "they are found"
-    still = files(*(f"gateway/{name}.py" for name in NAMING))
-    others = sorted(set(neutral) - set(tables) - set(still))
+    others = sorted(set(neutral) - set(tables))
     found = [f"{name_of(path)}: {match[0]}" for path in others if (match := protocols.search(text_of(path)))]
     assert not found
-    assert not [f"{name_of(path)} is no exception any more" for path in still if not protocols.search(text_of(path))]
+
+
+def test_the_gateways_process_reaches_its_parts_through_the_table() -> None:
+    """So it names none, and what is in their folders is loaded only when the first client comes."""
+    folders = {path.parent.name for path in files("gateway/*/*.py")}
+    parts = {path.parent.name for path in files("gateway/*/part.py")}
+    offered = re.findall(r"gateway\.(\w+)\.offer import", text_of(ROOT / "gateway" / "services.py"))
+    assert parts < folders and parts == set(offered)
+    process = list(imported(tree_of(ROOT / "gateway" / "process.py")))
+    assert "mq_shards.gateway.services" in process
+    assert not [name for name in process if any(f"gateway.{folder}." in name for folder in folders)]
 
 
 def test_a_protocol_is_measured_by_c_and_by_python() -> None:

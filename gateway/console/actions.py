@@ -25,7 +25,7 @@ from mq_shards.gateway.broker import (
 )
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.nsq.names import is_valid_name
 from mq_shards.gateway.workers import Workers, WorkersError
 
 MAX_DELAY_S: Final = 1 << 32
@@ -98,8 +98,7 @@ class Actions:
         body = _body(said)
         if len(body) > self._max_message_bytes:
             raise HttpError(413, f"a message has {self._max_message_bytes} bytes at most")
-        if is_valid_name(topic):
-            await self._prepare_topic(topic)
+        await self._prepare_topic(topic)
         await self._broker.publish(topic, body, int(delay_s * SECOND_NS))
         return {"published": 1}
 

@@ -15,6 +15,7 @@ from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.nsq.stats import client_json
+from mq_shards.gateway.nsq.topics import is_visible
 from mq_shards.gateway.workers import Workers
 
 MAX_CONSUMERS = 500  # of one channel, that are shown
@@ -48,7 +49,7 @@ class Detail:
             "waiting": topic.depth,
             "jobs": topic.jobs,
             "paused": topic.paused,
-            "is_nsq": topic.visible,
+            "is_nsq": is_visible(topic),
             "rates": self._figures.rates(name),
             "history": {"in": published, "backlog": backlog},
             "oldest_s": oldest_s.get((), 0.0),

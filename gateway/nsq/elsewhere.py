@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError
-from mq_shards.gateway.names import is_ephemeral, is_valid_channel
+from mq_shards.gateway.nsq.names import is_ephemeral, is_valid_channel
 from mq_shards.gateway.workers import WorkersError
 
 MAX_REPLY_BYTES: Final = 1 << 20

@@ -33,12 +33,13 @@ from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies, BodyError
 from mq_shards.gateway.http_server import HttpServer, Request
-from mq_shards.gateway.names import is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
+from mq_shards.gateway.nsq.names import is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq.options import GatewayOptions
+from mq_shards.gateway.nsq.topics import visible_topics
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.workers import WorkersError
@@ -282,7 +283,7 @@ class NsqHttp:
         topics = []
         if not wanted or is_valid_name(wanted):
             try:
-                topics = await self._broker.catalog(wanted, consumers=clients)
+                topics = await visible_topics(self._broker, wanted, consumers=clients)
             except WorkersError as error:
                 raise HttpError(503, "BUSY") from error
         exists = bool(topics) or not wanted

@@ -17,9 +17,10 @@ import orjson
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
-from mq_shards.gateway.names import is_valid_channel
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
+from mq_shards.gateway.nsq.names import is_valid_channel
 from mq_shards.gateway.nsq.options import GatewayOptions
+from mq_shards.gateway.nsq.topics import visible_topics
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"
@@ -258,7 +259,7 @@ class Lookupd:
                 self._refresh = False
                 # Topics of a worker that does not answer stay registered: it will be back with them.
                 with contextlib.suppress(WorkersError):
-                    wanted = registrations(await self._broker.catalog())
+                    wanted = registrations(await visible_topics(self._broker))
                     seen = versions
                     refresh_at = loop.time() + REFRESH_S
                     self._announce(wanted)

@@ -10,7 +10,8 @@ from typing import Final
 
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
-from mq_shards.gateway.names import is_ephemeral
+from mq_shards.gateway.nsq.names import is_ephemeral
+from mq_shards.gateway.nsq.topics import visible_topics
 from mq_shards.gateway.workers import WorkersError
 
 # The packets of an interval are spread over it, except for this long at its end.
@@ -52,7 +53,7 @@ class Statsd:
                 log.error("statsd %s: %s", self._options.address, error)
 
     async def _push(self) -> None:
-        topics = await self._broker.catalog()
+        topics = await visible_topics(self._broker)
         lines, self._last = figures(topics, self._last, self._options)
         if self._memory is not None:
             lines += _memory_lines(self._memory(), self._last)

@@ -29,7 +29,6 @@ from mq_shards.gateway.broker import (
 )
 from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.console.names import exact
-from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.decisions import Decision
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
@@ -193,8 +192,7 @@ class Carrying:
 
     async def prepare(self, topic: str) -> None:
         if topic not in self._prepared:
-            if is_valid_name(topic):
-                await self._prepare_topic(topic)
+            await self._prepare_topic(topic)
             self._prepared.add(topic)
 
     @property

@@ -18,10 +18,11 @@ from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
+from mq_shards.gateway.part import PrepareTopic
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.handling import Handler
 from mq_shards.gateway.pipeline.http_erase import HttpErase
-from mq_shards.gateway.pipeline.http_publish import HttpPublish, PrepareTopic
+from mq_shards.gateway.pipeline.http_publish import HttpPublish
 from mq_shards.gateway.pipeline.http_readers import HttpReaders, Unread
 from mq_shards.gateway.pipeline.http_records import HttpRecords
 from mq_shards.gateway.pipeline.http_writers import HttpWriters

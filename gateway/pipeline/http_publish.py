@@ -5,7 +5,6 @@ them again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -17,7 +16,7 @@ from mq_shards.gateway.console.names import exact
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.part import PrepareTopic
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
@@ -26,8 +25,6 @@ from mq_shards.gateway.workers import WorkersError
 MAX_TOPICS: Final = 1024  # in one body
 WINDOW_BYTES: Final = 24 << 20  # of messages in flight to workers
 AT_ONCE_BYTES: Final = 64 << 10  # the largest body that is checked in the event loop; larger ones in a thread
-
-PrepareTopic = Callable[[str], Awaitable[None]]
 
 
 class HttpPublish:
@@ -67,8 +64,7 @@ class HttpPublish:
         """Publishes to one topic. Returns how many messages are in the log for certain, and what went wrong."""
         published = 0
         try:
-            if is_valid_name(topic):
-                await self._prepare_topic(topic)
+            await self._prepare_topic(topic)
             for section in sections:
                 size = section.end - section.data
                 await self._window.take(size)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.option_kinds import Number, TextList
 from mq_shards.acceptor.protocol import OtherScheme
 from mq_shards.gateway.offer import Offer, Service
+
+if TYPE_CHECKING:
+    from mq_shards.gateway.part import Part, Shared
 
 
 def _is_host(text: str) -> bool:
     return re.fullmatch("[A-Za-z0-9_.-]{1,253}", text) is not None
 
 
+def _part(shared: Shared) -> Part:
+    from mq_shards.gateway.pipeline.part import PipelinePart  # slow to load
+
+    return PipelinePart(shared)
+
+
 PIPELINE: Final = Offer(
+    _part,
     services=(
         Service(
             "http",

@@ -27,13 +27,14 @@ from mq_shards.gateway import http_bodies, http_server
 from mq_shards.gateway.broker import Broker, DiskError, DrainingError
 from mq_shards.gateway.catalog import DURABLE, Channel, Consumer, Topic, decode
 from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.nsq import http as nsq_http
 from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.mpub import MpubError
+from mq_shards.gateway.nsq.names import is_valid_name
 from mq_shards.gateway.nsq.options import GatewayOptions
+from mq_shards.gateway.nsq.topics import is_visible
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.workers import CONNECTION_REQUESTS, WORKER_CONNECTIONS, Workers, WorkersError
 
@@ -52,7 +53,7 @@ class Elsewhere:
         self.health = "OK"
         self.published: list[bytes] = []
         self.error: Exception | None = None
-        self.topics: list[Topic] = []
+        self.listed: list[Topic] = []
 
     async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
         if self.error is not None:
@@ -66,10 +67,10 @@ class Elsewhere:
         if self.error is not None:
             raise self.error
 
-    async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
+    async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
         if self.error is not None:
             raise self.error
-        return self.topics
+        return self.listed
 
 
 class Serving:
@@ -210,7 +211,7 @@ class TestSlowClients:
     def test_a_reply_that_is_not_taken(self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(http_server, "SEND_S", 0.2)
         server = serve()
-        server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(50_000)]
+        server.broker.listed = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(50_000)]
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.settimeout(10)
@@ -227,7 +228,7 @@ class TestSlowClients:
     def test_stats_of_many_topics(self, serve: Callable[..., Serving], form: str) -> None:
         """Others have their turn while they are made."""
         server = serve()
-        server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(20_000)]
+        server.broker.listed = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(20_000)]
         path = f"/stats?format={form}&include_mem=false"
         call(server.port, "GET", path)
         gc.disable()  # that of the tests' process takes long
@@ -238,7 +239,7 @@ class TestSlowClients:
         assert body.count(b"0" * 50) == 20_000
         if form == "json":
             names = [topic["topic_name"] for topic in json.loads(body)["topics"]]
-            assert names == [topic.name for topic in server.broker.topics]
+            assert names == [topic.name for topic in server.broker.listed]
         assert max(taken) < sum(turn for turn in taken if turn > 0.0001) / 4
 
     def test_a_reply_that_is_taken_late_and_whole(
@@ -248,7 +249,7 @@ class TestSlowClients:
         server = serve()
         server.give_little_to_kernel()
         for topics in range(200, 800, 100):  # of some the kernel leaves little
-            server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(topics)]
+            server.broker.listed = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(topics)]
             with socket.socket() as sock:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 sock.settimeout(10)
@@ -587,11 +588,11 @@ class TestCatalog:
 
     def test_what_is_shown(self) -> None:
         channel = Channel("c", 0, 0, 0, 0, 0, 0, 0, 0)
-        assert Topic("t", DURABLE, 0, 0, 0, 0).visible
-        assert Topic("t", 0, 0, 0, 0, 1).visible
-        assert Topic("t", 0, 0, 0, 0, 0, [channel]).visible
-        assert not Topic("t", 0, 0, 9, 9, 0).visible, "an empty tube is nothing of NSQ's"
-        assert not Topic("not/nsq", 0, 1, 1, 1, 1).visible
+        assert is_visible(Topic("t", DURABLE, 0, 0, 0, 0))
+        assert is_visible(Topic("t", 0, 0, 0, 0, 1))
+        assert is_visible(Topic("t", 0, 0, 0, 0, 0, [channel]))
+        assert not is_visible(Topic("t", 0, 0, 9, 9, 0)), "an empty tube is nothing of NSQ's"
+        assert not is_visible(Topic("not/nsq", 0, 1, 1, 1, 1))
 
 
 def lines_of(body: bytes) -> list[bytes]:
