@@ -18,11 +18,12 @@ from mq_shards.gateway.pulsar.refusals import RefusedError
 
 HOLD: Final = "producer_request_hold"
 EXCEPTION: Final = "producer_exception"
-# The words of a real broker, misprint included.
-NO_SCHEMA: Final = (
-    "Producers cannot connect or send message without a schema to topics with a schemawhen SchemaValidationEnforced "
-    "is enabled"
+# The words of a real broker, misprint included: an exception, and the same one as its cause.
+_INCOMPATIBLE: Final = (
+    "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException: Producers cannot connect or send "
+    "message without a schema to topics with a schemawhen SchemaValidationEnforced is enabled"
 )
+NO_SCHEMA: Final = f"{_INCOMPATIBLE} caused by {_INCOMPATIBLE}"
 
 
 # For how long an admitted subscription counts although no worker is known to have it: after that it has been made, or

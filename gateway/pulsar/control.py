@@ -29,7 +29,7 @@ from mq_shards.gateway.pulsar import schemas
 from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
-from mq_shards.gateway.pulsar.core import Core, durable_channels
+from mq_shards.gateway.pulsar.core import Core, shown_channels
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
@@ -317,7 +317,7 @@ class Control:
         for part in self.parts(name):
             figures = await self.core.figures(part.core)
             if figures is not None:
-                found.update(channel.name for channel in durable_channels(figures))
+                found.update(channel.name for channel in shown_channels(figures))
         return sorted(found)
 
     # --- schemas ----------------------------------------------------------------------------------------------------
@@ -355,8 +355,9 @@ class Control:
         except WrongDefaultError as error:
             raise RefusedError(500, "UnknownError", str(error)) from None
 
-    async def put_schema(self, name: TopicName, new: Schema) -> int:
-        """Adds a schema, unless the topic has it already. Returns its version."""
+    async def put_schema(self, name: TopicName, new: Schema, *, by_admin: bool = False) -> int:
+        """Adds a schema, unless the topic has it already. Returns its version. `by_admin`: also where clients may not
+        add one."""
         key = str(name.base)
         lock = self._putting.get(key)
         if lock is None:
@@ -372,13 +373,13 @@ class Control:
                 if self.store.catalog.schemas.get(key) is versions and len(versions or ()) == count:
                     break
             if version < 0:
-                version = self._add_schema(name, new, count)
+                version = self._add_schema(name, new, count, by_admin=by_admin)
         await self.store.settled()
         return version
 
-    def _add_schema(self, name: TopicName, new: Schema, count: int) -> int:
+    def _add_schema(self, name: TopicName, new: Schema, count: int, *, by_admin: bool) -> int:
         policies = self.namespace(name.namespace).policies
-        if not policies.get("is_allow_auto_update_schema", True) and count:
+        if not by_admin and not policies.get("is_allow_auto_update_schema", True):
             raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
         self._check_schema_room(new, count)
         version = self.store.catalog.next_schema(str(name.base))

@@ -66,7 +66,7 @@ class HttpSchemas:
 
     async def _put(self, call: Call) -> Answer:
         new = await _given(call)
-        return json_of({"version": {"version": await self._control.put_schema(self._name(call), new)}})
+        return json_of({"version": {"version": await self._control.put_schema(self._name(call), new, by_admin=True)}})
 
     async def _version(self, call: Call) -> Answer:
         return json_of({"version": await self._control.schema_version(self._name(call), await _given(call))})

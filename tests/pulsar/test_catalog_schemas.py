@@ -38,6 +38,29 @@ def test_schemas_have_versions_and_must_fit_those_before(run: Run) -> None:
     run(test)
 
 
+def _shown(fields: str) -> Schema:
+    found = schema(fields)
+    return Schema(-1, found["type"], found["data"], found["properties"], 0)
+
+
+def test_where_clients_may_add_no_schema_the_first_one_must_be_the_administrators(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic, name = T + "s", topic_name(T + "s")
+        await side.ask("open", topic=topic, create=True)
+        policies = side.store.catalog.namespaces[name.namespace].policies
+        await side.control.set_policies(name.namespace, {**policies, "is_allow_auto_update_schema": False})
+        for more in ({}, {"consumer": True, "idle": True}):
+            refused = await side.ask("put-schema", topic=topic, **schema(A), **more)
+            assert refused["error"] == "IncompatibleSchema"
+            assert "Schema not found and schema auto updating is disabled." in refused["reason"]
+        assert await side.control.put_schema(name, _shown(A), by_admin=True) == 0
+        assert await side.ask("put-schema", topic=topic, **schema(A)) == {"version": 0}
+        assert (await side.ask("put-schema", topic=topic, **schema(f"{A},{B}")))["error"] == "IncompatibleSchema"
+        assert await side.control.put_schema(name, _shown(f"{A},{B}"), by_admin=True) == 1
+
+    run(test)
+
+
 def test_what_is_too_much_to_be_compared_is_refused_at_once(run: Run) -> None:
     """By pairs of fields, and of branches: some hundred kilobytes would take the library minutes."""
     branches = ", ".join(f'{{"type": "record", "name": "U{i}", "fields": [{A}]}}' for i in range(300))

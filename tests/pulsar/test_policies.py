@@ -35,9 +35,6 @@ def test_policies_are_answered_and_obeyed_as_by_a_real_broker(guarded: PulsarSer
     for name, steps in scenes():
         for step, theirs in zip(steps, RECORDED[name], strict=True):
             assert json.loads(json.dumps(step)) == theirs["step"], "record anew: python -m tests.pulsar.record_roles"
-            # What Java calls an error before it says it.
-            if theirs.get("message", "").startswith("org.apache."):
-                theirs["message"] = theirs["message"].split(": ", 1)[1].split(" caused by")[0]
             ours = play(guarded.http, guarded.port, step)
             wrong += [f"{name}: {step[:3]}: {one}" for one in unlike(theirs, ours, step)]
     assert not wrong, "\n".join(wrong)
