@@ -60,6 +60,12 @@ def publishers_together(parts: Iterable[list[Json]]) -> list[Json]:
     return found
 
 
+def properties_of(consumers: list[Json]) -> Json:
+    """Those that the first consumer gave a subscription that is not durable: the catalog has others'."""
+    found: Json = consumers[0].get("properties", {}) if consumers else {}
+    return found
+
+
 def consumers_together(parts: Iterable[list[Json]]) -> list[Json]:
     """Joins the consumers of partitions in the same way."""
     found = []

@@ -377,8 +377,13 @@ def in_text(figures: Figures) -> Figures:
     return replace(figures, name=shown(figures.name), channels=channels)
 
 
+def shown_channels(topic: Figures) -> list[Channel]:
+    """The subscriptions that clients see, also those that are not durable."""
+    return [channel for channel in topic.channels if channel.name != RETENTION]
+
+
 def durable_channels(topic: Figures) -> list[Channel]:
-    return [c for c in topic.channels if not c.flags & lib.FIGURES_EPHEMERAL and c.name != RETENTION]
+    return [channel for channel in shown_channels(topic) if not channel.flags & lib.FIGURES_EPHEMERAL]
 
 
 def used_channels(topic: Figures) -> list[Channel]:

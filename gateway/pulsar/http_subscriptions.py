@@ -10,6 +10,7 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.catalog import Subscription
+from mq_shards.gateway.pulsar.client_stats import properties_of
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
@@ -122,8 +123,12 @@ class HttpSubscriptions:
 
     async def _properties(self, call: Call) -> Answer:
         found: dict[str, str] = {}
-        for part in await self._having(call):
-            found |= self._about(part, call).properties
+        parts, wanted = await self._having(call), call.names["subscription"]
+        connected = await self._control.clients.of([str(part) for part in parts])
+        for part in parts:
+            about = self._control.subscription_properties.of(part).get(wanted)
+            consumers = [one for one in connected[str(part)].consumers if one.get("subscription") == wanted]
+            found |= properties_of(consumers) if about is None else about.properties
         return json_of(found)
 
     def _about(self, part: TopicName, call: Call) -> Subscription:

@@ -19,7 +19,13 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import metadata
 from mq_shards.gateway.pulsar.catalog import Json, Subscription
-from mq_shards.gateway.pulsar.client_stats import consumers_together, of_consumers, publisher, publishers_together
+from mq_shards.gateway.pulsar.client_stats import (
+    consumers_together,
+    of_consumers,
+    properties_of,
+    publisher,
+    publishers_together,
+)
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -261,8 +267,8 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures, about:
     average = topic.message_bytes / topic.messages if topic.messages else 0
     known: Json = {}
     if about is not None:
-        known = {"subscriptionProperties": about.properties}
-        known |= dict.fromkeys(("isReplicated", "replicated"), about.replicated)
+        known = dict.fromkeys(("isReplicated", "replicated"), about.replicated)
+    known["subscriptionProperties"] = about.properties if about is not None else properties_of(mine)
     return {
         **_SUBSCRIPTION,
         **known,

@@ -15,14 +15,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import (
+    MAX_PROPERTIES,
+    MAX_PROPERTY_BYTES,
+    PERSISTENT,
+    PulsarNameError,
+    TopicName,
+    topic_name,
+)
 from mq_shards.gateway.pulsar.catalog import Subscription, encoded_bytes, subscription_record
-from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicError, durable_channels
+from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicError, shown_channels
 from mq_shards.gateway.pulsar.refusals import precondition, too_many
 from mq_shards.gateway.pulsar.store import Store
 
-MAX_PROPERTIES: Final = 64
-MAX_PROPERTY_BYTES: Final = 4096
 MAX_ALL_BYTES: Final = 64 << 20
 MAX_TOPICS_A_ROUND: Final = 1000  # that upkeep visits
 MAX_DROPPED_A_ROUND: Final = 500  # subscriptions: other work of upkeep waits until the disk has that
@@ -96,7 +101,7 @@ class SubscriptionProperties:
         """Returns how many were dropped."""
         figures = await self._core.figures(topic.core)
         # From here on nothing is awaited, so that no subscription can be begun while others are dropped.
-        there = {channel.name for channel in durable_channels(figures)} if figures is not None else set()
+        there = {channel.name for channel in shown_channels(figures)} if figures is not None else set()
         self._forget_begun()
         deleted = (name for name in self.of(topic) if name not in there and (str(topic), name) not in self._begun)
         gone = list(itertools.islice(deleted, most))

@@ -574,6 +574,19 @@ def test_a_consumer_that_takes_any_schema_leaves_it_to_others_to_bring_one(wire:
     assert wire.ask("getSchema", "getSchemaResponse", topic=topic).schema.type == 1
 
 
+def test_the_metadata_of_consumers_and_producers_have_a_length(wire: Wire, topic: str) -> None:
+    """A real broker takes any of a producer's."""
+    for count, name in ((1024, "success"), (1025, "error")):
+        pair = [{"key": "x", "value": "y" * (count - 1)}]
+        more = {"subscription": "s", "subType": 1, "consumer_id": count, "metadata": pair}
+        answer = wire.ask("subscribe", name, topic=topic, **more)
+    assert (answer.error, answer.message) == (1, "metadata has a max size of 1024 bytes")
+    for count, name in ((4096, "producer_success"), (4097, "error")):
+        pair = [{"key": "x", "value": "y" * (count - 1)}]
+        answer = wire.ask("producer", name, topic=topic, producer_id=count, metadata=pair)
+    assert (answer.error, answer.message) == (1, "metadata has a max size of 4096 bytes")
+
+
 def test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_one(wire: Wire, topic: str) -> None:
     wire.say("subscribe", request_id=99, topic=topic, subscription="s", subType=2, consumer_id=1, consumer_name="a")
     names = []

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, topic_name
 from mq_shards.gateway.pulsar import subscription_properties
 from mq_shards.gateway.pulsar.catalog import Catalog, Subscription, decode, encode, subscription_record
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.subscription_properties import (
     MADE_WITHIN_S,
-    MAX_PROPERTIES,
     SubscriptionProperties,
     checked,
 )
@@ -68,6 +67,28 @@ def test_a_subscription_has_the_properties_of_the_consumer_that_made_it(tmp_path
         refused = wire.ask(
             "subscribe", "error", topic="t", subscription="m", subType=0, consumer_id=3, subscription_properties=many
         )
+        assert refused.message == "properties are 64 and 4096 bytes at most"
+
+
+def test_a_subscription_that_is_not_durable_is_shown_with_its_properties_until_it_goes() -> None:
+    with running() as server, Wire(server.port).connect() as wire:
+
+        def listed() -> Any:  # noqa: ANN401
+            return play(server.http, ("GET", f"{P}/t/subscriptions"))["json"]
+
+        wire.subscribe("t", durable=False, subscription_properties=[*pairs(a="1"), *pairs(a="2")])
+        assert (listed(), told(server.http, "t")) == (["s"], ({"a": "1"}, False))
+        assert play(server.http, ("PUT", f"{P}/t/subscription/s/properties", {"b": "2"}))["status"] == 204
+        assert told(server.http, "t") == ({"b": "2"}, False)
+        assert play(server.http, ("PUT", f"{P}/t/subscription/s"))["status"] == 409
+        assert play(server.http, ("DELETE", f"{P}/t/subscription/s"))["status"] == 412
+        wire.ask("close_consumer", consumer_id=1)
+        assert listed() == []
+        many = pairs(**{f"k{i}": "v" for i in range(MAX_PROPERTIES + 1)})
+        refused = wire.ask(
+            "subscribe", "error", topic="t", subscription="m", subType=0, consumer_id=2, durable=False,
+            subscription_properties=many,
+        )  # fmt: skip
         assert refused.message == "properties are 64 and 4096 bytes at most"
 
 

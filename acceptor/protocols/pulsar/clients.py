@@ -7,7 +7,7 @@ PULSAR_MAX_WITH_PYTHON, the number of a connection's commands that Python may ha
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -41,12 +41,25 @@ Unasked: TypeAlias = tuple[int, TopicName, Heard, dict[str, int | bytes]]  # see
 
 MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
 
+# Most characters in the metadata of a consumer, as at a real broker, and of a producer, where that one has no limit.
+MAX_CONSUMER_METADATA: Final = 1024
+MAX_PRODUCER_METADATA: Final = 4096
+MAX_VERSION: Final = 256  # characters that are kept of what a client says its version is
+
 NO_METADATA: Final[Mapping[str, str]] = {}
 
 
-def metadata_of(body: Message) -> Mapping[str, str]:
-    """The properties that a client gives a producer or consumer; most give none."""
-    return {one.key: one.value for one in body.metadata} or NO_METADATA
+def pairs_of(given: Iterable[Message]) -> Mapping[str, str]:
+    """KeyValues, of which most clients send none."""
+    return {one.key: one.value for one in given} or NO_METADATA
+
+
+def metadata_of(body: Message, most: int) -> Mapping[str, str]:
+    """The properties that a client gives a producer or consumer. Raises PulsarError if they are too long."""
+    found = pairs_of(body.metadata)
+    if sum(len(key) + len(value) for key, value in found.items()) > most:
+        raise PulsarError(METADATA_ERROR, f"metadata has a max size of {most} bytes")
+    return found
 
 
 class PulsarError(Exception):
@@ -103,6 +116,7 @@ class Consumer:
     compacted: bool = False  # it reads the compacted view
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)  # of a subscription that is not durable
     ranges: tuple[tuple[int, int], ...] = ()  # the hash slots it has named; empty: they are shared out
 
 

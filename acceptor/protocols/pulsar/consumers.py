@@ -16,6 +16,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER,
     CONSUMER_ASSIGN_ERROR,
     CONSUMER_BUSY,
+    MAX_CONSUMER_METADATA,
     METADATA_ERROR,
     NOT_ALLOWED,
     PRODUCER_BUSY,
@@ -27,11 +28,12 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
     metadata_of,
+    pairs_of,
 )
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
@@ -194,7 +196,9 @@ class Consumers:
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
-        consumer.metadata = metadata_of(body)
+        consumer.metadata = metadata_of(body, MAX_CONSUMER_METADATA)
+        if not body.durable:
+            consumer.properties = pairs_of(reversed(body.subscription_properties))
         if body.keySharedMeta.keySharedMode == STICKY:
             consumer.ranges = tuple((each.start, each.end) for each in body.keySharedMeta.hashRanges)
         consumer.takes_any = body.schema.type == TAKES_ANY
@@ -433,6 +437,9 @@ def _check(body: Message) -> None:
         raise PulsarError(NOT_ALLOWED, "The name of a consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
+    metadata_of(body, MAX_CONSUMER_METADATA)
+    if not body.durable:
+        _check_properties(body)
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY:
@@ -442,6 +449,15 @@ def _check(body: Message) -> None:
         _check_ranges([(each.start, each.end) for each in ranges])
         if len(ranges) > lib.KEY_MAX_RANGES:
             raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
+
+
+def _check_properties(body: Message) -> None:
+    """Those of a subscription that is not durable stay with its consumers; the catalog checks the others. Raises
+    PulsarError."""
+    found = pairs_of(body.subscription_properties)
+    used = sum(len(key.encode()) + len(value.encode()) for key, value in found.items())
+    if len(found) > MAX_PROPERTIES or used > MAX_PROPERTY_BYTES:
+        raise PulsarError(NOT_ALLOWED, f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
 
 
 def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:

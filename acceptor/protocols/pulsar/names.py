@@ -25,6 +25,8 @@ COORDINATORS: Final = 1
 # Said to a client that asks for a named listener: a real broker may have some, with addresses of their own.
 NO_LISTENER: Final = "the broker do not have {} listener"
 MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h
+MAX_PROPERTIES: Final = 64  # of a topic or a subscription
+MAX_PROPERTY_BYTES: Final = 4096  # of all of them, in UTF-8
 
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")

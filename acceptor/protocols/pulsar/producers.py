@@ -12,6 +12,7 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.pulsar.clients import (
+    MAX_PRODUCER_METADATA,
     NOT_ALLOWED,
     PRODUCER,
     PRODUCER_BUSY,
@@ -21,6 +22,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Client,
     Desk,
     Producer,
+    PulsarError,
     Request,
     Terms,
     metadata_of,
@@ -64,6 +66,11 @@ class Producers:
             else:
                 request.fail(SERVICE_NOT_READY, "Producer is already present on the connection")
             return
+        try:
+            metadata = metadata_of(body, MAX_PRODUCER_METADATA)
+        except PulsarError as error:
+            request.fail(error.code, str(error))
+            return
         name = body.producer_name or self._new_name()
         if len(name.encode()) > lib.ATTACH_NAME_MAX:
             request.fail(NOT_ALLOWED, "The name of a producer is too long")
@@ -75,7 +82,7 @@ class Producers:
             return
         producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number, body.epoch)
         producer.schema_version = schema_version
-        producer.metadata = metadata_of(body)
+        producer.metadata = metadata
         client.producers[producer.id] = producer
         self._desk.use(topic, 1)
         self._attach(request, producer, may_look=True)

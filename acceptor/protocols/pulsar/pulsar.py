@@ -45,6 +45,7 @@ from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER,
     INVALID_TOPIC_NAME,
+    MAX_VERSION,
     NO_TERMS,
     NOT_ALLOWED,
     PRODUCER,
@@ -284,7 +285,7 @@ class Pulsar(Protocol):
 
     def _connect(self, request: Request) -> None:
         body, client = request.body, request.client
-        client.version, client.protocol_version = body.client_version, body.protocol_version
+        client.version, client.protocol_version = body.client_version[:MAX_VERSION], body.protocol_version
 
         def admitted(error: PulsarError | None) -> None:
             if self._desk.clients.get(client.conn) is not client:
