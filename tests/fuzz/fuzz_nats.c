@@ -16,37 +16,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "acceptor/protocols/nats/nats.h"
+#include "nats_play.h"
+#include "nats_subjects.h"
 #include "remote.h"
-#include "ringbuf/channel.h"
-#include "ringbuf/ring.h"
 #include "script.h"
 #include "world.h"
 
 enum {
-    ACCEPTORS = 3,
-    MADE_UP = ACCEPTORS, /* the index of the one that the harness plays */
     CLIENTS = 6,
     SIDS = 24,
-    ACCOUNTS = 3,
     SAID = 4096,
-    SUBJECT_BYTES = 256,
-    HEADER_BYTES = 256,
     MAX_PAYLOAD = 5000,
     MAX_PENDING = 40000,
     MAX_LINE = 1000,
 };
-
-/* As in nats_mesh.c. */
-enum { MESH_INTEREST = 1, MESH_MESSAGE, MESH_CONFIRM, MESH_CONFIRMED, MESH_ACCOUNT, MESH_TOLD, MESH_LOST };
-
-/* By their numbers from 1 on. */
-static const char *const account_names[] = {"$G", "$SYS", "third"};
 
 struct wanted {
     bool there;
@@ -75,61 +63,10 @@ struct said {
 
 static struct acceptor *acceptors[ACCEPTORS];
 static int wakes[ACCEPTORS];
-static struct channel *made_up[ACCEPTORS]; /* its ends of the links */
-static bool made_up_wants[ACCOUNTS + 1];
 static struct nats_client clients[CLIENTS];
 static struct said said[SAID];
 static uint32_t said_count, looked_for;
 static bool must_connect, sniffs, is_proxied;
-
-/* --- subjects ----------------------------------------------------------------------------------------------------- */
-
-static const char *some_token(bool wild) {
-    static const char *const tokens[] = {"a", "b", "c", "a", "b", "aa", "foo*", ">>"};
-    static const char long_token[] = "tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt";
-    if (wild && pick(3) == 0) return "*";
-    return pick(24) ? tokens[pick(sizeof tokens / sizeof *tokens)] : long_token;
-}
-
-static void some_subject(char out[SUBJECT_BYTES], bool wild) {
-    size_t at = 0;
-    uint32_t count = 1 + pick(3);
-    for (uint32_t i = 0; i < count; i++) at += (size_t)sprintf(out + at, "%s%s", i ? "." : "", some_token(wild));
-    if (wild && pick(6) == 0) strcpy(out + at, ".>");
-    if (wild && pick(24) == 0) strcpy(out, ">");
-    if (pick(48) == 0) strcpy(out, ((const char *const[]){"a..b", ".a", "a.", "a.>.b", "."})[pick(5)]);
-}
-
-static size_t token_bytes(const char *at) {
-    return strcspn(at, ".");
-}
-
-static bool is_valid(const char *pattern) {
-    for (const char *at = pattern;; at++) {
-        size_t bytes = token_bytes(at);
-        if (bytes == 0 || (bytes == 1 && *at == '>' && at[1])) return false;
-        if (!*(at += bytes)) return true;
-    }
-}
-
-static bool has_empty_token(const char *subject) {
-    size_t bytes = strlen(subject);
-    return bytes == 0 || subject[0] == '.' || subject[bytes - 1] == '.' || strstr(subject, "..");
-}
-
-/* Token by token, as the protocol says it. */
-static bool matches(const char *pattern, const char *subject) {
-    if (has_empty_token(subject)) return false;
-    for (;; pattern++, subject++) {
-        size_t p = token_bytes(pattern), s = token_bytes(subject);
-        if (p == 1 && *pattern == '>' && !pattern[1]) return true;
-        bool any = p == 1 && *pattern == '*';
-        if (!any && (p != s || memcmp(pattern, subject, s) != 0)) return false;
-        pattern += p;
-        subject += s;
-        if (!*pattern || !*subject) return !*pattern && !*subject;
-    }
-}
 
 /* --- what Python does --------------------------------------------------------------------------------------------- */
 
@@ -212,7 +149,7 @@ static void take_payload(struct nats_client *c, struct wanted *w, const char *su
     if (c->crooked || !w) return;
     assert(s->account == c->account && "accounts do not see each other");
     assert(!s->is_traced && "what is only traced is for nobody");
-    assert(w->used && matches(w->pattern, subject) && "somebody wanted it");
+    assert(w->used && subject_matches(w->pattern, subject) && "somebody wanted it");
     w->heard += which == looked_for;
     count_delivered(w);
 }
@@ -235,7 +172,7 @@ static bool take_message(struct nats_client *c, char *line, size_t line_bytes, s
     struct wanted *w = ours ? &c->wanted[number(words[2] + 1)] : NULL;
     if (header >= 12 && !memcmp(payload, "NATS/1.0 503", 12)) {
         c->told_of_nobody++;
-        assert(c->crooked || (w && w->used && !w->queue[0] && matches(w->pattern, words[1])));
+        assert(c->crooked || (w && w->used && !w->queue[0] && subject_matches(w->pattern, words[1])));
         return true;
     }
     take_payload(c, w, words[1], payload + header, bytes - header);
@@ -268,121 +205,6 @@ static bool receive(struct nats_client *c) {
     return true;
 }
 
-/* --- the acceptor that is made up --------------------------------------------------------------------------------- */
-
-static bool made_up_hears(uint32_t from) {
-    const struct message *m;
-    bool any = false;
-    if (!made_up[from]) return false;
-    (void)channel_backlogged(made_up[from]);
-    while ((m = channel_receive(made_up[from])) != NULL) {
-        any = true;
-        if (m->kind != MESH_CONFIRM) continue;
-        struct message confirmed = {.kind = MESH_CONFIRMED, .id = m->id, .conn = m->conn};
-        channel_send(made_up[from], &confirmed, NULL, 0);
-    }
-    if (any) channel_release(made_up[from]);
-    (void)channel_publish(made_up[from]);
-    return any;
-}
-
-static size_t put_u32(uint8_t *to, uint32_t value) {
-    memcpy(to, &value, sizeof value);
-    return sizeof value;
-}
-
-static size_t put_text(uint8_t *to, const char *text) {
-    memcpy(to, text, strlen(text));
-    return strlen(text);
-}
-
-/* Of, or for, a server behind a route that there may be: hardly ever, since then nothing is known of what comes to whom. */
-static uint32_t some_route(void) {
-    return pick(200) ? 0 : ((const uint32_t[]){1, BOARD_MAX_ACCEPTORS, BOARD_MAX_ACCEPTORS + 1, NATS_OTHERS})[pick(4)];
-}
-
-static size_t some_interest(uint8_t *body) {
-    char pattern[SUBJECT_BYTES], queue[16] = "";
-    some_subject(pattern, true);
-    if (pick(2)) sprintf(queue, "q%u", pick(2));
-    uint32_t account = 1 + pick(ACCOUNTS), weight = pick(4);
-    if (pick(40) == 0) account = ((const uint32_t[]){0, 7, NATS_MAX_ACCOUNTS, UINT32_MAX})[pick(4)];
-    if (account >= 1 && account <= ACCOUNTS) made_up_wants[account] = true;
-    size_t at = put_u32(body, account);
-    at += put_u32(body + at, weight);
-    at += put_u32(body + at, some_route());
-    at += put_u32(body + at, ((const uint32_t[]){0, 0, 1, 2, NATS_MOST_ORIGINS, NATS_MOST_ORIGINS + 1})[pick(6)]);
-    at += put_u32(body + at, (uint32_t)strlen(pattern) + (pick(40) ? 0 : pick(300)));
-    at += put_u32(body + at, (uint32_t)strlen(queue));
-    at += put_text(body + at, pattern);
-    return at + put_text(body + at, queue);
-}
-
-static size_t some_passed(uint8_t *body) {
-    char subject[SUBJECT_BYTES], names[2][8], size[8];
-    some_subject(subject, false);
-    uint32_t groups = pick(3), payload = pick(40), header = pick(4) ? 0 : pick(payload + 1);
-    size_t groups_bytes = 0;
-    for (uint32_t i = 0; i < groups; i++) groups_bytes += 4 + (size_t)sprintf(names[i], "q%u", pick(3));
-    sprintf(size, "%u", payload);
-    char header_size[8] = "";
-    if (header) sprintf(header_size, "%u", header);
-    uint32_t wrong = pick(16) ? 0 : 1 + pick(8);
-    const uint32_t heads[] = {pick(40) ? 1 + pick(ACCOUNTS) : pick(256),
-                              pick(4),
-                              some_route(),
-                              (uint32_t)strlen(subject),
-                              0,
-                              (uint32_t)strlen(size),
-                              (uint32_t)strlen(header_size),
-                              groups,
-                              (uint32_t)groups_bytes,
-                              header,
-                              payload};
-    size_t at = 16;
-    memset(body, 0, at); /* from, tried */
-    if (pick(4) == 0) body[4] = (uint8_t)(1 + pick(ACCEPTORS)), body[0] = byte();
-    if (pick(4) == 0) body[8] = byte();
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        at += put_u32(body + at, i >= 3 && i == wrong + 2 ? heads[i] + 1 + pick(70) : heads[i]);
-    at += put_text(body + at, subject);
-    at += put_text(body + at, size);
-    at += put_text(body + at, header_size);
-    for (uint32_t i = 0; i < groups; i++) {
-        at += put_u32(body + at, (uint32_t)strlen(names[i]) + (pick(60) ? 0 : pick(250)));
-        at += put_text(body + at, names[i]);
-    }
-    memset(body + at, '!', payload);
-    return at + payload;
-}
-
-static void made_up_says(uint32_t to) {
-    uint8_t body[2048];
-    size_t bytes = 0;
-    if (!made_up[to]) return;
-    struct message m = {.conn = table_protocol("nats")};
-    switch (pick(10)) {
-    case 0:
-    case 1:
-    case 2: m.kind = MESH_INTEREST, bytes = some_interest(body); break;
-    case 3:
-    case 4:
-    case 5: m.kind = MESH_MESSAGE, bytes = some_passed(body); break;
-    case 6: m.kind = MESH_CONFIRM, m.id = byte(); break;
-    case 7: m.kind = (uint8_t)(MESH_LOST + pick(3)), m.id = some_route(); break;
-    case 8:
-        m.kind = MESH_ACCOUNT, m.id = 4 + pick(3);
-        bytes = (size_t)sprintf((char *)body, "n%u", pick(3));
-        break;
-    default: m.kind = byte() | 16, m.conn = pick(2) ? m.conn : byte(); break;
-    }
-    if (bytes && pick(20) == 0) bytes = pick((uint32_t)bytes);
-    m.body_bytes = (uint32_t)bytes;
-    trace("the made-up acceptor says %u, %zu bytes, to %u", m.kind, bytes, to);
-    channel_send(made_up[to], &m, body, bytes);
-    (void)channel_publish(made_up[to]);
-}
-
 /* --- links -------------------------------------------------------------------------------------------------------- */
 
 static void link_acceptors(uint32_t one, uint32_t other) {
@@ -396,30 +218,7 @@ static void link_acceptors(uint32_t one, uint32_t other) {
 }
 
 static void link_made_up(uint32_t to) {
-    int there, back;
-    rings_make(&there, &back);
-    made_up[to] = channel_open(there, back, wakes[to], 1 << 20);
-    assert(made_up[to]);
-    bool joined = !acceptor_mesh(acceptors[to], MADE_UP, back, there, -1);
-    assert(joined);
-    close(there);
-    close(back);
-    for (uint32_t i = 0; i < ACCOUNTS; i++) {
-        size_t bytes = strlen(account_names[i]);
-        struct message m = {.kind = MESH_ACCOUNT, .id = i + 1, .conn = table_protocol("nats")};
-        m.body_bytes = (uint32_t)bytes;
-        channel_send(made_up[to], &m, account_names[i], bytes);
-    }
-    struct message told = {.kind = MESH_TOLD, .conn = table_protocol("nats")};
-    channel_send(made_up[to], &told, NULL, 0);
-    (void)channel_publish(made_up[to]);
-}
-
-static void made_up_leaves(uint32_t to) {
-    if (!made_up[to]) return;
-    acceptor_mesh_gone(acceptors[to], MADE_UP);
-    channel_close(made_up[to]);
-    made_up[to] = NULL;
+    made_up_join(to, acceptors[to], wakes[to]);
 }
 
 static void start(uint32_t which) {
@@ -442,7 +241,7 @@ static void start(uint32_t which) {
 static void stop(uint32_t which) {
     for (uint32_t i = 0; i < CLIENTS; i++)
         if (clients[i].acceptor == which) remote_disconnect(&clients[i].remote);
-    made_up_leaves(which);
+    made_up_leaves(which, acceptors[which]);
     acceptor_free(acceptors[which]);
     acceptors[which] = NULL;
     close(wakes[which]);
@@ -507,89 +306,17 @@ static void connect_client(struct nats_client *c) {
 
 static void subscribe(struct nats_client *c) {
     char pattern[SUBJECT_BYTES], queue[16] = "";
-    some_subject(pattern, true);
+    subject_pick(pattern, true);
     if (pick(3) == 0) sprintf(queue, "q%u", pick(3));
     uint32_t sid = pick(SIDS);
     struct wanted *w = &c->wanted[sid];
     if (w->used && !w->there) return; /* it would not be known which one a message is for */
     trace("client %zu SUB %s %s s%u", (size_t)(c - clients), pattern, queue, sid);
     remote_say(&c->remote, "SUB %s %s s%u\r\n", pattern, queue, sid);
-    if (w->there || !is_valid(pattern)) return;
+    if (w->there || !subject_is_valid(pattern)) return;
     *w = (struct wanted){.there = true, .used = true};
     strcpy(w->pattern, pattern);
     strcpy(w->queue, queue);
-}
-
-/* --- headers ------------------------------------------------------------------------------------------------------ */
-
-/* Lines that a message's journey is asked for by, right, wrong and nearly right. */
-static size_t some_header(char out[HEADER_BYTES]) {
-    static const char *const lines[] = {
-        "A: b\r\n",
-        "Nats-Trace-Dest: t\r\n",
-        "Nats-Trace-Dest:t\n",
-        "Nats-Trace-Dest: \t trace disabled \r\n",
-        "Nats-Trace-Dest: \r\n",
-        "Nats-Trace-Dest\r\n",
-        "nats-trace-dest: t\r\n",
-        "Nats-Trace-Only: true\r\n",
-        "Nats-Trace-Only: \tON\t\r\n",
-        "Nats-Trace-Only:1\n",
-        "Nats-Trace-Only: no\r\n",
-        "Nats-Trace-Only:\r\n",
-        "Nats-Trace-Only: t",
-        "Nats-Trace-",
-        "N",
-        ":\r\n",
-        "\r\n",
-    };
-    size_t at = (size_t)sprintf(out, "%s", pick(12) ? "NATS/1.0\r\n" : "NATS/1.0 200\r\n");
-    for (uint32_t n = pick(5); n > 0; n--)
-        at += (size_t)sprintf(out + at, "%s", lines[pick(sizeof lines / sizeof *lines)]);
-    if (pick(8)) at += (size_t)sprintf(out + at, "\r\n");
-    if (pick(12) == 0) out[pick((uint32_t)at)] = (char)byte();
-    if (pick(12) == 0) at = 1 + pick((uint32_t)at);
-    /* This is how a client is told of nobody. */
-    if (at >= 12 && !memcmp(out, "NATS/1.0 503", 12)) out[9] = '2';
-    return at;
-}
-
-static bool line_begins(const char *line, const char *end, const char *with) {
-    return (size_t)(end - line) >= strlen(with) && !memcmp(line, with, strlen(with));
-}
-
-/* The value of the first header of that name that has one, without blanks; false if there is none. A name is all up to
- * the next colon, a value ends with CR and LF. */
-static bool header_value(const char *at, const char *end, const char *name, char value[HEADER_BYTES]) {
-    while (at < end) {
-        const char *colon = memchr(at, ':', (size_t)(end - at));
-        if (!colon) return false;
-        bool is_it = (size_t)(colon - at) == strlen(name) && line_begins(at, end, name);
-        const char *from = colon + 1;
-        while (from < end && (*from == ' ' || *from == '\t')) from++;
-        const char *stop = from;
-        while (stop + 1 < end && (stop[0] != '\r' || stop[1] != '\n')) stop++;
-        if (stop + 1 >= end) return false;
-        at = stop + 2;
-        while (stop > from && (stop[-1] == ' ' || stop[-1] == '\t')) stop--;
-        if (!is_it || stop == from) continue;
-        memcpy(value, from, (size_t)(stop - from));
-        value[stop - from] = 0;
-        /* With a zero byte in it it is no word. */
-        if (strlen(value) < (size_t)(stop - from)) strcpy(value, "?");
-        return true;
-    }
-    return false;
-}
-
-/* As nats-server reads it: what is to be traced, and to be delivered to nobody. */
-static bool is_only_traced(const char *header, size_t bytes) {
-    char value[HEADER_BYTES];
-    const char *end = header + bytes;
-    if (!line_begins(header, end, "NATS/1.0\r\n")) return false;
-    if (!header_value(header + 10, end, "Nats-Trace-Dest", value) || !strcmp(value, "trace disabled")) return false;
-    if (!header_value(header + 10, end, "Nats-Trace-Only", value)) return false;
-    return !strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "on");
 }
 
 /* How many have come is known only when nothing is on its way. */
@@ -624,8 +351,8 @@ static uint32_t publish_to(struct nats_client *c, const char *subject, const cha
     memcpy(payload, head, 7);
     char header[HEADER_BYTES];
     if (headers) {
-        size_t header_bytes = some_header(header);
-        s->is_traced = is_only_traced(header, header_bytes);
+        size_t header_bytes = header_pick(header);
+        s->is_traced = header_only_traces(header, header_bytes);
         remote_say(&c->remote, "HPUB %s %s %zu %zu\r\n", subject, reply, header_bytes, header_bytes + size);
         bytes_add(&c->remote.unsent, header, header_bytes);
     } else
@@ -638,8 +365,8 @@ static uint32_t publish_to(struct nats_client *c, const char *subject, const cha
 
 static void some_publish(struct nats_client *c) {
     char subject[SUBJECT_BYTES], reply[SUBJECT_BYTES] = "";
-    some_subject(subject, false);
-    if (pick(3) == 0) some_subject(reply, false);
+    subject_pick(subject, false);
+    if (pick(3) == 0) subject_pick(reply, false);
     (void)publish_to(c, subject, reply);
 }
 
@@ -732,7 +459,7 @@ static void check_group(const struct nats_client *from, const char *queue, const
         struct nats_client *c = &clients[i];
         for (uint32_t sid = 0; sid < SIDS && !c->crooked; sid++) {
             struct wanted *w = &c->wanted[sid];
-            if (!w->used || strcmp(w->queue, queue) || !matches(w->pattern, subject)) continue;
+            if (!w->used || strcmp(w->queue, queue) || !subject_matches(w->pattern, subject)) continue;
             any |= may_have(c, from);
             heard += w->heard;
         }
@@ -747,8 +474,8 @@ static void publish_alone(void) {
     struct nats_client *from = some_straight();
     run_until_quiet();
     if (!from || from->remote.fd < 0) return;
-    some_subject(subject, false);
-    if (pick(2)) some_subject(reply, false);
+    subject_pick(subject, false);
+    if (pick(2)) subject_pick(reply, false);
     look_for(said_count);
     uint32_t nobody_before = from->told_of_nobody;
     /* What was wanted when it was said; `used` stays while it is looked at. */
@@ -764,8 +491,9 @@ static void publish_alone(void) {
         struct nats_client *c = &clients[i];
         for (uint32_t sid = 0; sid < SIDS && !c->crooked; sid++) {
             struct wanted *w = &c->wanted[sid];
-            if (c == from && w->used && !w->queue[0] && reply[0] && matches(w->pattern, reply)) own_reply = true;
-            if (!w->used || !matches(w->pattern, subject)) continue;
+            if (c == from && w->used && !w->queue[0] && reply[0] && subject_matches(w->pattern, reply))
+                own_reply = true;
+            if (!w->used || !subject_matches(w->pattern, subject)) continue;
             bool may = may_have(c, from);
             if (w->queue[0]) {
                 own_queue |= may;
@@ -805,8 +533,8 @@ static bool await_pong(struct nats_client *c) {
 static void keep_promises(void) {
     char subject[SUBJECT_BYTES];
     struct nats_client *to = some_straight(), *from = some_straight();
-    some_subject(subject, false);
-    if (!to || !from || to == from || !is_valid(subject)) return;
+    subject_pick(subject, false);
+    if (!to || !from || to == from || !subject_is_valid(subject)) return;
     run_until_quiet(); /* a connection that is new has said who it is */
     if (to->remote.fd < 0 || from->remote.fd < 0 || to->account != from->account) return;
     struct wanted *w = &to->wanted[SIDS - 1];
@@ -873,8 +601,8 @@ static void step(void) {
     case 15:
     case 16: made_up_says(which); break;
     case 17:
-        if (pick(4) == 0) made_up_leaves(which);
-        if (pick(2) && !made_up[which]) link_made_up(which);
+        if (pick(4) == 0) made_up_leaves(which, acceptors[which]);
+        if (pick(2) && !made_up_is_joined(which)) link_made_up(which);
         break;
     case 18:
     case 19: (void)remote_flush(&c->remote, 1 + pick(300)); break;
@@ -897,7 +625,7 @@ void run_script(void) {
     uint8_t kind = byte();
     world_begin(1 << 16);
     for (uint32_t i = 0; i < CLIENTS; i++) clients[i] = (struct nats_client){.remote.fd = -1};
-    memset(made_up_wants, 0, sizeof made_up_wants);
+    made_up_begin();
     said_count = 0;
     must_connect = (kind & 3) == 0;
     sniffs = (kind & 12) == 0;

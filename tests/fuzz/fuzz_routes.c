@@ -19,6 +19,7 @@
 
 #include "acceptor/protocols/nats/nats_route.h"
 #include "base/s2_stream.h"
+#include "nats_subjects.h"
 #include "remote.h"
 #include "script.h"
 #include "world.h"
@@ -67,17 +68,6 @@ static const char *const accounts[] = {"$G", "$SYS", "third"};
 
 static const char *const patterns[] = {"a", "b", "a.b", "a.*", "*", "a.>", ">", "*.b"};
 static const char *const subjects[] = {"a", "b", "a.b", "a.c", "b.b", "a.b.c"};
-
-static bool matches(const char *pattern, const char *subject) {
-    for (;; pattern++, subject++) {
-        size_t p = strcspn(pattern, "."), s = strcspn(subject, ".");
-        if (p == 1 && *pattern == '>') return true;
-        if (!(p == 1 && *pattern == '*') && (p != s || memcmp(pattern, subject, s) != 0)) return false;
-        pattern += p;
-        subject += s;
-        if (!*pattern || !*subject) return !*pattern && !*subject;
-    }
-}
 
 /* --- what Python does --------------------------------------------------------------------------------------------- */
 
@@ -180,7 +170,7 @@ static size_t take_line(struct heard_client *c) {
     assert(!memcmp(c->remote.got.at + bytes + size, "\r\n", 2) && sid < SIDS);
     /* What comes late is for a subscription that is not there any more, or not this one. */
     if (sscanf(head, "#%6u", &which) == 1 && which == looked_for) {
-        assert(matches(c->wanted[sid].pattern, words[1]) && "somebody wanted it");
+        assert(subject_matches(c->wanted[sid].pattern, words[1]) && "somebody wanted it");
         c->wanted[sid].heard++;
     }
     return bytes + size + 2;
@@ -464,7 +454,7 @@ static void check_group(const struct heard_client *from, const char *queue, cons
     for (uint32_t i = 0; i < CLIENTS; i++)
         for (uint32_t sid = 0; sid < SIDS; sid++) {
             const struct wanted *w = &clients[i].wanted[sid];
-            if (!w->pattern[0] || strcmp(w->queue, queue) || !matches(w->pattern, subject)) continue;
+            if (!w->pattern[0] || strcmp(w->queue, queue) || !subject_matches(w->pattern, subject)) continue;
             any |= may_have(&clients[i], from);
             heard += w->heard;
         }
@@ -492,7 +482,7 @@ static void check_routed(const struct heard_client *from, const char *subject, u
                 const struct heard_client *c = &clients[i];
                 const struct wanted *w = &c->wanted[sid];
                 if (hub_of(c->server, c->account) != server || server == hub || !may_have(c, from)) continue;
-                if (!w->pattern[0] || !matches(w->pattern, subject)) continue;
+                if (!w->pattern[0] || !subject_matches(w->pattern, subject)) continue;
                 plain |= !w->queue[0];
                 group |= w->queue[0] != 0;
             }
@@ -520,7 +510,8 @@ static void publish_alone(void) {
     for (uint32_t i = 0; i < CLIENTS; i++)
         for (uint32_t sid = 0; sid < SIDS; sid++) {
             const struct wanted *w = &clients[i].wanted[sid];
-            if (!w->pattern[0] || w->queue[0] || !matches(w->pattern, subject) || clients[i].remote.fd < 0) continue;
+            if (!w->pattern[0] || w->queue[0] || !subject_matches(w->pattern, subject) || clients[i].remote.fd < 0)
+                continue;
             assert(w->heard == may_have(&clients[i], from) && "all who want it get it, once");
         }
     for (uint32_t q = 0; q < QUEUES; q++) check_group(from, q ? "q1" : "q0", subject);
