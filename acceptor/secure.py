@@ -37,14 +37,10 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
         load_certificate(context, cert, key)
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"--listen: cert={cert}, key={key}" if own else f"tls.cert {cert}, tls.key {key}"
-        raise ValueError(f"{files}: {_said(error)}") from None
+        raise ValueError(f"{files}: {why_unusable(error)}") from None
     if settings["client-ca"]:
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            with named_files.opened(settings["client-ca"]) as place:
-                context.load_verify_locations(cafile=place)
-        except (ssl.SSLError, OSError) as error:
-            raise ValueError(f"tls.client-ca {settings['client-ca']}: {_said(error)}") from None
+        load_authorities(context, settings["client-ca"], f"tls.client-ca {settings['client-ca']}")
     return context
 
 
@@ -53,6 +49,22 @@ def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     with named_files.opened(cert) as cert_place, named_files.opened(key) as key_place:
         # With an empty password an encrypted key fails; without one OpenSSL would ask for it on the terminal.
         context.load_cert_chain(cert_place, key_place, password="")
+
+
+def load_authorities(context: ssl.SSLContext, path: str, what: str) -> None:
+    """Raises ValueError: `what`, which names the option and the file, and what is wrong."""
+    try:
+        with named_files.opened(path) as place:
+            context.load_verify_locations(cafile=place)
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"{what}: {why_unusable(error)}") from None
+
+
+def why_unusable(error: Exception) -> str:
+    """Says in a few words why the files of a certificate, or of authorities, cannot be used."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 class SecureContexts:
@@ -78,12 +90,6 @@ class SecureContexts:
                 self._of[cert, key] = secure_context(settings, cert, key)
             except ValueError as error:
                 log.error("who comes is shown the certificate of before: %s", error)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 class SecureConnections:

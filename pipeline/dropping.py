@@ -1,10 +1,10 @@
-"""What the commands staged and writers share: the age of --drop-older, and the exit status."""
+"""What the commands staged and writers share: the options that say what to drop, dropping it, and the exit status."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from mq_shards.pipeline.client import BrokerError, Client
 from mq_shards.pipeline.options import OptionError, connection_of
@@ -19,6 +19,29 @@ def age(text: str) -> float:
     if not 0 <= found <= MOST:  # this refuses "nan" too
         raise ValueError
     return found
+
+
+def add_drop_arguments(command: argparse.ArgumentParser, one: str, unit: str, older: str) -> None:
+    """`one` and `older`: help for --drop and --drop-older, whose age is in `unit`."""
+    drop = command.add_mutually_exclusive_group()
+    drop.add_argument("--drop", metavar="NAME", help=one)
+    drop.add_argument("--drop-older", metavar=unit, type=age, help=older)
+
+
+def drop_each(client: Client, names: Iterable[str], drop: Callable[[str], None], conflicts: Collection[int]) -> int:
+    """Drops what can be dropped, and prints that. `conflicts`: statuses that say that one cannot be. Returns how many
+    were."""
+    dropped = 0
+    for name in names:
+        try:
+            drop(name)
+        except BrokerError as error:
+            if error.status not in conflicts:
+                raise
+            continue
+        dropped += 1
+        print(f"dropped {name} of {client.address}")
+    return dropped
 
 
 def show_or_drop(

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from mq_shards.pipeline.client import BrokerError, Client, StagedFile
-from mq_shards.pipeline.dropping import age, show_or_drop
+from mq_shards.pipeline.client import Client, StagedFile
+from mq_shards.pipeline.dropping import add_drop_arguments, drop_each, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
 CONFLICTS = (404, 409)  # the name has gone meanwhile, or is being published
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    drop = command.add_mutually_exclusive_group()
-    drop.add_argument("--drop", metavar="NAME", help="remove this one")
     older = "remove what nobody has touched for so long. What a job is writing just now is lost if it is older"
-    drop.add_argument("--drop-older", metavar="HOURS", type=age, help=older)
+    add_drop_arguments(command, "remove this one", "HOURS", older)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
@@ -32,22 +30,13 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 def _drop(client: Client, options: argparse.Namespace) -> int:
     before_ns = 0 if options.drop_older is None else time.time_ns() - int(options.drop_older * 3600e9)
-    dropped = 0
     with client:
-        for name in [options.drop] if options.drop is not None else list(_older(client, before_ns)):
-            try:
-                client.drop_staged(name)
-            except BrokerError as error:
-                if error.status not in CONFLICTS:
-                    raise
-                continue
-            dropped += 1
-            print(f"dropped {name} of {client.address}")
-    return dropped
+        names = [options.drop] if options.drop is not None else _older(client, before_ns)
+        return drop_each(client, names, client.drop_staged, CONFLICTS)
 
 
-def _older(client: Client, before_ns: int) -> Iterator[str]:
-    return (file.name for file in client.staged() if file.touched_ns <= before_ns and not file.publishing)
+def _older(client: Client, before_ns: int) -> list[str]:
+    return [file.name for file in client.staged() if file.touched_ns <= before_ns and not file.publishing]
 
 
 def _show(clients: list[Client]) -> int:

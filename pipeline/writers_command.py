@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from mq_shards.pipeline.client import PUBLISHED, BrokerError, Client, Writer
-from mq_shards.pipeline.dropping import age, show_or_drop
+from mq_shards.pipeline.client import PUBLISHED, Client, Writer
+from mq_shards.pipeline.dropping import add_drop_arguments, drop_each, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
 DAY_NS = 24 * 3600 * 10**9
@@ -21,10 +21,8 @@ CONFLICTS = (403, 404, 409)  # the writer is another user's; has gone meanwhile;
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    drop = command.add_mutually_exclusive_group()
-    drop.add_argument("--drop", metavar="NAME", help="forget this one, whose query will not come back")
     older = "forget those that have published nothing for so long"
-    drop.add_argument("--drop-older", metavar="DAYS", type=age, help=older)
+    add_drop_arguments(command, "forget this one, whose query will not come back", "DAYS", older)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
@@ -33,19 +31,9 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def _drop(client: Client, options: argparse.Namespace) -> int:
-    dropped = 0
     with client:
         names = [options.drop] if options.drop is not None else _older(client, options.drop_older)
-        for name in names:
-            try:
-                client.delete_writer(name)
-            except BrokerError as error:
-                if error.status not in CONFLICTS:
-                    raise
-                continue
-            dropped += 1
-            print(f"dropped {name} of {client.address}")
-    return dropped
+        return drop_each(client, names, client.delete_writer, CONFLICTS)
 
 
 def _older(client: Client, days: float) -> list[str]:

@@ -9,7 +9,7 @@ from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
 from mq_shards.acceptor.protocols.nats.cluster_options import is_cluster_name, route_url
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
-from mq_shards.acceptor.protocols.nats.conf_operating import timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_operating import take_tls, timeout, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     Conf,
     Taker,
@@ -53,8 +53,6 @@ def _take_permissions(conf: Conf, value: Value) -> None:
             conf.set(f"cluster-{name}-{which}", value, subjects)
 
 
-
-
 def _take_verify(conf: Conf, value: Value) -> None:
     """Has no effect: servers always verify each other's certificates."""
     value.flag()
@@ -91,13 +89,6 @@ TLS: Final[Mapping[str, Taker]] = {
 }
 
 
-def _take_tls(conf: Conf, value: Value) -> None:
-    take_block(conf, value.block(), TLS, " in cluster.tls")
-    for name in ("cluster-tls-cert-file", "cluster-tls-key-file"):
-        if name not in conf.options:
-            raise value.error(f"cluster.tls has no {name.removeprefix('cluster-tls-').replace('-', '_')}")
-
-
 CLUSTER: Final[Mapping[str, Taker]] = {
     "name": option("cluster-name", _name),
     "listen": listen(SCHEME),
@@ -106,7 +97,7 @@ CLUSTER: Final[Mapping[str, Taker]] = {
     "net": host(SCHEME),
     "authorization": _take_authorization,
     "routes": _take_routes,
-    "tls": _take_tls,
+    "tls": take_tls("cluster.tls", "cluster-tls-", TLS),
     "cluster_advertise": option("cluster-advertise", Value.text),
     "advertise": option("cluster-advertise", Value.text),
     "no_advertise": option("cluster-no-advertise", Value.flag),

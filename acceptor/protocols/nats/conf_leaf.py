@@ -9,7 +9,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
-from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, take_tls, timeout, tls_block
 from mq_shards.acceptor.protocols.nats.conf_remotes import take_remotes
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_HOST,
@@ -109,20 +109,13 @@ TLS: Final[Mapping[str, Taker]] = {
 }
 
 
-def _take_tls(conf: Conf, value: Value) -> None:
-    take_block(conf, value.block(), TLS, " in leafnodes.tls")
-    for name in ("leaf-tls-cert-file", "leaf-tls-key-file"):
-        if name not in conf.options:
-            raise value.error(f"leafnodes.tls has no {name.removeprefix('leaf-tls-').replace('-', '_')}")
-
-
 LEAFNODES: Final[Mapping[str, Taker]] = {
     "listen": listen(SCHEME),
     "port": _take_port,
     "host": host(SCHEME),
     "net": host(SCHEME),
     "authorization": _take_authorization,
-    "tls": _take_tls,
+    "tls": take_tls("leafnodes.tls", "leaf-tls-", TLS),
     "leafnode_advertise": option("leaf-advertise", Value.text),
     "advertise": option("leaf-advertise", Value.text),
     "no_advertise": option("leaf-no-advertise", Value.flag),

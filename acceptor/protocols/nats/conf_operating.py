@@ -150,6 +150,18 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
     return table
 
 
+def take_tls(where: str, prefix: str, table: Mapping[str, Taker]) -> Taker:
+    """Takes a block `tls`, which must have a certificate and a key. `where`: how the file names the block."""
+
+    def take(conf: Conf, value: Value) -> None:
+        take_block(conf, value.block(), table, f" in {where}")
+        for name in ("cert-file", "key-file"):
+            if prefix + name not in conf.options:
+                raise value.error(f"{where} has no {name.replace('-', '_')}")
+
+    return take
+
+
 TLS: Final[Mapping[str, Taker]] = {
     **tls_block("tls-", {}),
     "verify_cert_and_check_known_urls": only_of_routes,
@@ -159,13 +171,6 @@ TLS: Final[Mapping[str, Taker]] = {
     "immediate": option("tls-handshake-first", _first),
     "connection_rate_limit": option("tls-connection-rate-limit", Value.whole),
 }
-
-
-def _take_tls(conf: Conf, value: Value) -> None:
-    take_block(conf, value.block(), TLS, " in tls")
-    for name in ("tls-cert-file", "tls-key-file"):
-        if name not in conf.options:
-            raise value.error(f"tls has no {name.removeprefix('tls-').replace('-', '_')}")
 
 
 def _monitoring(scheme: str) -> Taker:
@@ -199,7 +204,7 @@ OPERATING: Final[Mapping[str, Taker]] = {
     "https_port": _monitoring(SECURE_MONITORING),
     "http_base_path": option("http-base-path", Value.text),
     "max_closed_clients": option("max-closed-clients", Value.whole),
-    "tls": _take_tls,
+    "tls": take_tls("tls", "tls-", TLS),
     "allow_non_tls": option("allow-non-tls", Value.flag),
     "max_connections": option("max-connections", Value.whole),
     "client_advertise": option("client-advertise", Value.text),

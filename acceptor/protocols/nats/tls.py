@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor import certificate_times, named_files
+from mq_shards.acceptor import certificate_times
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
 from mq_shards.acceptor.protocols.nats.tls_options import CURVES, OPTIONS, first_ns, with_defaults
-from mq_shards.acceptor.secure import load_certificate
+from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
@@ -115,7 +115,7 @@ def _show(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> 
         load_certificate(context, settings[cert], settings[key])
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"nats.{cert} {settings[cert]}, nats.{key} {settings[key]}"
-        raise ValueError(f"{files}: {_said(error)}") from None
+        raise ValueError(f"{files}: {why_unusable(error)}") from None
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
@@ -128,7 +128,7 @@ def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) 
         if older:
             context.set_ciphers(":".join(older))
     except ssl.SSLError as error:
-        raise ValueError(f"nats.{prefix}tls-cipher-suites: {_said(error)}") from None
+        raise ValueError(f"nats.{prefix}tls-cipher-suites: {why_unusable(error)}") from None
     if names and not older:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
@@ -148,17 +148,7 @@ def _trust(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str, pu
     if not path:
         context.load_default_certs(purpose)
         return
-    try:
-        with named_files.opened(path) as place:
-            context.load_verify_locations(cafile=place)
-    except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"nats.{option}: {path}: {_said(error)}") from None
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    load_authorities(context, path, f"nats.{option}: {path}")
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
-from mq_shards.acceptor.secure import load_certificate
+from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
 
 REQUIRE: Final = "require"
 REQUIRE_VERIFY: Final = "require-verify"
@@ -123,11 +123,7 @@ def _trust(context: ssl.SSLContext, settings: Settings, purpose: ssl.Purpose) ->
     if not path:
         context.load_default_certs(purpose)
         return
-    try:
-        with named_files.opened(path) as place:
-            context.load_verify_locations(cafile=place)
-    except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"nsq.tls-root-ca-file: {path}: {_said(error)}") from None
+    load_authorities(context, path, f"nsq.tls-root-ca-file: {path}")
 
 
 def _check_readable(settings: Settings, name: str) -> None:
@@ -159,12 +155,5 @@ def _bad(settings: Settings, name: str, choices: str) -> str:
 
 
 def _not_loaded(settings: Settings, error: Exception) -> str:
-    return f"nsq.tls-cert {settings['tls-cert']}, nsq.tls-key {settings['tls-key']}: {_said(error)}"
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return reason(error)
+    why = why_unusable(error) if isinstance(error, OSError) else reason(error)  # an ssl.SSLError is an OSError
+    return f"nsq.tls-cert {settings['tls-cert']}, nsq.tls-key {settings['tls-key']}: {why}"
