@@ -189,7 +189,7 @@ class Engine:
 
     def socket_of(self, conn: int) -> tuple[int, bytes] | None:
         """The socket's descriptor and the unused input of a connection whose command Python has. None when it is closed
-        or has unsent output."""
+        or has unsent output. What a filter keeps, such as the state of TLS, does not come with it."""
         data, count = ffi.new("uint8_t **"), ffi.new("size_t *")
         fd = int(lib.acceptor_socket(self._acceptor, conn, data, count))
         return None if fd < 0 else (fd, bytes(ffi.buffer(data[0], count[0])) if count[0] else b"")
@@ -391,7 +391,7 @@ class Engine:
         return bool(lib.acceptor_is_filtered(self._acceptor, conn))
 
     def websocket(self, conn: int, frame_bytes: int, flags: int) -> bool:
-        """Makes a filtered connection a websocket; `flags` is of enum websocket_flag. False when that cannot be."""
+        """Makes a connection a websocket; `flags` is of enum websocket_flag. False when that cannot be."""
         return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
     def compress(self, conn: int, level: int) -> bool:

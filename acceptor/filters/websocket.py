@@ -1,5 +1,5 @@
 """The frames of a websocket, in the cases that csrc/acceptor/framing.c does not do: messages are compressed (RFC 7692,
-without context takeover), or another process serves the connection, or this side has connected.
+without context takeover).
 
 64 KiB of input can decompress to 66 MiB: decode() makes them a piece at a time.
 """
@@ -7,6 +7,7 @@ without context takeover), or another process serves the connection, or this sid
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,7 +23,6 @@ FLUSHED: Final = b"\x00\x00\xff\xff"
 COMPRESS_BYTES: Final = 64
 
 FINAL: Final = 0x80
-MASKED: Final = 0x80  # in the second byte
 COMPRESSED: Final = 0x40
 BINARY: Final = 2
 CLOSE: Final = 8
@@ -32,14 +32,11 @@ PONG: Final = 10
 def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
     """Makes a frame; `mask` is the masking key of a client's frame, empty for a server's."""
     head = ffi.new("uint8_t[]", lib.WEBSOCKET_HEAD_BYTES)
-    said = bytearray(ffi.buffer(head, lib.websocket_head(head, first, len(payload))))
-    if not mask:
-        return bytes(said) + payload
-    said[1] |= MASKED
-    count = len(payload)
-    over = (mask * (count // len(mask) + 1))[:count]
-    covered = int.from_bytes(payload, "little") ^ int.from_bytes(over, "little")
-    return bytes(said) + mask + covered.to_bytes(count, "little")
+    head_bytes = lib.websocket_head(head, first, len(payload))
+    said = bytearray(b"".join((ffi.buffer(head, head_bytes), mask, payload)))
+    if mask:
+        lib.websocket_mask(ffi.from_buffer(said), head_bytes, len(payload), int.from_bytes(mask, sys.byteorder))
+    return bytes(said)
 
 
 class PythonWebsocket:
@@ -49,16 +46,15 @@ class PythonWebsocket:
         *,
         unmasked: bool,
         frame_bytes: int,
-        compresses: bool = True,
         masks: bool = False,
     ) -> None:
         """`say` is called with frames that must be sent at once. `unmasked`: incoming frames are not masked.
         `frame_bytes`: the most payload in a compressed frame of ours. `masks`: our frames are masked."""
         self._say = say
-        self._compresses, self._masks = compresses, masks
+        self._masks = masks
         self._websocket: Any = ffi.new("struct websocket *")
         self._websocket.unmasked = unmasked
-        self._websocket.compresses = compresses
+        self._websocket.compresses = True
         self._frame_bytes = frame_bytes
         self._made: Any = ffi.new("size_t *")
         self._room: Any = ffi.new("uint8_t[]", PIECE_BYTES)
@@ -139,7 +135,7 @@ class PythonWebsocket:
     def encode(self, data: bytes) -> bytes:
         if not data:
             return b""
-        if not self._compresses or len(data) <= COMPRESS_BYTES:
+        if len(data) <= COMPRESS_BYTES:
             return self._frame(FINAL | BINARY, data)
         compressor = zlib.compressobj(BEST_SPEED, zlib.DEFLATED, RAW)
         packed = compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH)

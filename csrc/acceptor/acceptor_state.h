@@ -121,6 +121,9 @@ struct acceptor {
     bool accepting;
     bool quiet; /* no more input is taken */
 
+    uint32_t mask_keys[MASK_KEYS]; /* random, for frames of websockets; each is used once */
+    uint32_t mask_keys_left;
+
     struct blocks blocks;
     struct connection_list dirty;
     struct connection_list borrowers; /* connections whose output may refer to messages in rings */

@@ -68,8 +68,10 @@
 #define FILTER_CHUNK_BYTES ((size_t)64 << 10)
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
-/* Websockets: the largest payload of a frame of ours, which with its head fits one block of output. */
+/* Websockets: the largest payload of a frame of ours, which with its head fits one block of output; how many random keys
+ * for masking are asked of the kernel at once. */
 #define FRAME_BYTES ((size_t)30 << 10)
+#define MASK_KEYS   64
 
 /* Compressed connections. For one connection: how much decompressed input its codec gets in a turn, and how much output
  * may wait to be sent before no more is compressed. For all together: how much is decompressed in a turn before the

@@ -87,10 +87,11 @@ uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 /* Serves a connected socket, which the acceptor owns from then on. Returns its number, or 0 and errno. */
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
-/* Treats an adopted connection as accepted by that listener, and these bytes as received from its socket. */
+/* Treats a connection as accepted by that listener, and these bytes as received from its socket. */
 void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count);
 /* The socket of a connection whose command Python has and whose output has all left, and its unused input, which is
- * valid until any other call. -1 when the connection is closed or not in that state. */
+ * valid until any other call. -1 when the connection is closed or not in that state. What a filter keeps, such as the
+ * state of TLS, does not come with it. */
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);
 /* Another process has taken over the socket: closes it here without shutting it down. */
 void acceptor_forget(struct acceptor *a, uint32_t conn);
@@ -170,12 +171,13 @@ void acceptor_hear_out(struct acceptor *a, uint32_t conn);
 void acceptor_end_input(struct acceptor *a, uint32_t conn);
 /* Sends bytes to the socket as they are. */
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
-/* Makes a filtered connection a websocket: from now on both directions are in frames, ours of at most `frame_bytes`.
- * The connection is no longer filtered, unless the flags require it. False, with nothing changed: it cannot be. */
+/* Makes a connection a websocket: from now on both directions are in frames, ours of at most `frame_bytes`. It is no
+ * longer filtered, unless the flags require it. False, with nothing changed: it cannot be, or it has unused input. */
 enum websocket_flag {
-    WEBSOCKET_UNMASKED = 1,  /* the client does not mask its frames */
+    WEBSOCKET_UNMASKED = 1,  /* the other side does not mask its frames */
     WEBSOCKET_BY_FILTER = 2, /* the filter still encrypts the frames */
     WEBSOCKET_BY_PYTHON = 4, /* the filter makes the frames itself, because they are compressed */
+    WEBSOCKET_MASKS = 8,     /* our frames are masked: this side has connected */
 };
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
 /* From now on output is compressed at a level (enum s2_level) and input is decompressed, both as streams of S2. A later

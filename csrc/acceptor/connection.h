@@ -82,6 +82,7 @@ struct framing {
     struct websocket websocket;
     struct output wire;   /* whole frames, to be sent or filtered */
     uint32_t frame_bytes; /* largest payload of a frame of ours */
+    bool masks;           /* our frames are masked, as those of a client */
     bool by_python;       /* Python makes and parses the frames, because they are compressed */
     bool closing_waits;   /* our closing frame waits until all other output has left */
     bool closing_said;    /* there is a closing frame; there may be no second one */

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "acceptor/compression.h"
 #include "acceptor/life.h"
@@ -22,6 +23,29 @@
 
 enum { FRAMES_AHEAD_BYTES = 64 << 10 };
 
+/* --- what is sent ------------------------------------------------------------------------------------------------- */
+
+static uint32_t new_key(struct acceptor *a) {
+    if (a->mask_keys_left == 0) {
+        /* So little always comes at once; on a machine that has no randomness yet, keys are used again. */
+        (void)!getrandom(a->mask_keys, sizeof a->mask_keys, GRND_NONBLOCK);
+        a->mask_keys_left = MASK_KEYS;
+    }
+    return a->mask_keys[--a->mask_keys_left];
+}
+
+/* Begins a frame in `room`. Returns where its payload is to be put. */
+static uint8_t *begin_frame(const struct framing *f, uint8_t *room, uint8_t first, size_t bytes) {
+    return room + websocket_head(room, first, bytes) + (f->masks ? WEBSOCKET_KEY_BYTES : 0);
+}
+
+/* Ends a frame that has its payload. */
+static void end_frame(struct acceptor *a, struct framing *f, uint8_t *room, uint8_t *payload, size_t bytes) {
+    size_t head = (size_t)(payload - room);
+    if (f->masks) websocket_mask(room, head - WEBSOCKET_KEY_BYTES, bytes, new_key(a));
+    f->wire.last.end += head + bytes;
+}
+
 /* Appends a whole frame to `wire`. Closes the connection when memory is short. */
 static void put_frame(struct acceptor *a, struct connection *c, uint8_t first, const uint8_t *payload, size_t bytes) {
     struct output *wire = &c->framing->wire;
@@ -30,9 +54,9 @@ static void put_frame(struct acceptor *a, struct connection *c, uint8_t first, c
         engine_oom(a, c);
         return;
     }
-    size_t head = websocket_head(room, first, bytes);
-    memcpy(room + head, payload, bytes);
-    wire->last.end += head + bytes;
+    uint8_t *at = begin_frame(c->framing, room, first, bytes);
+    memcpy(at, payload, bytes);
+    end_frame(a, c->framing, room, at, bytes);
 }
 
 /* --- what comes --------------------------------------------------------------------------------------------------- */
@@ -76,15 +100,15 @@ static void put_waiting(struct acceptor *a, struct connection *c) {
         engine_oom(a, c);
         return;
     }
-    size_t at = websocket_head(room, WEBSOCKET_FINAL | WEBSOCKET_BINARY, bytes);
+    uint8_t *payload = begin_frame(f, room, WEBSOCKET_FINAL | WEBSOCKET_BINARY, bytes), *at = payload;
     for (size_t left = bytes, piece; left > 0; left -= piece) {
         const uint8_t *front = output_front(&c->out, &piece);
         if (piece > left) piece = left;
-        memcpy(room + at, front, piece);
+        memcpy(at, front, piece);
         at += piece;
         output_consume(&a->blocks, &c->out, piece);
     }
-    f->wire.last.end += at;
+    end_frame(a, f, room, payload, bytes);
 }
 
 static void hand_closing_over(struct acceptor *a, struct connection *c) {
@@ -126,7 +150,8 @@ void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payl
 
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->filter == NULL || c->framing != NULL || c->filter->output_bytes > 0) return false;
+    if (c == NULL || c->fd < 0 || c->framing != NULL || buffer_bytes(&c->in) > 0) return false;
+    if (c->filter != NULL ? c->filter->output_bytes > 0 : (flags & WEBSOCKET_BY_FILTER) != 0) return false;
     if (frame_bytes == 0 || frame_bytes > FRAME_BYTES) return false;
     struct framing *f = calloc(1, sizeof *f);
     if (f == NULL) {
@@ -135,11 +160,14 @@ bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, u
     }
     f->frame_bytes = (uint32_t)frame_bytes;
     f->websocket.unmasked = (flags & WEBSOCKET_UNMASKED) != 0;
+    f->masks = (flags & WEBSOCKET_MASKS) != 0;
     f->by_python = (flags & WEBSOCKET_BY_PYTHON) != 0;
     c->framing = f;
     if ((flags & WEBSOCKET_BY_FILTER) != 0) return true;
-    /* Output from before, when it was a filtered connection, leaves ahead of any frame. */
-    f->wire = c->filter->wire;
+    /* Output from before, when there were no frames, leaves ahead of any frame. */
+    struct output *before = c->filter != NULL ? &c->filter->wire : &c->out;
+    f->wire = *before;
+    *before = (struct output){0};
     free(c->filter);
     c->filter = NULL;
     socket_dirty(a, c);

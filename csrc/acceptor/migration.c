@@ -3,13 +3,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "acceptor/framing.h"
 #include "acceptor/life.h"
 #include "acceptor/lists.h"
 #include "acceptor/wake.h"
 
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count) {
     const struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON || c->filter != NULL || connection_unsent(c) > 0) return -1;
+    if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON || connection_unsent(c) > 0) return -1;
     *bytes = buffer_front(&c->in);
     *bytes_count = buffer_bytes(&c->in);
     return c->fd;
@@ -36,7 +37,8 @@ void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, cons
         return;
     }
     memcpy(room, bytes, bytes_count);
-    c->in.end += bytes_count;
+    c->in.end += c->framing != NULL ? framing_received(a, c, room, bytes_count) : bytes_count;
+    if (c->closed) return;
     socket_schedule(a, c);
     wake_self(a);
 }

@@ -4,7 +4,28 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MASK_BIT = 0x80, RESERVED_BITS = 0x30, KEY_BYTES = 4, HEAD_START_BYTES = 2 };
+enum { MASK_BIT = 0x80, RESERVED_BITS = 0x30, KEY_BYTES = WEBSOCKET_KEY_BYTES, HEAD_START_BYTES = 2 };
+
+/* --- masks -------------------------------------------------------------------------------------------------------- */
+
+/* Masks or unmasks bytes; `out` may be `in`, or lie before it. Returns the key rotated, so that it begins with the next
+ * byte. */
+static uint32_t mask(uint32_t key, const uint8_t *in, size_t bytes, uint8_t *out) {
+    uint64_t wide = (uint64_t)key << 32 | key;
+    size_t at = 0;
+    for (; bytes - at >= sizeof wide; at += sizeof wide) {
+        uint64_t piece;
+        memcpy(&piece, in + at, sizeof piece);
+        piece ^= wide;
+        memcpy(out + at, &piece, sizeof piece);
+    }
+    uint8_t letters[KEY_BYTES], turned[KEY_BYTES];
+    memcpy(letters, &key, KEY_BYTES);
+    for (size_t i = 0; at + i < bytes; i++) out[at + i] = in[at + i] ^ letters[i % KEY_BYTES];
+    for (size_t i = 0; i < KEY_BYTES; i++) turned[i] = letters[(bytes + i) % KEY_BYTES];
+    memcpy(&key, turned, KEY_BYTES);
+    return key;
+}
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
 
@@ -14,6 +35,13 @@ size_t websocket_head(uint8_t out[WEBSOCKET_HEAD_BYTES], uint8_t first, uint64_t
     out[1] = (uint8_t)(bytes == 0 ? payload_bytes : bytes == 2 ? 126 : 127);
     for (size_t i = 0; i < bytes; i++) out[2 + i] = (uint8_t)(payload_bytes >> 8 * (bytes - 1 - i));
     return 2 + bytes;
+}
+
+void websocket_mask(uint8_t *frame, size_t head_bytes, size_t payload_bytes, uint32_t key) {
+    frame[1] |= MASK_BIT;
+    memcpy(frame + head_bytes, &key, KEY_BYTES);
+    uint8_t *payload = frame + head_bytes + KEY_BYTES;
+    (void)mask(key, payload, payload_bytes, payload);
 }
 
 size_t websocket_closing(uint8_t out[WEBSOCKET_CONTROL_BYTES], uint16_t status, const char *why) {
@@ -130,27 +158,14 @@ static size_t take_head(struct websocket *ws, const uint8_t *in, size_t bytes) {
 
 /* --- payload ------------------------------------------------------------------------------------------------------ */
 
-/* Unmasks as much payload as there is; `out` may be `in`, or lie before it. Rotates the key, so that it begins with the
- * next byte. */
+/* Unmasks as much payload as there is; `out` may be `in`, or lie before it. */
 static size_t unmask(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out) {
-    size_t take = bytes < ws->rest ? bytes : (size_t)ws->rest, at = 0;
+    size_t take = bytes < ws->rest ? bytes : (size_t)ws->rest;
     ws->rest -= take;
-    if (ws->key == 0) {
+    if (ws->key == 0)
         memmove(out, in, take);
-        return take;
-    }
-    uint64_t wide = (uint64_t)ws->key << 32 | ws->key;
-    for (; take - at >= sizeof wide; at += sizeof wide) {
-        uint64_t piece;
-        memcpy(&piece, in + at, sizeof piece);
-        piece ^= wide;
-        memcpy(out + at, &piece, sizeof piece);
-    }
-    uint8_t key[KEY_BYTES], turned[KEY_BYTES];
-    memcpy(key, &ws->key, KEY_BYTES);
-    for (size_t i = 0; at + i < take; i++) out[at + i] = in[at + i] ^ key[i % KEY_BYTES];
-    for (size_t i = 0; i < KEY_BYTES; i++) turned[i] = key[(take + i) % KEY_BYTES];
-    memcpy(&ws->key, turned, KEY_BYTES);
+    else
+        ws->key = mask(ws->key, in, take, out);
     return take;
 }
 

@@ -1,4 +1,4 @@
-/* Frames of a websocket (RFC 6455), the server's side: parses a client's frames as they come, and makes heads for ours.
+/* Frames of a websocket (RFC 6455): parses frames as they come, and makes heads for ours.
  * Knows no connection, allocates nothing, and trusts no byte. Its texts about invalid frames are those of a widespread
  * server in Go.
  *
@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 enum {
-    WEBSOCKET_HEAD_BYTES = 10,     /* longest head of a frame of ours */
+    WEBSOCKET_KEY_BYTES = 4,       /* the key that payload is masked with */
+    WEBSOCKET_HEAD_BYTES = 14,     /* longest head of a frame, with its key */
     WEBSOCKET_CONTROL_BYTES = 125, /* longest payload of a control frame */
 };
 
@@ -45,15 +46,15 @@ struct websocket {
     uint8_t found;  /* enum websocket_found */
     uint8_t opcode; /* of the current frame */
     uint8_t head_bytes, control_bytes;
-    bool unmasked;   /* the client need not mask its frames */
+    bool unmasked;   /* the other side need not mask its frames */
     bool compresses; /* messages may be compressed */
     bool in_payload;
     bool in_message;    /* a message has begun, and more frames of it are to come */
     bool final;         /* the current frame is the last of its message */
     bool is_compressed; /* the message is compressed, as its first frame said */
     bool ended;
-    bool is_wrong;    /* by an error, not by the client's closing frame */
-    uint8_t head[14]; /* the head of a frame, as far as it has come */
+    bool is_wrong;                      /* by an error, not by the client's closing frame */
+    uint8_t head[WEBSOCKET_HEAD_BYTES]; /* the head of a frame, as far as it has come */
     uint8_t control[WEBSOCKET_CONTROL_BYTES];
 };
 
@@ -64,6 +65,9 @@ size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uin
 
 /* Writes the head of a frame of ours with that much payload. Returns its length. */
 size_t websocket_head(uint8_t out[WEBSOCKET_HEAD_BYTES], uint8_t first, uint64_t payload_bytes);
+/* Makes a whole frame, of which only the head has been written, that of a client: adds the key to its head, and masks
+ * the payload, which lies WEBSOCKET_KEY_BYTES behind the head. */
+void websocket_mask(uint8_t *frame, size_t head_bytes, size_t payload_bytes, uint32_t key);
 
 /* Writes the payload of a closing frame: a status and a reason, which is cut if too long. Returns its length. */
 size_t websocket_closing(uint8_t out[WEBSOCKET_CONTROL_BYTES], uint16_t status, const char *why);

@@ -15,6 +15,7 @@
 #define WEBSOCKET_UNMASKED   ...
 #define WEBSOCKET_BY_FILTER  ...
 #define WEBSOCKET_BY_PYTHON  ...
+#define WEBSOCKET_MASKS      ...
 
 struct upcall {
     uint32_t kind;
@@ -137,6 +138,7 @@ struct websocket {
 };
 size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out, size_t *made);
 size_t websocket_head(uint8_t *out, uint8_t first, uint64_t payload_bytes);
+void websocket_mask(uint8_t *frame, size_t head_bytes, size_t payload_bytes, uint32_t key);
 
 /* == acceptor/protocols/nats/nats_figures == */
 

@@ -26,6 +26,12 @@ static void put_frame(uint8_t first, const uint8_t *payload, size_t bytes, bool 
     uint8_t *out = sent.frames + sent.frame_bytes;
     size_t head = websocket_head(out, first, bytes);
     uint8_t key[4] = {0};
+    if (!unmasked && pick(4) == 0) {
+        memcpy(out + head + WEBSOCKET_KEY_BYTES, payload, bytes);
+        websocket_mask(out, head, bytes, (uint32_t)pick(UINT32_MAX));
+        sent.frame_bytes += head + WEBSOCKET_KEY_BYTES + bytes;
+        return;
+    }
     if (!unmasked) {
         for (int i = 0; i < 4; i++) key[i] = pick(8) ? byte() : 0;
         out[1] |= 0x80;

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import signal
+import socket
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mq_shards.acceptor.protocols.nats.websocket_upgrade import GUID
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
 from tests.nats.test_leaves import client, joined
-from tests.nats.websocket_wire import Websocket, request
+from tests.nats.websocket_wire import BINARY, PING, Websocket, frame, request
 from tests.nats.wire import Wire
 from tests.nsq.certificates import Certificates, make
 from tests.servers import children, comm_of, free_port, wait_until
@@ -196,3 +200,75 @@ def test_monitoring_answers_while_leaf_nodes_go() -> None:
                 leaf.until(b"PONG\r\n")
             for _ in range(6):
                 assert len(monitored(hub, "/leafz")["leafs"]) <= number + 1
+
+
+def test_one_is_served_without_the_acceptor_that_has_accepted_it() -> None:
+    """Only the first acceptor has leaf nodes, and nothing of what they send passes through another one."""
+    port = free_port()
+    with hub_of(OURS_3, port) as hub, contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Websocket(port, request(path="/leafnode"))) for _ in range(12)]
+        for number, wire in enumerate(wires):
+            wire.say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nPING\r\n' % number)
+            wire.until(b"PONG\r\n")
+        assert hub.process is not None
+        others = [pid for pid in children(hub.process.pid) if comm_of(pid) in ("mq-acceptor-1", "mq-acceptor-2")]
+        assert len(others) == 2
+        for pid in others:
+            os.kill(pid, signal.SIGKILL)
+        for wire in wires:
+            said = wire.stream.count(b"PONG\r\n")
+            wire.say(b"PING\r\n")
+            while wire.stream.count(b"PONG\r\n") == said:
+                assert wire.hear(), "it was disconnected"
+
+
+def unmasked(stream: socket.socket) -> tuple[bytes, bytes]:
+    """The next frame of a client: its key, and its payload."""
+
+    def take(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = stream.recv(count - len(data))
+            assert more
+            data += more
+        return data
+
+    _, second = take(2)
+    assert second & 0x80
+    size = second & 0x7F
+    size = int.from_bytes(take(2 if size == 126 else 8), "big") if size > 125 else size
+    key = take(4)
+    return key, bytes(byte ^ key[at % 4] for at, byte in enumerate(take(size)))
+
+
+def test_what_a_hub_is_sent_is_masked_with_ever_new_keys_and_its_first_frame_may_come_with_the_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        with leaf_of(OURS, server.getsockname()[1]):
+            conn, _ = server.accept()
+            with conn:
+                conn.settimeout(60)
+                asked = b""
+                while b"\r\n\r\n" not in asked:
+                    asked += conn.recv(4096)
+                key = asked.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
+                accepted = base64.b64encode(hashlib.sha1(key + GUID).digest())
+                info = b'INFO {"server_id":"A","client_id":3,"headers":true,"info_on_connect":true,"nonce":"n"}\r\n'
+                conn.sendall(
+                    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    b"Sec-WebSocket-Accept: %s\r\n\r\n%s" % (accepted, frame(BINARY, info, mask=None))
+                )
+                keys = []
+                said = b""
+                while b"CONNECT {" not in said:
+                    key, payload = unmasked(conn)
+                    keys.append(key)
+                    said += payload
+                for at in range(5):
+                    conn.sendall(frame(PING, b"%d" % at, mask=None))
+                    while True:
+                        key, payload = unmasked(conn)
+                        keys.append(key)
+                        if payload == b"%d" % at:
+                            break
+                assert len(set(keys)) == len(keys) >= 6

@@ -38,9 +38,11 @@ from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
 from mq_shards.acceptor.protocols.nats.user_info import asker
+from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc._core import lib
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -301,6 +303,9 @@ class Hubs:
         """Sends a websocket's request; INFO comes in its frames."""
         from mq_shards.acceptor.protocols.nats.websocket_ask import Asked
 
+        def begin(masks: bool, rest: bytes) -> bytes:
+            return self._begin_frames(conn, rest, masks=masks)
+
         how, url, conn = hub.remote.websocket, hub.wish.url, hub.conn
         assert how is not None and isinstance(url, HubUrl)
 
@@ -308,10 +313,24 @@ class Hubs:
             tls = self._upgrades.tls(conn)
             self._engine.send(conn, data if tls is None else tls.encode(data))
 
-        asked = Asked(url.address, url.path, say, compresses=how.compresses, masks=how.masks)
+        asked = Asked(url.address, url.path, begin, say, compresses=how.compresses, masks=how.masks)
         self._upgrades.add(conn, asked)
         say(asked.request)
         self._engine.resume(conn)
+
+    def _begin_frames(self, conn: int, rest: bytes, *, masks: bool) -> bytes:
+        """The engine handles frames from now on. `rest` has come of them; returns what is still to be fed of it."""
+        is_encrypted = self._upgrades.tls(conn) is not None
+        flags = lib.WEBSOCKET_UNMASKED
+        flags |= lib.WEBSOCKET_MASKS if masks else 0
+        flags |= lib.WEBSOCKET_BY_FILTER if is_encrypted else 0
+        if not self._engine.websocket(conn, FRAME_BYTES, flags):
+            self._engine.close_connection(conn)
+        if is_encrypted:
+            return rest
+        self._upgrades.closed(conn)
+        self._engine.give_input(conn, rest)
+        return b""
 
     def _shake_hands(self, hub: Hub, terms: HubTls) -> None:
         from mq_shards.acceptor.filters.tls import VerifyingTls

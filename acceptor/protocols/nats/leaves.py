@@ -46,10 +46,12 @@ from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, i
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
 from mq_shards.acceptor.protocols.nats.user_info import asker
+from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
 from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.leaf_door import Arrival
     from mq_shards.acceptor.upgrade import Upgrades
 
 CONNECT_FIELDS: Final = {
@@ -229,15 +231,19 @@ class Leaves:
 
     # --- greeting ---------------------------------------------------------------------------------------------------
 
-    def arrived(self, fd: int, remote: str) -> None:
-        """Serves a leaf node on a websocket; `fd` carries what is in its frames. Owns `fd` from then on."""
+    def arrived(self, fd: int, arrival: Arrival) -> None:
+        """Serves a leaf node on a websocket; `fd` carries its frames or, if they are not made here, what is in them.
+        Owns `fd` from then on."""
         try:
             conn = self._engine.adopt(fd, protocol_number("nats-leaf"))
         except EngineError as error:
-            log.warning("%s: a leaf node cannot be kept: %s", remote, error)
+            log.warning("%s: a leaf node cannot be kept: %s", arrival.remote, error)
             os.close(fd)
             return
-        self._arrivals[conn] = remote
+        self._engine.reply(conn, arrival.answer)
+        if arrival.is_framed and not self._engine.websocket(conn, FRAME_BYTES, arrival.flags):
+            self._engine.close_connection(conn)
+        self._arrivals[conn] = arrival.remote
 
     def _opened(self, conn: int) -> None:
         arrival = self._arrivals.pop(conn, "")

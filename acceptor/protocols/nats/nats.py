@@ -548,7 +548,7 @@ class Nats(Guarding):
         """The connection has become a websocket."""
         self._clients[conn].upgraded(found.cookies)
         if found.is_leaf and self._websockets is not None:
-            self._websockets.bring(conn, self._clients.pop(conn).remote)
+            self._websockets.bring(conn, found, self._clients.pop(conn).remote)
         elif not self._is_too_many(conn):
             self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
             self._greeted(conn)

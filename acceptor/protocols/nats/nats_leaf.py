@@ -75,11 +75,13 @@ class NatsLeaf(Protocol):
     def _take(self, handover: Handover) -> None:
         if (found := handover.take()) is None:
             return
-        sock, _, remote = found
+        sock, answer, arrival = found
         if self._leaves is None:
             sock.close()
         else:
-            self._leaves.arrived(sock.detach(), remote.decode())
+            from mq_shards.acceptor.protocols.nats.leaf_door import Arrival
+
+            self._leaves.arrived(sock.detach(), Arrival.of(arrival, answer))
 
     def door(self, upgrades: Upgrades) -> LeafDoor | None:
         """Makes the door for leaf nodes on websockets; None when leaf nodes cannot connect."""

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.filters.websocket import PythonWebsocket
 from mq_shards.acceptor.protocols.nats.greeting import HANDSHAKE_BYTE
+from mq_shards.acceptor.protocols.nats.leaf_door import UNFRAMED, Arrival
 from mq_shards.acceptor.protocols.nats.websocket_options import PREFIX, tls_settings
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import (
     BROWSER_FRAME_BYTES,
+    FRAME_BYTES,
     MAX_HEAD_BYTES,
     Terms,
     Upgraded,
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
-
-FRAME_BYTES: Final = 30 << 10  # bounds.h
-
 
 class Handshake:
     """A filter that waits for a request, and then passes data through the websocket that it led to, if any."""
@@ -114,7 +113,8 @@ class Websockets:
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`upgraded` is called when a request was granted: output is in frames from then on, and the codec gets input
-        when it returns. `leaf_door` makes the door for leaf nodes, or returns None when they cannot connect."""
+        when it returns. For a leaf node it must call bring(), which also answers the request. `leaf_door` makes the
+        door for leaf nodes, or returns None when they cannot connect."""
         self.upgrades: Final = MayEncrypt(self._decided, engine, self._shaken, self._refused, now_ns)
         self._engine = engine
         self._upgraded, self._leaf_door = upgraded, leaf_door
@@ -250,30 +250,33 @@ class Websockets:
             self._door = self._leaf_door(self.upgrades)
         return self._door
 
-    def bring(self, conn: int, remote: str) -> None:
-        """Passes a leaf node's connection to the acceptor that has leaf nodes."""
+
+    def bring(self, conn: int, found: Upgraded, remote: str) -> None:
+        """Passes a leaf node's connection to the acceptor that has leaf nodes. `remote`: the leaf node's address."""
         assert self._door is not None
         self._engine.call(conn, "of-server")
-        self._door.bring(conn, remote)
+        flags = lib.WEBSOCKET_UNMASKED if found.unmasked else 0
+        is_plain = not found.compressed and self.encryption(conn) is None
+        if not is_plain or not self._door.give(conn, Arrival(remote, flags, found.answer)):
+            self._say(conn, found.answer)
+            self._door.relay(conn, Arrival(remote, flags | (UNFRAMED if found.compressed else 0)))
 
     def _begin(self, conn: int, found: Upgraded) -> PythonWebsocket | None:
         del self._waiting[conn]
-        self._say(conn, found.answer)
-        if found.is_leaf:
-            # The content of its frames is for another protocol, and perhaps for another acceptor.
-            self._upgraded(conn, found)
-            return PythonWebsocket(
-                lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=FRAME_BYTES,
-                compresses=found.compressed,
-            )  # fmt: skip
         frame_bytes = BROWSER_FRAME_BYTES if found.browser else FRAME_BYTES
-        flags = lib.WEBSOCKET_UNMASKED if found.unmasked else 0
         websocket = None
         if found.compressed:
             most = 1 << 20 if found.whole_compressed else frame_bytes
             websocket = PythonWebsocket(
                 lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most
             )
+        if found.is_leaf:
+            # The content of its frames is for another protocol, and perhaps for another acceptor.
+            self._upgraded(conn, found)
+            return websocket
+        self._say(conn, found.answer)
+        flags = lib.WEBSOCKET_UNMASKED if found.unmasked else 0
+        if websocket is not None:
             flags |= lib.WEBSOCKET_BY_FILTER | lib.WEBSOCKET_BY_PYTHON
         elif self.encryption(conn) is not None:
             flags |= lib.WEBSOCKET_BY_FILTER

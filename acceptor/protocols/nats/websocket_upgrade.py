@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 MAX_HEAD_BYTES: Final = 16 << 10
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 COMPRESSION: Final = "permessage-deflate"
+FRAME_BYTES: Final = 30 << 10  # the most in one frame: bounds.h
 # Browsers behave better with small frames.
 BROWSER_FRAME_BYTES: Final = 4096
 
