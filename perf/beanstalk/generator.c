@@ -25,11 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loop.h"
 #include "measure.h"
 #include "stream.h"
 
@@ -37,13 +37,11 @@
 #define MAX_DEPTH        65536u
 #define MAX_BODY_BYTES   (16u << 20)
 #define MAX_TUBES        1024u
-#define MAX_EVENTS       256
 #define IN_BYTES         ((size_t)256 << 10) /* most that one recv() brings, besides one whole reply */
 #define REPLY_HEAD_BYTES 64u                 /* more than the longest reply line */
 #define STATS_BYTES      1024u               /* more than the longest answer to a stats-job */
 #define COMMAND_BYTES    96u                 /* more than the longest stats-job, delete and reserve together */
 #define PIPELINED_SAMPLE 16u                 /* with depth > 1, one of so many puts carries the time */
-#define STALL_NS         (20 * NS)
 #define TTR_SECONDS      3600
 
 enum mode { MODE_FULL, MODE_PUT_ONLY, MODE_DRAIN, MODE_IDLE };
@@ -102,7 +100,7 @@ struct snapshot {
 
 struct load {
     struct options options;
-    int epoll_fd;
+    struct loop loop;
     struct connection *connections;
     unsigned connection_count;
     struct group *groups;
@@ -115,8 +113,6 @@ struct load {
     size_t in_bytes;
     char *out;
     size_t out_bytes;
-    uint64_t now_ns;
-    uint64_t last_progress_ns;
     struct counts counts;
     struct histogram put_ns; /* from a put's sending to INSERTED */
     struct histogram job_ns; /* from a put's sending to RESERVED */
@@ -147,7 +143,7 @@ static void prepare_block(struct load *load) {
 static void stamp_block(struct load *load, size_t begin, size_t end) {
     if (load->options.body_bytes < STAMP_BYTES) return;
     for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        write_stamp(load->block + i * load->put_bytes + load->put_body_at, load->now_ns);
+        write_stamp(load->block + i * load->put_bytes + load->put_body_at, load->loop.now_ns);
 }
 
 static void send_puts(struct load *load, struct connection *c) {
@@ -161,7 +157,7 @@ static void send_puts(struct load *load, struct connection *c) {
     stream_send(&c->stream, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
     if (c->sample_ns == 0) {
         c->sample_at = c->sent;
-        c->sample_ns = load->now_ns;
+        c->sample_ns = load->loop.now_ns;
     }
     c->sent += n;
     c->in_flight += (unsigned)n;
@@ -198,7 +194,7 @@ static size_t take_inserted(struct load *load, struct connection *c, const char 
     c->group->ready += answers;
     load->counts.puts += answers;
     if (c->sample_ns != 0 && c->answered > c->sample_at) {
-        histogram_add(&load->put_ns, load->now_ns - c->sample_ns);
+        histogram_add(&load->put_ns, load->loop.now_ns - c->sample_ns);
         c->sample_ns = 0;
     }
     return (size_t)(at - in);
@@ -242,7 +238,7 @@ static void check_body(struct load *load, const char *body) {
     if (bytes < STAMP_BYTES) return;
     if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
     uint64_t sent_ns = read_stamp(body);
-    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->job_ns, load->now_ns - sent_ns);
+    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->job_ns, load->loop.now_ns - sent_ns);
 }
 
 /* Takes one RESERVED, and writes the commands that follow it to *out. Returns its length, or 0 if it is not whole. */
@@ -316,11 +312,12 @@ static size_t take_deliveries(struct load *load, struct connection *c, const cha
 
 /* ---- the loop ---- */
 
-static void on_readable(struct load *load, struct connection *c) {
-    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+static void on_readable(void *owner, struct stream *s) {
+    struct load *load = owner;
+    struct connection *c = (struct connection *)s;
+    size_t bytes = stream_receive(s, load->in, load->in_bytes);
     if (bytes == 0) return;
-    load->now_ns = now_ns();
-    load->last_progress_ns = load->now_ns;
+    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
     size_t used;
     if (c->is_producer) {
         used = take_inserted(load, c, load->in, bytes);
@@ -328,23 +325,12 @@ static void on_readable(struct load *load, struct connection *c) {
     } else {
         used = take_deliveries(load, c, load->in, bytes);
     }
-    stream_keep(&c->stream, load->in + used, bytes - used);
+    stream_keep(s, load->in + used, bytes - used);
 }
 
 static void turn(struct load *load) {
-    struct epoll_event events[MAX_EVENTS];
-    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
-    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
-    for (int i = 0; i < n; i++) {
-        struct connection *c = events[i].data.ptr;
-        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
-        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
-    }
-    load->now_ns = now_ns();
+    loop_turn(&load->loop, on_readable, load);
     resume_producers(load);
-    if (load->now_ns - load->last_progress_ns > STALL_NS)
-        die("no reply for %d s (%" PRIu64 " inserted, %" PRIu64 " reserved, %" PRIu64 " deleted)", (int)(STALL_NS / NS),
-            load->counts.puts, load->counts.reserves, load->counts.deletes);
 }
 
 static struct snapshot take_snapshot(const struct load *load) {
@@ -358,7 +344,7 @@ static bool all_done(const struct load *load) {
 }
 
 static void start_traffic(struct load *load) {
-    load->now_ns = load->last_progress_ns = now_ns();
+    loop_begin(&load->loop);
     /* Consumers first, and one reserve at a time on each of them, so that a few jobs are shared evenly. */
     for (unsigned round = 0; round < load->options.depth; round++) {
         for (unsigned i = 0; i < load->connection_count; i++) {
@@ -381,11 +367,11 @@ static void run(struct load *load, struct snapshot *begin, struct snapshot *end)
     if (o->jobs) {
         while (!all_done(load)) turn(load);
     } else {
-        while (load->now_ns < warm_ns) turn(load);
+        while (load->loop.now_ns < warm_ns) turn(load);
         memset(&load->put_ns, 0, sizeof load->put_ns);
         memset(&load->job_ns, 0, sizeof load->job_ns);
         *begin = take_snapshot(load);
-        while (load->now_ns < end_ns) turn(load);
+        while (load->loop.now_ns < end_ns) turn(load);
     }
     *end = take_snapshot(load);
 }
@@ -450,7 +436,7 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     size_t output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
     int fd = stream_connect(o->host, o->port);
     choose_tubes(load, c, fd, index);
-    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, reply_bytes(o));
+    stream_open(&c->stream, fd, load->loop.epoll_fd, output_bytes, reply_bytes(o));
 }
 
 static void share_out_jobs(struct load *load) {
@@ -465,8 +451,7 @@ static void share_out_jobs(struct load *load) {
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
-    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    loop_open(&load->loop, 0);
     load->group_count = o->watch_all ? 1 : o->consumers && o->consumers < o->tubes ? o->consumers : o->tubes;
     load->groups = allocate(load->group_count, sizeof *load->groups);
     share_out_jobs(load);
@@ -484,7 +469,7 @@ static void open_load(struct load *load) {
 
 static void close_load(struct load *load) {
     for (unsigned i = 0; i < load->connection_count; i++) stream_close(&load->connections[i].stream);
-    close(load->epoll_fd);
+    loop_close(&load->loop);
     free(load->connections);
     free(load->groups);
     free(load->block);

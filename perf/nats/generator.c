@@ -28,12 +28,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "loop.h"
 #include "measure.h"
 #include "stream.h"
 
@@ -44,14 +43,11 @@
 #define MAX_BLOCK_BYTES   ((size_t)1 << 30)
 #define MAX_SUBJECTS      1000000u
 #define MAX_NAME_BYTES    64
-#define MAX_EVENTS        256
 #define IN_BYTES          ((size_t)512 << 10) /* most that one recv() brings, besides one whole message */
 #define WINDOW_BYTES      ((size_t)256 << 10) /* a window of so many bytes of commands, without --window */
 #define LINE_BYTES        256u                /* more than any line that is sent */
 #define RARE_BYTES        4096u               /* more than any line that is not a message */
 #define SAMPLE            16u                 /* in a closed loop one of so many messages carries the time */
-#define TICK_NS           (NS / 4000)
-#define STALL_NS          (20 * NS)
 #define INTEREST_NS       (NS / 2)
 #define INBOX             "_INBOX."
 #define INBOX_BYTES       (sizeof INBOX - 1 + 5 + 1) /* with the number of the connection and a dot */
@@ -112,8 +108,7 @@ struct snapshot {
 
 struct load {
     struct options options;
-    int epoll_fd;
-    int timer_fd;                   /* paces an open loop; in the epoll set its address is NULL */
+    struct loop loop;
     struct connection *connections; /* publishers first */
     unsigned connection_count;
     char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
@@ -124,15 +119,10 @@ struct load {
     unsigned sample;
     uint64_t left; /* messages still to send */
     uint64_t sent;
-    uint64_t pace_begin_ns;
-    double messages_per_tick;
-    uint64_t paced;
     unsigned next_publisher;
     char *in;
     size_t in_bytes;
     char *answers; /* answers to all requests that one recv() brought */
-    uint64_t now_ns;
-    uint64_t last_progress_ns;
     struct counts counts;
     struct histogram latency_ns; /* from when it was sent, or due, to delivery or to the answer */
 };
@@ -186,7 +176,7 @@ static void send_block(struct load *load, struct connection *c, uint64_t n) {
 static void send_commands(struct load *load, struct connection *c, uint64_t n) {
     size_t begin = (size_t)(c->sent % load->cycle), end = begin + (size_t)n;
     for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        stamp_command(load, i, load->now_ns);
+        stamp_command(load, i, load->loop.now_ns);
     send_block(load, c, n);
 }
 
@@ -217,24 +207,18 @@ static void send_what_may_be(struct load *load) {
     }
 }
 
-/* Returns when message `index` of the open loop is due: at a tick, with the others of that tick. */
-static uint64_t due_ns(const struct load *load, uint64_t index) {
-    return load->pace_begin_ns + (uint64_t)((double)index / load->messages_per_tick) * TICK_NS;
-}
-
 /* Sends what is due. Messages for which there is no room stay due, and their latency grows. */
 static void send_due(struct load *load) {
-    uint64_t most = room(load), publishers = load->options.publishers, due = 0;
-    while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
+    uint64_t due = loop_due(&load->loop, room(load)), publishers = load->options.publishers;
     uint64_t share = (due + publishers - 1) / publishers;
     for (uint64_t part; due > 0; due -= part) {
         struct connection *c = &load->connections[load->next_publisher];
         load->next_publisher = (load->next_publisher + 1) % load->options.publishers;
         part = share < due ? share : due;
         size_t begin = (size_t)(c->sent % load->cycle);
-        for (uint64_t k = 0; k < part; k++) stamp_command(load, begin + k, due_ns(load, load->paced + k));
+        for (uint64_t k = 0; k < part; k++) stamp_command(load, begin + k, loop_due_ns(&load->loop, k));
         send_block(load, c, part);
-        load->paced += part;
+        load->loop.paced += part;
     }
 }
 
@@ -255,7 +239,7 @@ static void ask(struct load *load, struct connection *c, uint64_t n) {
         char *at = c->request + i * bytes;
         uint64_t token = c->sent + i;
         for (size_t digit = TOKEN_BYTES; digit-- > 0; token /= 10) at[token_at + digit] = (char)('0' + token % 10);
-        if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes - 2 - o->body_bytes, load->now_ns);
+        if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes - 2 - o->body_bytes, load->loop.now_ns);
     }
     stream_send(&c->stream, c->request, (size_t)n * bytes);
     c->sent += n;
@@ -291,7 +275,7 @@ static void check_message(struct load *load, const struct connection *c, const c
     if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
     uint64_t sent_ns = read_stamp(body);
     if (c->role == ANSWERS) return;
-    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->latency_ns, load->now_ns - sent_ns);
+    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->latency_ns, load->loop.now_ns - sent_ns);
 }
 
 static bool is_message(const struct shape *s, const char *line) {
@@ -340,40 +324,25 @@ static size_t take_lines(struct load *load, struct connection *c, const char *in
 
 /* ---- the loop ---- */
 
-static void on_readable(struct load *load, struct connection *c) {
-    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+static void on_readable(void *owner, struct stream *s) {
+    struct load *load = owner;
+    struct connection *c = (struct connection *)s;
+    size_t bytes = stream_receive(s, load->in, load->in_bytes);
     if (bytes == 0) return;
-    load->now_ns = now_ns();
-    load->last_progress_ns = load->now_ns;
+    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
     bool idle = load->options.mode == MODE_IDLE; /* an idle client ignores all else */
     if (idle && memmem(load->in, bytes, "PING\r\n", 6) != NULL) stream_send(&c->stream, "PONG\r\n", 6);
     size_t used = idle ? bytes : take_lines(load, c, load->in, bytes);
-    stream_keep(&c->stream, load->in + used, bytes - used);
+    stream_keep(s, load->in + used, bytes - used);
     if (c->role == PUBLISHES && load->options.mode == MODE_PUBLISH) send_unwanted(load, c);
 }
 
 static void turn(struct load *load) {
-    struct epoll_event events[MAX_EVENTS];
-    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
-    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
-    for (int i = 0; i < n; i++) {
-        struct connection *c = events[i].data.ptr;
-        if (c == NULL) {
-            uint64_t ticks; /* the number of ticks does not matter, but the next one comes only when this one is read */
-            if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
-            continue;
-        }
-        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
-        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
-    }
-    load->now_ns = now_ns();
+    loop_turn(&load->loop, on_readable, load);
     if (load->options.rate > 0)
         send_due(load);
     else if (load->options.mode == MODE_DELIVER)
         send_what_may_be(load);
-    if (load->now_ns - load->last_progress_ns > STALL_NS)
-        die("nothing came for %d s (%" PRIu64 " sent, %" PRIu64 " delivered)", (int)(STALL_NS / NS), load->sent,
-            load->counts.delivered);
 }
 
 static struct snapshot take_snapshot(const struct load *load) {
@@ -391,7 +360,7 @@ static bool all_done(const struct load *load) {
 
 static void start_traffic(struct load *load) {
     const struct options *o = &load->options;
-    load->now_ns = load->last_progress_ns = load->pace_begin_ns = now_ns();
+    loop_begin(&load->loop);
     for (unsigned i = 0; i < o->publishers; i++) {
         if (o->mode == MODE_REQUEST) ask(load, &load->connections[i], o->depth);
         if (o->mode == MODE_PUBLISH) send_unwanted(load, &load->connections[i]);
@@ -408,23 +377,15 @@ static void run(struct load *load, struct snapshot *begin, struct snapshot *end)
     if (o->messages) {
         while (!all_done(load)) turn(load);
     } else {
-        while (load->now_ns < warm_ns) turn(load);
+        while (load->loop.now_ns < warm_ns) turn(load);
         memset(&load->latency_ns, 0, sizeof load->latency_ns);
         *begin = take_snapshot(load);
-        while (load->now_ns < end_ns) turn(load);
+        while (load->loop.now_ns < end_ns) turn(load);
     }
     *end = take_snapshot(load);
 }
 
 /* ---- connections ---- */
-
-static void send_whole(int fd, const char *data, size_t bytes) {
-    for (size_t sent = 0; sent < bytes;) {
-        ssize_t n = send(fd, data + sent, bytes - sent, MSG_NOSIGNAL);
-        if (n < 0) die("send: %s", strerror(errno));
-        sent += (size_t)n;
-    }
-}
 
 /* Waits for PONG on a connection that still blocks. Copies what came after it, (a part of) an INFO, to `rest`. */
 static size_t await_pong(int fd, char *rest) {
@@ -491,7 +452,7 @@ static void subscribe_to_many(const struct options *o, int fd, unsigned index) {
         size_t bytes = 0;
         for (; n < o->subscriptions && bytes < IN_BYTES - LINE_BYTES; n += o->subscribers, sid++)
             bytes += (size_t)sprintf(lines + bytes, "SUB %s.%07u %u\r\n", o->subject, n, sid);
-        send_whole(fd, lines, bytes);
+        loop_send_whole(fd, lines, bytes);
     }
     free(lines);
 }
@@ -505,39 +466,26 @@ static void open_connection(struct load *load, struct connection *c, enum role r
     int fd = stream_connect(o->host, is_elsewhere ? o->subscribe_port : o->port);
     char line[LINE_BYTES], rest[2 * RARE_BYTES];
     c->role = role;
-    send_whole(fd, connect, sizeof connect - 1);
+    loop_send_whole(fd, connect, sizeof connect - 1);
     if (o->mode == MODE_IDLE)
         subscribe_to_many(o, fd, index);
     else
-        send_whole(fd, line, (size_t)say_subscription(load, c, index, line));
-    send_whole(fd, "PING\r\n", 6);
+        loop_send_whole(fd, line, (size_t)say_subscription(load, c, index, line));
+    loop_send_whole(fd, "PING\r\n", 6);
     size_t rest_bytes = await_pong(fd, rest);
     if (role == ASKS) prepare_requests(load, c, index);
     size_t longest = load->command_bytes + LINE_BYTES + RARE_BYTES;
     size_t unsent = o->mode == MODE_REQUEST ? (size_t)(o->depth * o->publishers + 1) * longest
                                             : (size_t)load->window * 4 * load->command_bytes + RARE_BYTES;
     if (role == SUBSCRIBES) unsent = RARE_BYTES;
-    stream_open(&c->stream, fd, load->epoll_fd, unsent, longest);
+    stream_open(&c->stream, fd, load->loop.epoll_fd, unsent, longest);
     stream_keep(&c->stream, rest, rest_bytes);
-}
-
-static void open_timer(struct load *load) {
-    const struct options *o = &load->options;
-    load->messages_per_tick = o->rate * ((double)TICK_NS / 1e9);
-    load->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct timespec tick = {.tv_nsec = (long)TICK_NS};
-    struct itimerspec ticks = {.it_interval = tick, .it_value = tick};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (load->timer_fd < 0 || timerfd_settime(load->timer_fd, 0, &ticks, NULL) != 0 ||
-        epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, load->timer_fd, &event) != 0)
-        die("timerfd: %s", strerror(errno));
 }
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
     bool asks = o->mode == MODE_REQUEST;
-    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    loop_open(&load->loop, o->rate);
     load->left = o->messages ? o->messages : UINT64_MAX;
     prepare_block(load);
     load->in_bytes = IN_BYTES + o->body_bytes + LINE_BYTES + 2 * RARE_BYTES;
@@ -553,7 +501,6 @@ static void open_load(struct load *load) {
     if (o->subscribe_port != 0) nanosleep(&(struct timespec){.tv_nsec = INTEREST_NS}, NULL);
     for (unsigned i = 0; i < o->publishers; i++)
         open_connection(load, &load->connections[i], asks ? ASKS : PUBLISHES, i);
-    if (o->rate > 0) open_timer(load);
 }
 
 static void close_load(struct load *load) {
@@ -561,8 +508,7 @@ static void close_load(struct load *load) {
         stream_close(&load->connections[i].stream);
         free(load->connections[i].request);
     }
-    if (load->options.rate > 0) close(load->timer_fd);
-    close(load->epoll_fd);
+    loop_close(&load->loop);
     free(load->connections);
     free(load->block);
     free(load->in);
@@ -675,7 +621,7 @@ static void report(const struct load *load, const struct snapshot *begin, const 
 __attribute__((noreturn)) static void stay(struct load *load) {
     puts("ready");
     fflush(stdout);
-    for (;; turn(load)) load->last_progress_ns = now_ns();
+    for (;; turn(load)) load->loop.last_progress_ns = now_ns();
 }
 
 int main(int argc, char **argv) {

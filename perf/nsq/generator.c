@@ -25,12 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "big_endian.h"
+#include "loop.h"
 #include "measure.h"
 #include "stream.h"
 
@@ -42,7 +41,6 @@
 #define MAX_CHANNELS       1024u
 #define MAX_RDY            1000000u
 #define MAX_NAME_BYTES     64
-#define MAX_EVENTS         256
 #define IN_BYTES           ((size_t)512 << 10) /* most that one recv() brings, besides one whole frame */
 #define RESPONSE_BYTES     1024u               /* more than any frame that is not a message */
 #define COMMAND_HEAD_BYTES 128u                /* more than the longest command line with two sizes */
@@ -53,8 +51,6 @@
 #define FIN_BYTES          (4u + ID_BYTES + 1u)
 #define OK_BYTES           10u
 #define SAMPLE             16u /* in a closed loop with depth > 1, one of so many commands carries the time */
-#define TICK_NS            (NS / 4000)
-#define STALL_NS           (20 * NS)
 
 enum { FRAME_RESPONSE, FRAME_ERROR, FRAME_MESSAGE };
 
@@ -107,8 +103,7 @@ struct snapshot {
 
 struct load {
     struct options options;
-    int epoll_fd;
-    int timer_fd; /* paces an open loop; in the epoll set its address is NULL */
+    struct loop loop; /* of commands */
     struct connection *connections;
     unsigned connection_count;
     char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
@@ -118,16 +113,11 @@ struct load {
     uint64_t commands_left; /* commands still to be sent */
     int64_t ready;          /* deliveries expected for answered messages, less those that came */
     bool paused;
-    uint64_t pace_begin_ns;
-    double commands_per_tick;
-    uint64_t paced; /* commands sent since the pace began */
     unsigned next_producer;
     unsigned closed; /* consumers that have read CLOSE_WAIT */
     char *in;
     size_t in_bytes;
     char *fins;
-    uint64_t now_ns;
-    uint64_t last_progress_ns;
     struct counts counts;
     struct histogram publish_ns; /* from a command's sending to OK */
     struct histogram message_ns; /* from when it was sent, or due, to delivery */
@@ -176,7 +166,7 @@ static void send_block(struct load *load, struct connection *c, size_t begin, ui
     stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
     if (c->sample_ns == 0) {
         c->sample_at = c->sent;
-        c->sample_ns = load->now_ns;
+        c->sample_ns = load->loop.now_ns;
     }
     c->sent += n;
     c->in_flight += (unsigned)n;
@@ -194,21 +184,14 @@ static void send_commands(struct load *load, struct connection *c) {
     if (n == 0) return;
     size_t begin = (size_t)(c->sent % load->sample), end = begin + (size_t)n;
     for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        stamp_command(load, i, load->now_ns);
+        stamp_command(load, i, load->loop.now_ns);
     send_block(load, c, begin, n);
-}
-
-/* Returns when command `index` of the open loop is due: at a tick, with the others of that tick. */
-static uint64_t due_ns(const struct load *load, uint64_t index) {
-    return load->pace_begin_ns + (uint64_t)((double)index / load->commands_per_tick) * TICK_NS;
 }
 
 /* Sends what is due, in equal parts over all producers. What finds no room stays due, and its latency grows. */
 static void send_due(struct load *load) {
     unsigned producers = load->options.producers;
-    uint64_t most = (uint64_t)producers * load->options.depth; /* there is no room for more */
-    uint64_t due = 0;
-    while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
+    uint64_t due = loop_due(&load->loop, (uint64_t)producers * load->options.depth); /* there is no room for more */
     uint64_t share = (due + producers - 1) / producers;
     for (unsigned i = 0; i < producers && due > 0; i++) {
         struct connection *c = &load->connections[load->next_producer];
@@ -217,9 +200,9 @@ static void send_due(struct load *load) {
         if (n > share) n = share;
         if (n > due) n = due;
         if (n == 0) continue;
-        for (uint64_t k = 0; k < n; k++) stamp_command(load, k, due_ns(load, load->paced + k));
+        for (uint64_t k = 0; k < n; k++) stamp_command(load, k, loop_due_ns(&load->loop, k));
         send_block(load, c, 0, n);
-        load->paced += n;
+        load->loop.paced += n;
         due -= n;
     }
 }
@@ -249,7 +232,7 @@ static void count_answers(struct load *load, struct connection *c, unsigned answ
     load->counts.published += (uint64_t)answers * o->batch;
     load->ready += (int64_t)answers * o->batch * o->channels;
     if (c->sample_ns != 0 && c->answered > c->sample_at) {
-        histogram_add(&load->publish_ns, load->now_ns - c->sample_ns);
+        histogram_add(&load->publish_ns, load->loop.now_ns - c->sample_ns);
         c->sample_ns = 0;
     }
 }
@@ -315,7 +298,7 @@ static void check_message(struct load *load, const char *frame) {
     const char *body = frame + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES;
     if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
     uint64_t sent_ns = read_stamp(body);
-    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->message_ns, load->now_ns - sent_ns);
+    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->message_ns, load->loop.now_ns - sent_ns);
 }
 
 static size_t take_messages(struct load *load, struct connection *c, const char *in, size_t bytes) {
@@ -347,11 +330,12 @@ static size_t take_messages(struct load *load, struct connection *c, const char 
 
 /* ---- the loop ---- */
 
-static void on_readable(struct load *load, struct connection *c) {
-    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+static void on_readable(void *owner, struct stream *s) {
+    struct load *load = owner;
+    struct connection *c = (struct connection *)s;
+    size_t bytes = stream_receive(s, load->in, load->in_bytes);
     if (bytes == 0) return;
-    load->now_ns = now_ns();
-    load->last_progress_ns = load->now_ns;
+    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
     size_t used;
     if (c->is_producer) {
         used = take_answers(load, c, load->in, bytes);
@@ -359,31 +343,15 @@ static void on_readable(struct load *load, struct connection *c) {
     } else {
         used = take_messages(load, c, load->in, bytes);
     }
-    stream_keep(&c->stream, load->in + used, bytes - used);
+    stream_keep(s, load->in + used, bytes - used);
 }
 
 static void turn(struct load *load) {
-    struct epoll_event events[MAX_EVENTS];
-    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
-    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
-    for (int i = 0; i < n; i++) {
-        struct connection *c = events[i].data.ptr;
-        if (c == NULL) {
-            uint64_t ticks; /* the number of ticks does not matter, but the next one comes only when this one is read */
-            if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
-            continue;
-        }
-        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
-        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
-    }
-    load->now_ns = now_ns();
+    loop_turn(&load->loop, on_readable, load);
     if (load->options.rate > 0)
         send_due(load);
     else
         resume_producers(load);
-    if (load->now_ns - load->last_progress_ns > STALL_NS)
-        die("no reply for %d s (%" PRIu64 " published, %" PRIu64 " finished)", (int)(STALL_NS / NS),
-            load->counts.published, load->counts.finished);
 }
 
 static struct snapshot take_snapshot(const struct load *load) {
@@ -398,12 +366,11 @@ static bool all_done(const struct load *load) {
 
 static void start_traffic(struct load *load) {
     const struct options *o = &load->options;
-    load->now_ns = load->last_progress_ns = now_ns();
+    loop_begin(&load->loop);
     char command[COMMAND_HEAD_BYTES];
     int bytes = snprintf(command, sizeof command, "RDY %u\n", o->rdy);
     for (unsigned i = o->producers; i < load->connection_count; i++)
         stream_send(&load->connections[i].stream, command, (size_t)bytes);
-    load->pace_begin_ns = load->now_ns;
     for (unsigned i = 0; i < o->producers && o->rate <= 0; i++) send_commands(load, &load->connections[i]);
 }
 
@@ -425,20 +392,16 @@ static void run(struct load *load, struct snapshot *begin, struct snapshot *end)
         while (!all_done(load)) turn(load);
         finish_consumers(load);
     } else {
-        while (load->now_ns < warm_ns) turn(load);
+        while (load->loop.now_ns < warm_ns) turn(load);
         memset(&load->publish_ns, 0, sizeof load->publish_ns);
         memset(&load->message_ns, 0, sizeof load->message_ns);
         *begin = take_snapshot(load);
-        while (load->now_ns < end_ns) turn(load);
+        while (load->loop.now_ns < end_ns) turn(load);
     }
     *end = take_snapshot(load);
 }
 
 /* ---- connections ---- */
-
-static void send_whole(int fd, const char *data, size_t bytes) {
-    if (send(fd, data, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) die("send: %s", strerror(errno));
-}
 
 static void receive_whole(int fd, char *to, size_t bytes) {
     for (size_t have = 0; have < bytes;) {
@@ -470,7 +433,7 @@ static int connect_and_identify(const struct options *o) {
     int head_bytes = snprintf(command, sizeof command, "  V2IDENTIFY\n");
     char *at = write_u32(command + head_bytes, (size_t)json_bytes);
     memcpy(at, json, (size_t)json_bytes);
-    send_whole(fd, command, (size_t)(at + json_bytes - command));
+    loop_send_whole(fd, command, (size_t)(at + json_bytes - command));
     read_response(fd, answer);
     if (answer[0] != '{') die("IDENTIFY was answered %s", answer);
     return fd;
@@ -480,7 +443,7 @@ static int connect_and_identify(const struct options *o) {
 static void subscribe(const struct options *o, int fd, unsigned channel) {
     char command[COMMAND_HEAD_BYTES], answer[RESPONSE_BYTES];
     int bytes = snprintf(command, sizeof command, "SUB %s %u\n", o->topic, channel);
-    send_whole(fd, command, (size_t)bytes);
+    loop_send_whole(fd, command, (size_t)bytes);
     read_response(fd, answer);
     if (strcmp(answer, "OK") != 0) die("SUB was answered %s", answer);
 }
@@ -503,25 +466,12 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     size_t fins = (size_t)o->rdy * 2 * FIN_BYTES + RESPONSE_BYTES;
     size_t output_bytes = is_producer ? o->depth * load->command_bytes + RESPONSE_BYTES : fins;
     size_t longest = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes + RESPONSE_BYTES;
-    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, longest);
-}
-
-static void open_timer(struct load *load) {
-    const struct options *o = &load->options;
-    load->commands_per_tick = o->rate / o->batch * ((double)TICK_NS / 1e9);
-    load->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct timespec tick = {.tv_nsec = (long)TICK_NS};
-    struct itimerspec ticks = {.it_interval = tick, .it_value = tick};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (load->timer_fd < 0 || timerfd_settime(load->timer_fd, 0, &ticks, NULL) != 0 ||
-        epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, load->timer_fd, &event) != 0)
-        die("timerfd: %s", strerror(errno));
+    stream_open(&c->stream, fd, load->loop.epoll_fd, output_bytes, longest);
 }
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
-    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    loop_open(&load->loop, o->rate / o->batch);
     load->commands_left = o->messages ? o->messages / o->batch : UINT64_MAX;
     prepare_block(load);
     load->in_bytes = IN_BYTES + o->body_bytes + 2 * RESPONSE_BYTES;
@@ -534,13 +484,11 @@ static void open_load(struct load *load) {
     for (unsigned i = 0; i < o->consumers; i++) open_connection(load, &load->connections[o->producers + i], false, i);
     if (o->consumers == 0) create_channels(o);
     for (unsigned i = 0; i < o->producers; i++) open_connection(load, &load->connections[i], true, i);
-    if (o->rate > 0) open_timer(load);
 }
 
 static void close_load(struct load *load) {
     for (unsigned i = 0; i < load->connection_count; i++) stream_close(&load->connections[i].stream);
-    if (load->options.rate > 0) close(load->timer_fd);
-    close(load->epoll_fd);
+    loop_close(&load->loop);
     free(load->connections);
     free(load->block);
     free(load->in);

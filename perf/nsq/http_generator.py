@@ -8,7 +8,7 @@ from typing import Final
 from perf import load
 from perf.load import Messages
 
-PROGRAM: Final = load.Program("load_http", ("nsq/http_generator.c", "loop.c", *load.GENERATOR))
+PROGRAM: Final = load.Program("load_http", ("nsq/http_generator.c", *load.GENERATOR))
 
 
 def run(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = load.GRACE_S) -> Messages:

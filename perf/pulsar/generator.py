@@ -11,7 +11,7 @@ from perf.load import Latency, Messages
 
 FRAMES: Final = ("pulsar/block.c", "pulsar/frames.c")
 PROGRAM: Final = load.Program(
-    "load_pulsar", ("pulsar/generator.c", *FRAMES, "loop.c", *load.GENERATOR, "../csrc/base/crc32c.c")
+    "load_pulsar", ("pulsar/generator.c", *FRAMES, *load.GENERATOR, "../csrc/base/crc32c.c")
 )
 
 
