@@ -14,7 +14,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.metrics import Metrics
-from mq_shards.gateway.pulsar import http_none
+from mq_shards.gateway.pulsar import http_non_persistent, http_none
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -86,7 +86,7 @@ class PulsarService:
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)
-        self._http = PulsarHttp(self._store, bodies, routes, self._access)
+        self._http = PulsarHttp(self._store, bodies, http_non_persistent.refusing(routes), self._access)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Reads files with keys and passwords anew; none of the options has changed. Raises ValueError, with nothing

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
@@ -160,10 +160,10 @@ class Stats:
         return found
 
     async def _figures(self, name: TopicName) -> Figures | None:
-        """What the worker knows of a topic, which must exist. None: nothing yet, or the topic is not persistent."""
+        """What the worker knows of a topic, which must exist. None: nothing yet."""
         if not await self._control.exists(name):
             raise not_found(f"Topic {name} not found")
-        return await self._control.core.figures(name.core, consumers=True) if name.domain == PERSISTENT else None
+        return await self._control.core.figures(name.core, consumers=True)
 
     async def _stored(self, name: TopicName, average: float) -> int:
         """An estimate of the bytes stored: the messages in the log times their mean size."""

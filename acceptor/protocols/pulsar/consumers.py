@@ -33,7 +33,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
@@ -234,6 +234,10 @@ class Consumers:
         if answer.status in (engine.OK, engine.FAILED) and request.may_try_again():
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
+        if answer.status == lib.STATUS_INVALID and consumer.topic.domain == NON_PERSISTENT and not consumer.durable:
+            request.body.durable = True  # older releases made durable subscriptions of such topics
+            self._subscribe(request, consumer.topic, start, may_look=may_look)
+            return
         acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
         own = self._liveness.is_here(acceptor) and conn == client.conn
         if may_look and answer.status == engine.FULL and answer.id and not own:
@@ -366,6 +370,9 @@ class Consumers:
         if consumer is None or not consumer.open:
             request.fail(METADATA_ERROR, "Consumer not found")
             return
+        if consumer.topic.domain == NON_PERSISTENT:
+            request.succeed()  # as a real broker says, though there is nothing to go back to
+            return
         if body.HasField("message_id"):
             start = start_at(body.message_id, consumer.ledger)
         elif body.HasField("message_publish_time"):
@@ -404,6 +411,9 @@ class Consumers:
         if consumer is None or not consumer.open:
             request.fail(METADATA_ERROR, "Consumer not found")
             return
+        if consumer.topic.domain == NON_PERSISTENT:
+            request.fail(NOT_ALLOWED, "GetLastMessageId on a non-persistent topic is not allowed")
+            return
 
         def heard(answer: Answer) -> None:
             if answer.status != engine.OK:
@@ -427,6 +437,14 @@ class Consumers:
             request.reply("getLastMessageIdResponse", last_message_id=found, consumer_mark_delete_position=done)
 
         request.locate(consumer.topic, heard, consumer.subscription)
+
+
+def keep_nothing(body: Message) -> None:
+    """Makes a SUBSCRIBE one for messages that come from now on, whatever it asks for: those of a topic that is not
+    persistent are for who is there."""
+    body.durable = False
+    body.ClearField("start_message_id")
+    body.ClearField("start_message_rollback_duration_sec")
 
 
 def _check(body: Message) -> None:

@@ -55,10 +55,16 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Request,
     Terms,
 )
-from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
+from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits, keep_nothing
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, check_subscription, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import (
+    NON_PERSISTENT,
+    PulsarNameError,
+    TopicName,
+    check_subscription,
+    topic_name,
+)
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
 from mq_shards.acceptor.protocols.pulsar.rates import rate_of_producers, rates_of_consumers
@@ -415,6 +421,8 @@ class Pulsar(Protocol):
         except PulsarNameError as error:
             request.fail(NOT_ALLOWED, str(error))
             return
+        if topic.domain == NON_PERSISTENT:
+            keep_nothing(request.body)
         create = bool(request.body.force_topic_creation)
         request.opens(CONSUMER, request.body.consumer_id)
         self._topics.open(

@@ -1,0 +1,72 @@
+"""Topics that are not persistent: their messages are for who is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pulsar.record_admin import play
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire, payload_of
+
+
+def path(topic: str) -> str:
+    return f"non-persistent/public/default/{topic}"
+
+
+def test_a_message_is_for_those_who_are_there(wire: Wire, server: PulsarServer, topic: str) -> None:
+    name = f"non-persistent://public/default/{topic}"
+    wire.producer(name)
+    wire.send(b"too early")
+    wire.until(lambda frame: frame.name == "send_receipt")
+    wire.subscribe(name, initialPosition=1)
+    wire.flow(10)
+    wire.send(b"a", sequence=1)
+    assert payload_of(wire.message()) == b"a"
+    stats = play(server.http, ("GET", f"{path(topic)}/stats"))["json"]
+    assert stats["msgInCounter"] == 2 and stats["publishers"]
+    assert stats["subscriptions"]["s"]["msgOutCounter"] == 1 and stats["subscriptions"]["s"]["consumers"]
+    assert play(server.http, ("GET", f"{path(topic)}/subscriptions"))["json"] == ["s"]
+    wire.ask("close_consumer", consumer_id=1)
+    wire.send(b"nobody is there", sequence=2)
+    wire.until(lambda frame: frame.name == "send_receipt" and frame.body.sequence_id == 2)
+    wire.subscribe(name, consumer=2, initialPosition=1)
+    wire.flow(10, consumer=2)
+    wire.send(b"b", sequence=3)
+    assert payload_of(wire.message(2)) == b"b"
+
+
+def test_there_is_nothing_to_go_back_to(wire: Wire, server: PulsarServer, topic: str) -> None:
+    name = f"non-persistent://public/default/{topic}"
+    wire.producer(name)
+    wire.subscribe(name, start_message_id={"ledgerId": (1 << 64) - 1, "entryId": (1 << 64) - 1})
+    wire.flow(10)
+    wire.send(b"a")
+    assert payload_of(wire.message()) == b"a"
+    wire.ask("seek", consumer_id=1, message_publish_time=1)
+    refused = wire.ask("getLastMessageId", "error", consumer_id=1)
+    assert refused.message == "GetLastMessageId on a non-persistent topic is not allowed"
+    assert play(server.http, ("POST", f"{path(topic)}/subscription/s/resetcursor/1"))["status"] == 204
+    wire.send(b"b", sequence=1)
+    assert payload_of(wire.message()) == b"b"
+
+
+@pytest.mark.parametrize(
+    ("method", "what", "status", "reason"),
+    [
+        ("POST", "terminate", 406, "Need to provide a persistent topic name"),
+        ("GET", "lastMessageId", 405, "GetLastMessageId on a non-persistent topic is not allowed"),
+        ("GET", "subscription/s/position/1", 405, "Peek messages on a non-persistent topic is not allowed"),
+        ("POST", "subscription/s/expireMessages/1", 405, "Expire messages on a non-persistent topic is not allowed"),
+        ("DELETE", "truncate", 412, "unsupport truncate"),
+        (
+            "PUT", "subscription/q", 400,
+            "Create subscription on non-persistent topic can only be done through client",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_real_broker_refuses(
+    wire: Wire, server: PulsarServer, topic: str, method: str, what: str, status: int, reason: str
+) -> None:
+    wire.subscribe(f"non-persistent://public/default/{topic}")
+    answer = play(server.http, (method, f"{path(topic)}/{what}"))
+    assert (answer["status"], answer["json"]) == (status, {"reason": reason})
