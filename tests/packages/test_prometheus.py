@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.parse
@@ -49,6 +50,75 @@ def test_promtool_has_nothing_to_say(programs: tuple[str, str], broker: Broker) 
     rules = str(ROOT / "deploy" / "alerts.yml")
     checked = subprocess.run([programs[1], "check", "rules", rules], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# What some series are, minute by minute, and the one alert that there is after two hours of it.
+FIRING = {
+    "MqShardsDown": {"up": "0x120"},
+    "MqShardsWorkerDown": {"worker_up": "0x120"},
+    "MqShardsDiskNearlyFull": {"disk_bytes": "1x120", 'disk_bytes{which="all"}': "100x120"},
+    "MqShardsMediumFails": {"messages_unreadable_total": "0x110 7x10"},
+    "MqShardsProcessComesAndGoes": {"process_cpu_seconds_total": "9x110 1 9 1 9 1 9 1 9 1 9"},
+    "MqShardsDraining": {"draining": "1x120"},
+    "MqShardsBacklogGrows": {"channel_depth": "20000+10x120", "channel_consumers": "1x120"},
+    "MqShardsNobodyConsumes": {"channel_depth": "5x120", "channel_consumers": "0x120"},
+    "MqShardsTubeGrows": {"topic_jobs": "20000+10x120", "topic_jobs_reserved_total": "4x120"},
+    "MqShardsTimeouts": {"channel_timed_out_total": "0+100x120"},
+    "MqShardsJobsBuried": {"topic_jobs_buried": "0+1x120"},
+    "MqShardsJobsTimeOut": {"topic_jobs_timed_out_total": "0+100x120"},
+    "MqShardsCertificateExpires": {"certificate_expiry_timestamp_seconds": "90000x120"},
+    "MqShardsTooManyFiles": {"process_open_files": "900x120", "process_max_files": "1000x120"},
+    "MqShardsOldMessage": {"channel_oldest_seconds": "4000x120", "channel_paused": "0x120"},
+    "MqShardsConsumersStuck": {
+        "channel_in_flight": "3x120", "channel_finished_total": "5x120", "channel_delivered_total": "8x120",
+    },
+    "MqShardsSlowDisk": {
+        'sync_seconds_bucket{le="0.536870912"}': "0x120", 'sync_seconds_bucket{le="1.07374182"}': "0+60x120",
+        'sync_seconds_bucket{le="+Inf"}': "0+60x120",
+    },
+    "MqShardsRingBehind": {"ring_overflow_bytes": "4096x120"},
+    "MqShardsWrongLogins": {"refused_logins_total": "0+100x120"},
+}  # fmt: skip
+
+
+def labels_of(text: str, name: str, given: str) -> str:
+    """Those of a series as the broker shows it, with some replaced by what is given."""
+    shown = re.search(rf"^mq_shards_{name}(?:{{(.*)}})? ", text, re.MULTILINE)
+    found = dict(re.findall(r'(\w+)="([^"]*)"', (shown[1] if shown else None) or ""))
+    found |= {"job": "mq-shards", "instance": "broker:4180", **dict(re.findall(r'(\w+)="([^"]*)"', given))}
+    return ",".join(f'{label}="{value}"' for label, value in found.items())
+
+
+def test_each_alert_is_given_for_what_the_broker_shows(
+    programs: tuple[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    topic = unique_topic()
+    api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
+    api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
+    api.post(broker.nsq_http_port, f"/pub?topic={topic}", b"hello")
+    text = api.call(broker.http_port, "GET", "/metrics").body.decode()
+    tests = []
+    for alert, series in FIRING.items():
+        inputs = []
+        for one, values in series.items():
+            name, _, given = one.partition("{")
+            full = name if name == "up" else f"mq_shards_{name}"
+            inputs.append({"series": f"{full}{{{labels_of(text, name, given)}}}", "values": values})
+        firing = {"labels": f'{{alertname="{alert}"}}', "value": 1}
+        expr = 'count by (alertname) (ALERTS{alertstate="firing"})'
+        tests.append(
+            {
+                "name": alert, "interval": "1m", "input_series": inputs,
+                "promql_expr_test": [{"expr": expr, "eval_time": "2h", "exp_samples": [firing]}],
+            }
+        )  # fmt: skip
+    rules = ROOT / "deploy" / "alerts.yml"
+    (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": [str(rules)], "tests": tests}))
+    checked = subprocess.run(
+        [programs[1], "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert set(re.findall(r"alert: (\w+)", rules.read_text())) == set(FIRING)
 
 
 def test_prometheus_has_the_figures(programs: tuple[str, str], broker: Broker, tmp_path: Path) -> None:
