@@ -1,4 +1,5 @@
-"""REST: operations on all subscriptions of a topic or a namespace at once, and on all partitions of a topic."""
+"""REST: operations on all subscriptions of a topic, of a namespace or of a bundle at once, and on all partitions of a
+topic."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName, topic_name
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.bundles import in_bundle
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.http_subscriptions import not_expired
@@ -16,6 +18,7 @@ from mq_shards.gateway.pulsar.stats import Stats
 
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+BUNDLE: Final = f"{NAMESPACE}/{{bundle}}"
 
 
 class HttpAll:
@@ -29,6 +32,10 @@ class HttpAll:
             f"{NAMESPACE}/clearBacklog": {"POST": self._clear},
             f"{NAMESPACE}/clearBacklog/{{subscription}}": {"POST": self._clear},
             f"{NAMESPACE}/unsubscribe/{{subscription}}": {"POST": self._unsubscribe},
+            f"{BUNDLE}/unload": {"PUT": self._unload},
+            f"{BUNDLE}/clearBacklog": {"POST": self._clear},
+            f"{BUNDLE}/clearBacklog/{{subscription}}": {"POST": self._clear},
+            f"{BUNDLE}/unsubscribe/{{subscription}}": {"POST": self._unsubscribe},
         }
 
     async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
@@ -85,7 +92,20 @@ class HttpAll:
     async def _topics(self, call: Call) -> list[TopicName]:
         self._control.namespace(call.namespace, "Namespace does not exist")
         # An older release noted topics with a line end in their names, which no worker has.
-        return [topic_name(text) for text in await self._control.topics(call.namespace, PERSISTENT) if "\n" not in text]
+        found = await self._control.topics(call.namespace, PERSISTENT)
+        return [topic_name(text) for text in self._chosen(call, found) if "\n" not in text]
+
+    @staticmethod
+    def _chosen(call: Call, topics: list[str]) -> list[str]:
+        """Those of the namespace's topics that are in the bundle, if one was named."""
+        bundle = call.names.get("bundle")
+        return topics if bundle is None else in_bundle(call.namespace, bundle, topics)
+
+    async def _unload(self, call: Call) -> Answer:
+        self._control.namespace(call.namespace, "Namespace not found")
+        topics = await self._control.topics_of_mode(call.namespace, "ALL")
+        await self._control.clients.close(self._chosen(call, topics))
+        return NO_CONTENT
 
     async def _clear(self, call: Call) -> Answer:
         for name in await self._topics(call):

@@ -10,6 +10,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_ent
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar import scalars
+from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
@@ -365,7 +366,7 @@ class HttpNamespaces:
 
     async def _bundles(self, call: Call) -> Answer:
         self._found(call)
-        return json_of(policies_module.BUNDLES)
+        return json_of(BUNDLES)
 
     async def _replication(self, call: Call) -> Answer:
         self._found(call)

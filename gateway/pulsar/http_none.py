@@ -1,11 +1,12 @@
 """REST: what a standalone broker has and this one never does: peers, failure domains and isolation policies of
-clusters, resource groups, bookies, dynamic configuration, functions. Lists are empty, and nothing can be added."""
+clusters, resource groups, bookies, dynamic configuration, functions, a load balancer that weighs bundles, a JVM. Lists
+are empty, and nothing can be added."""
 
 from __future__ import annotations
 
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
-from mq_shards.gateway.pulsar.requests import Call, Handler, Routes, json_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
 
 
 def _empty(found: object) -> Handler:
@@ -40,6 +41,29 @@ def _static(what: str) -> Handler:
     return answer
 
 
+async def _allocator(call: Call) -> Answer:
+    """There are no Netty allocators: their figures, as pulsar-admin reads them, are 0."""
+    if call.names["allocator"] not in ("default", "ml-cache"):
+        raise RefusedError(406, "NotAllowedError", f"Invalid allocator name : {call.names['allocator']}")
+    return json_of(dict.fromkeys(_ALLOCATOR, 0) | {"directArenas": [], "heapArenas": []})
+
+
+async def _no_check(_call: Call) -> Answer:
+    """Quotas are checked every pulsar.policies-interval."""
+    return NO_CONTENT
+
+
+_ALLOCATOR = (
+    "numDirectArenas", "numHeapArenas", "numThreadLocalCaches", "normalCacheSize", "smallCacheSize", "usedDirectMemory",
+    "usedHeapMemory",
+)  # fmt: skip
+# What a standalone says that a bundle may take, where nobody has set it.
+_QUOTA = {
+    "msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 100000.0, "bandwidthOut": 300000.0, "memory": 80.0,
+    "dynamic": True,
+}  # fmt: skip
+_CANNOT_WEIGH = _off(501, "this broker is one, and weighs no bundles")
+
 _CLUSTER = "/admin/v2/clusters/{cluster}"
 _NO_ISOLATION = _missing("NamespaceIsolationPolicies for cluster {cluster} does not exist")
 _NO_DOMAIN = _missing("Domain {domain} for cluster {cluster} does not exist")
@@ -73,6 +97,14 @@ ROUTES: Routes = {
     "/admin/v2/bookies/all": {"GET": _empty({"bookies": []})},
     "/admin/v2/bookies/racks-info": {"GET": _empty({})},
     "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "DELETE": _NO_RACK},
+    "/admin/v2/broker-stats/mbeans": {"GET": _empty([])},
+    "/admin/v2/broker-stats/allocator-stats/{allocator}": {"GET": _allocator},
+    "/admin/v2/resource-quotas": {"GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH},
+    "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}": {
+        "GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH, "DELETE": _no_check,
+    },
+    "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split": {"PUT": _CANNOT_WEIGH},
+    "/admin/v2/brokers/backlog-quota-check": {"GET": _no_check},
     "/admin/v2/brokers/configuration": {"GET": _empty([])},
     "/admin/v2/brokers/configuration/values": {"GET": _empty({})},
     "/admin/v2/brokers/configuration/{option}": {"DELETE": _static("delete")},

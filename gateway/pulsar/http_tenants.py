@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.bundles import bundle_of
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
@@ -229,9 +230,9 @@ class HttpTenants:
         return json_of(found)
 
     async def _bundle(self, call: Call) -> Answer:
-        """There is one broker, so one bundle."""
-        self._control.namespace(call.topic(self._control).namespace)
-        return text_of("0x00000000_0xffffffff")
+        name = call.topic(self._control)
+        self._control.namespace(name.namespace)
+        return text_of(bundle_of(str(name)))
 
     async def _say_health(self, call: Call) -> Answer:
         self._control.store.check()

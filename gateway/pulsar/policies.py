@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 
-BUNDLES: Final = {
-    "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
-    "numBundles": 4,
-}
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 # A real broker's own defaults.
 MAX_UNACKED_PER_CONSUMER: Final = 50_000

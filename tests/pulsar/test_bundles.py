@@ -1,0 +1,64 @@
+"""Bundles of a namespace, and what pulsar-admin asks of a load balancer and of a JVM that are not here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mq_shards.gateway.pulsar.bundles import BOUNDARIES, bundle_of
+
+from tests.pulsar.record_admin import play
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire
+
+NS = "namespaces/public/default"
+
+
+def asked(server: PulsarServer, method: str, path: str) -> tuple[int, Any]:
+    answer = play(server.http, (method, path))
+    return answer["status"], answer.get("json")
+
+
+def test_a_bundle_chooses_topics_by_the_crc_of_their_names(wire: Wire, server: PulsarServer, topic: str) -> None:
+    assert bundle_of("persistent://public/default/sometopic") == "0x80000000_0xc0000000", "as a real broker says"
+    name, bundle = f"persistent://public/default/{topic}", bundle_of(f"persistent://public/default/{topic}")
+    low, high = bundle.split("_")
+    other = f"{high}_{BOUNDARIES[BOUNDARIES.index(high) + 1]}" if high != BOUNDARIES[-1] else "0x00000000_0x40000000"
+    wire.subscribe(name)
+    wire.producer(name)
+    wire.send(b"x")
+    wire.until(lambda frame: frame.name == "send_receipt")
+
+    def backlog() -> int:
+        stats = asked(server, "GET", f"persistent/public/default/{topic}/stats")[1]
+        return int(stats["subscriptions"]["s"]["msgBacklog"])
+
+    assert asked(server, "POST", f"{NS}/{other}/clearBacklog/s")[0] == 204
+    assert backlog() == 1
+    assert asked(server, "POST", f"{NS}/{bundle}/clearBacklog/s")[0] == 204
+    assert backlog() == 0
+    assert asked(server, "PUT", f"{NS}/{other}/unload")[0] == 204
+    wire.quiet()
+    assert not wire.pending("close_consumer")
+    assert asked(server, "PUT", f"{NS}/{bundle}/unload")[0] == 204
+    wire.until(lambda frame: frame.name == "close_consumer")
+    assert asked(server, "PUT", f"{NS}/{low}_0x41000000/unload") == (
+        412,
+        {
+            "reason": f"Invalid upper boundary for bundle public/default/{low}_0x41000000. "
+            f"Expected upper boundary of public/default/{bundle}"
+        },
+    )
+    assert asked(server, "PUT", f"{NS}/junk/unload")[0] == 412
+
+
+def test_what_is_asked_of_a_load_balancer_and_a_jvm_is_read_by_pulsar_admin(server: PulsarServer) -> None:
+    quota = {"msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 1e5, "bandwidthOut": 3e5, "memory": 80.0}
+    for path in ("resource-quotas", "resource-quotas/public/default/0x00000000_0x40000000"):
+        assert asked(server, "GET", path) == (200, quota | {"dynamic": True})
+        assert asked(server, "POST", path)[0] == 501
+    assert asked(server, "GET", "broker-stats/mbeans") == (200, [])
+    assert asked(server, "GET", "broker-stats/allocator-stats/default")[1]["directArenas"] == []
+    assert asked(server, "GET", "broker-stats/allocator-stats/x") == (
+        406, {"reason": "Invalid allocator name : x"},
+    )  # fmt: skip
+    assert asked(server, "GET", "brokers/backlog-quota-check")[0] == 204
