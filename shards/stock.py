@@ -52,7 +52,9 @@ def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Sto
     if manifest is None:
         if files and not why:
             stock.notes.append("taken over from a version without manifests")
-        listed = {n: file.begun_ns or 0 for n, file in files.items() if file.begun_ns != 0}
+        # By their headers: under another's name a copy would make all segments up to it missing.
+        own = {n: file.number or n for n, file in files.items() if file.begun_ns != 0 and not file.why_foreign}
+        listed = {number: files[n].begun_ns or 0 for n, number in sorted(own.items(), key=lambda at: at[0] == at[1])}
     else:
         listed = dict(manifest.segments)
     right = _sort_out(files, listed, stock, manifest is None)
@@ -138,6 +140,7 @@ def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], st
     first, last = min(right, default=wanted[-1]), wanted[-1]
     stock.lost_tail = last - max(right, default=first - len(wanted))
     stock.begin = [n for n in range(first, last + 1) if n not in right]
+    stock.remove = [n for n in stock.remove if n not in stock.begin]  # an empty one takes its place
     for number in sorted({*wanted, *stock.begin} - right.keys()):
         stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
     stock.segments |= dict.fromkeys(stock.begin, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
@@ -226,6 +227,41 @@ def test_a_folder_in_a_segments_place_is_put_aside(shard: Path) -> None:
     segments, said = recover(shard)
     assert segments == [1, 2, 3, 4] and len(said) == 2
     assert "put aside: it is not a file" in said[0] and "0000000003.log is missing" in said[1]
+
+
+def test_a_copy_says_nothing_about_what_else_there_was_when_the_manifest_is_missing(shard: Path) -> None:
+    log(shard, 5).touch()  # waits for its first record
+    shutil.copyfile(log(shard, 2), log(shard, 25))
+    (shard / "manifest.json").unlink()
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and said[1:] == ["0000000025.log is put aside: it is a copy of segment 2"]
+    assert recover(shard) == (segments, [])
+
+
+def test_a_copy_takes_the_place_of_its_original_though_the_manifest_is_missing_too(shard: Path) -> None:
+    log(shard, 2).rename(log(shard, 25))
+    (shard / "manifest.json").unlink()
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and "0000000025.log is segment 2, and is put back there" in said[1]
+    assert [bodies(log(shard, n)) for n in segments] == [[b"of %d" % n] for n in segments]
+
+
+def test_what_is_foreign_is_not_missing_when_the_manifest_is(shard: Path, data: DataDirectory) -> None:
+    other = data.shard(6)
+    write(other, 1, 2)
+    other.close()
+    shutil.copyfile(log(other.path, 2), log(shard, 9))
+    (shard / "manifest.json").unlink()
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and said[1:] == ["0000000009.log is put aside: it is of shard 6"]
+
+
+def test_a_segment_without_a_header_is_there_after_the_newer_ones_were_lost(shard: Path) -> None:
+    log(shard, 4).write_bytes(b"")
+    manifest = Manifest.load(shard, json.loads((shard.parent / "meta.json").read_text())["id"], 7)
+    Manifest(manifest.directory, 7, {1: manifest.segments[1], 4: 0, 5: 0, 6: 0}).save(shard)
+    segments, _ = recover(shard)
+    assert segments == [*range(1, 7)] and all(log(shard, n).stat().st_size for n in segments)
 
 
 def test_a_shard_that_was_emptied_is_not_taken_for_a_new_one(shard: Path) -> None:

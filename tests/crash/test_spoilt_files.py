@@ -40,13 +40,18 @@ def swap(one: Path, other: Path) -> None:
 
 @dataclass
 class Spoiler:
-    """Does one thing to a data directory, and knows which files may have lost something by it."""
+    """Does one thing to a data directory, and knows which files may have lost something by it. Those are named as they
+    were at first: a file that is swapped with another takes along what has been done to it."""
 
     data: Path
     draw: random.Random
+    at_first: dict[Path, Path] = field(init=False)  # what the file that has a name now was called; copies are not in it
     touched: set[Path] = field(default_factory=set)
     missing: set[Path] = field(default_factory=set)
     did: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.at_first = {path: path for path in logs(self.data)}
 
     def spoil(self) -> None:
         kinds: list[Callable[[], None]] = [
@@ -58,15 +63,25 @@ class Spoiler:
     def one(self) -> Path:
         return self.draw.choice(logs(self.data))
 
+    def touch(self, *paths: Path) -> None:
+        self.touched |= {self.at_first[path] for path in paths if path in self.at_first}
+
+    def swap(self, one: Path, other: Path) -> None:
+        self.note("swapped", one, other)
+        swap(one, other)
+        had = {path: self.at_first.pop(path, None) for path in (one, other)}
+        self.at_first |= {path: was for path, was in ((one, had[other]), (other, had[one])) if was}
+
     def note(self, what: str, *paths: Path) -> None:
         self.did.append(f"{what} {', '.join(str(path.relative_to(self.data)) for path in paths)}")
 
     def delete(self) -> None:
         path = self.one()
         self.note("deleted", path)
+        self.touch(path)
         path.unlink()
-        self.touched.add(path)
-        self.missing.add(path)
+        if self.at_first.pop(path, None):
+            self.missing.add(path)
 
     def delete_names(self) -> None:
         for path in self.draw.choice(logs(self.data)).parent.glob("*.names"):
@@ -81,19 +96,15 @@ class Spoiler:
     def swap_in_a_shard(self) -> None:
         of = sorted(self.one().parent.glob("*.log"))
         if len(of) > 1:
-            one, other = self.draw.sample(of, 2)
-            self.note("swapped", one, other)
-            swap(one, other)
-            self.touched ^= {p for p in self.touched if p in (one, other)}
+            self.swap(*self.draw.sample(of, 2))
 
     def swap_shards(self) -> None:
         one = self.one()
         others = [path for path in logs(self.data) if path.parent != one.parent]
         if others:
             other = self.draw.choice(others)
-            self.note("swapped", one, other)
-            swap(one, other)
-            self.touched |= {one, other}
+            self.touch(one, other)
+            self.swap(one, other)
 
     def copy(self) -> None:
         path = self.one()
@@ -108,17 +119,17 @@ class Spoiler:
         with path.open("r+b") as file:
             file.seek(self.draw.randrange(max(1, path.stat().st_size)))
             file.write(self.draw.randbytes(self.draw.choice([1, 600, 100_000])))
-        self.touched.add(path)
+        self.touch(path)
 
     def empty(self) -> None:
         path = self.one()
         self.note("emptied", path)
         path.write_bytes(b"")
-        self.touched.add(path)
+        self.touch(path)
 
     def delete_shard(self) -> None:
         path = self.one().parent
-        self.touched |= set(path.glob("*.log"))
+        self.touch(*path.glob("*.log"))
         self.note("deleted", path)
         shutil.rmtree(path)
 
