@@ -13,10 +13,13 @@
  *   nats_journey.c         ... the order in which all that is done
  *   nats_publish.c         PUB and HPUB
  *   nats_run.c             ... the fast path of many PUBs in a row
- *   nats_deliver.c         from one publisher to all that want the message
+ *   nats_deliver.c         from one publisher to all in an account that want the message
  *   nats_give.c            ... into the output of one of them
  *   nats_turns.c           ... in this turn or the next
- *   nats_mesh.c            interest of other acceptors, and messages for them
+ *   nats_mesh.c            what other acceptors tell
+ *   nats_mesh_send.c       ... and are told
+ *   nats_pass.c            messages for others
+ *   nats_interest.c        what others want
  *   nats_leaving.c         removes interest of others, and of clients, in pieces
  *   nats_trace.h           message tracing
  *   nats_latency.h         how long services take
@@ -521,7 +524,7 @@ static inline bool nats_may_hand_out(struct acceptor *a, struct nats_server *ser
 /* At the beginning of a turn: lets publishers go on, those that have waited longest first. */
 void nats_hand_on(struct acceptor *a, struct nats_server *server);
 
-/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
+/* --- nats_mesh_send.c --------------------------------------------------------------------------------------------- */
 
 /* Most groups in one message, and bytes of their names; a single name always fits. As a server is sent a message only
  * once, no more groups can match a subject there. A nats-server has no such limit, and sends lines of any length. */
@@ -552,18 +555,6 @@ struct nats_scratch {
     uint8_t names[NATS_GROUPS_BYTES]; /* names of the groups for one acceptor */
 };
 
-/* Tells the others that `weight` clients here want a subject; 0: none any more. */
-void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-               uint32_t weight);
-/* Whether all others know the connection's subscriptions and have delivered its messages; else it stalls until they
- * have. */
-bool nats_is_known(struct acceptor *a, struct connection *c);
-/* Others with plain subscribers for a message. */
-struct nats_alone {
-    uint32_t count;
-    uint16_t other[NATS_OTHERS];
-};
-
 enum {
     PASSED_ALONE = 1,
     PASSED_FROM_ROUTE = 4,
@@ -571,29 +562,51 @@ enum {
     PASSED_HANDED_OVER = 16, /* it is traced, and has come by another acceptor */
 };
 
-/* Sends a message to the others in `alone`, for their plain subscribers, and to those chosen for groups. `flags` are
- * PASSED_*. */
-void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
-                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
-/* The same to one of them, over the mesh; a message for a route goes to the acceptor that has it. */
+/* Sends a message to another acceptor, for its plain subscribers and for groups; a message for a route goes to the
+ * acceptor that has it. `flags` are PASSED_*. */
 void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
                   const struct nats_message *m, const struct nats_chosen *chosen);
 /* Tells another acceptor what has become here of a message that it traces. */
 void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
                       struct text head, struct text events);
+/* Tells other acceptors that a route has ended, or that it is full or no longer. */
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
+/* Tells others of an account, before they hear of anything in it. */
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
+
+/* --- nats_pass.c -------------------------------------------------------------------------------------------------- */
+
+/* Others with plain subscribers for a message. */
+struct nats_alone {
+    uint32_t count;
+    uint16_t other[NATS_OTHERS];
+};
+
+/* Sends a message to the others in `alone`, for their plain subscribers, and to those chosen for groups. */
+void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
+                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
+
+/* --- nats_interest.c ---------------------------------------------------------------------------------------------- */
+
+/* Tells the others that `weight` clients here want a subject; 0: none any more. */
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight);
 /* Notes that `weight` subscribers of `other`, of cluster `origin`, want a subject, and tells the others of it. */
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
                         uint32_t account, struct text subject, struct text queue, uint32_t weight);
-/* Removes such interest. */
-void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
+/* Forgets interest without telling anybody. */
+void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
 /* Whether there is anybody to tell what our clients want. */
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
     return a->mesh_there != 0 || server->route_count > 0;
 }
 
-/* Tells other acceptors that a route has ended, or that it is full or no longer. */
-void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
-void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
+/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether all others know the connection's subscriptions and have delivered its messages; else it stalls until they
+ * have. */
+bool nats_is_known(struct acceptor *a, struct connection *c);
 /* Lets publishers go on that waited for a route. */
 void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
@@ -602,10 +615,6 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
 /* Goes on telling newcomers. */
 void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server);
 bool nats_may_serve(const struct acceptor *a, const void *state);
-/* Forgets interest without telling anybody. */
-void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
-/* Tells others of an account, before they hear of anything in it. */
-void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
 
 /* --- nats_account.c ----------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,4 @@
-/* Traced messages that leave this acceptor: to other servers, which publish events of their own, and to other
- * acceptors of this one, whose part of the event comes back. */
-#include "acceptor/mesh.h"
+/* Traced messages that go to other servers, which publish events of their own. */
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_trace.h"
@@ -10,8 +8,6 @@ static const char UNSUPPORTED[] =
     "Message delivered but remote does not support message tracing so no trace event generated from there";
 static const char ONLY_UNSUPPORTED[] = "Not delivered because remote does not support message tracing";
 static const char DENIED[] = "Not delivered because publish denied for this subject";
-
-/* --- servers ------------------------------------------------------------------------------------------------------ */
 
 /* Writes the hop of the next server, as "1", "2" and so on behind this server's own: "1.2". */
 static struct text next_hop(struct nats_trace *t, uint8_t *room) {
@@ -67,75 +63,4 @@ void nats_trace_route(struct acceptor *a, struct nats_server *server, uint32_t o
                                                      : UNSUPPORTED};
     nats_trace_egress(a, server, t, &e);
     if (!denied && (traces || !t->only)) nats_route_send(a, server, other, account, m, chosen);
-}
-
-/* --- other acceptors ---------------------------------------------------------------------------------------------- */
-
-enum { LEGS_SHIFT = 8 }; /* of NATS_LEG_* among PASSED_* */
-
-/* What an acceptor tells: how many messages it has handed over, then its part of the event. */
-struct told {
-    uint64_t handed;
-    uint32_t was_handed; /* whether its own message had been handed over */
-    uint32_t unused;
-};
-
-uint64_t nats_trace_passes(struct nats_server *server, uint32_t *flags) {
-    struct nats_trace *t = server->trace;
-    t->waits++;
-    *flags |= t->legs << LEGS_SHIFT;
-    if (t->only) *flags |= PASSED_ONLY_TRACED;
-    if (t->is_part) *flags |= PASSED_HANDED_OVER;
-    return t->number;
-}
-
-void nats_trace_continue(struct acceptor *a, struct nats_server *server, uint64_t number, uint32_t flags) {
-    const struct text none = {0};
-    struct nats_trace *t = nats_trace_new(a, server, 0, none, none);
-    if (t == NULL) return;
-    t->number = number;
-    t->legs = flags >> LEGS_SHIFT;
-    t->only = (flags & PASSED_ONLY_TRACED) != 0;
-    t->is_part = true;
-    server->trace = t;
-}
-
-static struct nats_trace **waiting_for(struct nats_server *server, uint64_t number) {
-    struct nats_trace **at = &server->traces;
-    while (*at != NULL && (*at)->number != number) at = &(*at)->next;
-    return at;
-}
-
-static void add_part(struct acceptor *a, struct nats_server *server, uint64_t number, const struct told *told,
-                     struct text events) {
-    struct nats_trace **at = waiting_for(server, number), *t = *at;
-    if (t == NULL) return;
-    if (told->was_handed != 0)
-        t->handed--;
-    else
-        t->waits--;
-    t->handed += (int64_t)told->handed;
-    nats_trace_add(t, events);
-    nats_trace_look(a, server, at);
-}
-
-void nats_trace_tell(struct acceptor *a, struct nats_server *server, uint32_t flags) {
-    struct nats_trace *t = server->trace;
-    const struct told told = {(uint64_t)t->waits, (flags & PASSED_HANDED_OVER) != 0, 0};
-    const struct text events = nats_trace_part(t);
-    uint32_t owner = (uint32_t)(t->number >> 32);
-    server->trace = NULL;
-    if (owner == a->index)
-        add_part(a, server, t->number, &told, events);
-    else if (owner < BOARD_MAX_ACCEPTORS && (a->mesh_there & bit_of(owner)) != 0)
-        nats_tell_traced(a, server, owner, t->number, (struct text){(const uint8_t *)&told, sizeof told}, events);
-    nats_trace_free(t);
-}
-
-void nats_trace_told(struct acceptor *a, struct nats_server *server, uint64_t number, const uint8_t *body,
-                     size_t bytes) {
-    struct told told;
-    if (bytes < sizeof told) return;
-    memcpy(&told, body, sizeof told);
-    add_part(a, server, number, &told, (struct text){body + sizeof told, bytes - sizeof told});
 }

@@ -10,90 +10,14 @@
  * other acceptors have confirmed what they were told. Interest and messages go over one ring, so a request comes after
  * the subscription to its reply.
  */
-#include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"
 
-enum mesh_kind {
-    MESH_INTEREST = 1, /* body: struct interest, subject, queue */
-    MESH_MESSAGE,      /* body: struct passed and what it describes */
-    MESH_CONFIRM,      /* id: the number to be confirmed */
-    MESH_CONFIRMED,    /* id: everything up to this number is known */
-    MESH_ACCOUNT,      /* id: the sender's number of an account; body: its name */
-    MESH_TOLD,         /* the newcomer has been told everything */
-    MESH_LOST,         /* id: a route that has ended */
-    MESH_FULL,         /* id: a route that is full */
-    MESH_FREE,         /* id: a route that is no longer full */
-    MESH_TRACED,       /* id: a trace; body: what has become of a message there */
-};
-
-struct interest {
-    uint32_t account, weight;
-    uint32_t route;  /* the route that wants it; 0: the acceptor's clients */
-    uint32_t origin; /* a number given by the acceptor with the routes */
-    uint32_t subject_bytes, queue_bytes;
-};
-
-/* Followed by subject, reply, size, header_size, for each group its length as uint32_t and its name, then the payload.
- * */
-struct passed {
-    uint64_t from, tried; /* as in struct nats_message */
-    uint64_t trace;       /* the number of its trace; 0: it is not traced */
-    uint32_t account, flags;
-    uint32_t route; /* the route it is for; 0: the acceptor's clients */
-    uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
-    uint32_t groups, groups_bytes;
-    uint32_t header_bytes, payload_bytes;
-};
-
-/* --- telling ------------------------------------------------------------------------------------------------------ */
-
-static void send_interest(struct acceptor *a, const struct nats_server *server, uint32_t other,
-                          const struct interest *i, const void *subject, const void *queue) {
-    const struct mesh_part parts[] = {{i, sizeof *i}, {subject, i->subject_bytes}, {queue, i->queue_bytes}};
-    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
-}
-
-static void send_account(struct acceptor *a, const struct nats_server *server, uint32_t other, uint32_t number) {
-    const struct nats_account *account = &server->accounts[number];
-    const struct mesh_part name = {account->name, account->name_bytes};
-    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_ACCOUNT, .id = number}, &name, 1);
-}
-
-void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number) {
-    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) send_account(a, server, first_of(rest), number);
-}
-
-static void tell_all(struct acceptor *a, struct nats_server *server, const struct interest *i, struct text subject,
-                     struct text queue) {
-    server->told++;
-    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
-        send_interest(a, server, first_of(rest), i, subject.at, queue.at);
-}
-
-void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-               uint32_t weight) {
-    const struct interest i = {account, weight, 0, 0, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
-    if (server->route_count > 0) nats_tell_routes(a, server, account, subject, queue, weight);
-    tell_all(a, server, &i, subject, queue);
-}
-
-static void tell_number(struct acceptor *a, const struct nats_server *server, enum mesh_kind kind, uint64_t number) {
-    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
-        mesh_send(a, first_of(rest), server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
-}
-
-void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route) {
-    tell_number(a, server, MESH_LOST, route);
-}
-
-void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full) {
-    tell_number(a, server, full ? MESH_FULL : MESH_FREE, route);
-}
+/* --- newcomers ---------------------------------------------------------------------------------------------------- */
 
 struct telling {
     struct acceptor *a;
@@ -103,17 +27,17 @@ struct telling {
 
 static void tell_pattern(void *context, struct subject_pattern *p) {
     const struct telling *t = context;
-    struct interest i = {t->account, 1, 0, 0, p->bytes, 0};
-    if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
+    struct nats_mesh_interest i = {t->account, 1, 0, 0, p->bytes, 0};
+    if (p->alone.count > 0) nats_mesh_send_interest(t->a, t->server, t->other, &i, p->text, NULL);
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.weight = g->entries.count;
         i.queue_bytes = g->name->bytes;
-        send_interest(t->a, t->server, t->other, &i, p->text, g->name->text);
+        nats_mesh_send_interest(t->a, t->server, t->other, &i, p->text, g->name->text);
     }
 }
 
 /* Tells what the servers behind our routes want. */
-static void tell_route_entries(const struct telling *t, struct subject_entries *entries, struct interest *i,
+static void tell_route_entries(const struct telling *t, struct subject_entries *entries, struct nats_mesh_interest *i,
                                const struct subject_pattern *p, const char *queue) {
     struct subject_entry **items = subject_entries_items(entries);
     for (uint32_t n = 0; n < entries->count; n++) {
@@ -122,23 +46,18 @@ static void tell_route_entries(const struct telling *t, struct subject_entries *
         i->route = r->other;
         i->origin = r->origin;
         i->weight = r->entry.weight;
-        send_interest(t->a, t->server, t->other, i, p->text, queue);
+        nats_mesh_send_interest(t->a, t->server, t->other, i, p->text, queue);
     }
 }
 
 static void tell_route_pattern(void *context, struct subject_pattern *p) {
     const struct telling *t = context;
-    struct interest i = {t->account, 1, 0, 0, p->bytes, 0};
+    struct nats_mesh_interest i = {t->account, 1, 0, 0, p->bytes, 0};
     tell_route_entries(t, &p->alone, &i, p, NULL);
     for (struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.queue_bytes = g->name->bytes;
         tell_route_entries(t, &g->entries, &i, p, g->name->text);
     }
-}
-
-static void send_number(struct acceptor *a, const struct nats_server *server, uint32_t other, enum mesh_kind kind,
-                        uint64_t number) {
-    mesh_send(a, other, server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
 }
 
 void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
@@ -152,7 +71,7 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     peer->of_servers = false;
     peer->account = 1;
     peer->cursor = (struct subjects_cursor){0};
-    for (uint32_t n = 1; n < server->account_count; n++) send_account(a, server, other, n);
+    for (uint32_t n = 1; n < server->account_count; n++) nats_mesh_send_account(a, server, other, n);
     codec_left(a, server->protocol);
 }
 
@@ -191,8 +110,8 @@ void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server) {
         peer->is_new = false;
         for (uint32_t n = 0; n < NATS_LINKS; n++)
             if (server->links[n].connection != NULL && server->links[n].full)
-                send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
-        send_number(a, server, other, MESH_TOLD, 0);
+                nats_mesh_send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
+        nats_mesh_send_number(a, server, other, MESH_TOLD, 0);
     }
 }
 
@@ -214,7 +133,7 @@ bool nats_is_known(struct acceptor *a, struct connection *c) {
         if (peer->confirmed >= number) continue;
         if (peer->asked < number) {
             peer->asked = server->told;
-            send_number(a, server, other, MESH_CONFIRM, peer->asked);
+            nats_mesh_send_number(a, server, other, MESH_CONFIRM, peer->asked);
         }
         connection_list_add(&peer->waiting, c->number);
         return stalled(c, STALL_MESH);
@@ -236,67 +155,7 @@ void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t ro
     wake_waiting(a, &link->waiting);
 }
 
-/* --- what others want --------------------------------------------------------------------------------------------- */
-
-static struct nats_remote *find_remote(const struct nats_server *server, const struct nats_account *account,
-                                       uint32_t other, uint32_t origin, struct text subject, struct text queue) {
-    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
-    if (p == NULL) return NULL;
-    struct subject_group *g =
-        queue.bytes > 0 ? subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes) : NULL;
-    if (queue.bytes > 0 && g == NULL) return NULL;
-    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
-    for (uint32_t i = 0; i < entries->count; i++) {
-        struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
-        if (r->other == other && r->origin == origin && !nats_has_left(server, r)) return r;
-    }
-    return NULL;
-}
-
-/* The interest of all other servers together has a limit: see nats_route.c. */
-static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
-    uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
-    if (!nats_is_route(r->other)) return;
-    if ((nats_kind_of(r) & NATS_OUTSIDE) != 0) server->leaf_interest += more ? 1 : UINT64_MAX;
-    server->interest += more ? 1 : UINT64_MAX;
-    server->interest_bytes += more ? bytes : -bytes;
-}
-
-void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
-    struct nats_other *other = &server->others[r->other];
-    bool has_left = nats_has_left(server, r);
-    struct nats_remotes *list = has_left ? &server->left : &other->wanted;
-    count_interest(server, r, false);
-    if (!has_left) other->count--;
-    *(r->previous != NULL ? &r->previous->next : &list->first) = r->next;
-    *(r->next != NULL ? &r->next->previous : &list->last) = r->previous;
-    subjects_remove(server->accounts[r->account].remote, &r->entry);
-    nats_origin_drop(&server->origins, r->origin);
-    free(r);
-}
-
-/* Aborts when memory is short: without this interest, clients of the other acceptor would miss messages. */
-static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t origin, uint32_t number,
-                                      struct text subject, struct text queue, uint32_t weight) {
-    struct nats_account *account = &server->accounts[number];
-    struct nats_remotes *list = &server->others[other].wanted;
-    struct nats_remote *r = calloc(1, sizeof *r);
-    bool first;
-    if (r == NULL) abort();
-    r->entry.weight = weight;
-    r->account = (uint16_t)number;
-    r->other = (uint16_t)other;
-    r->origin = origin;
-    nats_origin_keep(&server->origins, origin);
-    r->epoch = server->others[other].epoch;
-    if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
-    count_interest(server, r, true);
-    server->others[other].count++;
-    r->next = list->first;
-    *(r->next != NULL ? &r->next->previous : &list->last) = r;
-    list->first = r;
-    return r;
-}
+/* --- what others tell --------------------------------------------------------------------------------------------- */
 
 /* Our number of an account, by another acceptor's number; 0 if it has not named it. */
 static uint32_t account_of(const struct nats_server *server, uint32_t other, uint32_t number) {
@@ -320,44 +179,9 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
     if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
 }
 
-/* Tells interest to the others: a route's to acceptors and leaf nodes, an acceptor's to servers and leaf nodes, and a
- * leaf node's to all of these. */
-static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
-                          struct text subject, struct text queue, uint32_t weight) {
-    const struct interest i = {r->account, weight, r->other, r->origin, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
-    nats_tell_routes_of(a, server, r, weight);
-    if (nats_is_route(r->other) && nats_link_of(server, r->other)->connection != NULL)
-        tell_all(a, server, &i, subject, queue);
-}
-
-void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
-                        uint32_t number, struct text subject, struct text queue, uint32_t weight) {
-    struct nats_account *account = &server->accounts[number];
-    if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
-    struct nats_remote *r = find_remote(server, account, other, origin, subject, queue);
-    if (r == NULL && weight == 0) return;
-    if (r != NULL && weight > 0) {
-        if (r->entry.weight == weight) return;
-        subjects_weigh(&r->entry, weight);
-    } else if (r == NULL) {
-        r = add_remote(server, other, origin, number, subject, queue, weight);
-    }
-    pass_interest(a, server, r, subject, queue, weight);
-    if (weight == 0) nats_forget_remote(server, r);
-}
-
-void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
-    const struct subject_pattern *p = r->entry.pattern;
-    const struct subject_group *g = r->entry.group;
-    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-    pass_interest(a, server, r, subject, queue, 0);
-    nats_forget_remote(server, r);
-}
-
 static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
                       size_t bytes) {
-    struct interest i;
+    struct nats_mesh_interest i;
     if (bytes < sizeof i) return;
     memcpy(&i, body, sizeof i);
     if ((uint64_t)i.subject_bytes + i.queue_bytes != bytes - sizeof i) return;
@@ -389,89 +213,6 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
 }
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
-
-/* The names of the groups that `other` is to choose of; their bytes, and how many there are. */
-static size_t put_groups(uint8_t *out, const struct nats_chosen *chosen, uint32_t other, uint32_t *count) {
-    size_t at = 0;
-    *count = 0;
-    for (size_t i = 0; i < chosen->count; i++) {
-        uint32_t bytes = (uint32_t)chosen->name[i].bytes;
-        if (chosen->other[i] != other) continue;
-        assert(at + nats_group_bytes(bytes) <= NATS_GROUPS_BYTES);
-        memcpy(out + at, &bytes, sizeof bytes);
-        memcpy(out + at + sizeof bytes, chosen->name[i].at, bytes);
-        at += sizeof bytes + bytes;
-        ++*count;
-    }
-    return at;
-}
-
-static void pass(struct acceptor *a, const struct nats_server *server, uint32_t other, struct passed head,
-                 const struct nats_message *m, const uint8_t *groups) {
-    const struct mesh_part parts[] = {
-        {&head, sizeof head},           {m->subject.at, m->subject.bytes},         {m->reply.at, m->reply.bytes},
-        {m->size.at, m->size.bytes},    {m->header_size.at, m->header_size.bytes}, {groups, head.groups_bytes},
-        {m->payload, m->payload_bytes},
-    };
-    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
-}
-
-void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
-                  const struct nats_message *m, const struct nats_chosen *chosen) {
-    const uint64_t trace = server->trace != NULL ? nats_trace_passes(server, &flags) : 0;
-    uint8_t *groups = server->scratch->names;
-    struct passed head = {.from = m->from,
-                          .tried = m->tried,
-                          .trace = trace,
-                          .account = account,
-                          .flags = flags,
-                          .route = nats_is_route(other) ? other : 0,
-                          .subject_bytes = (uint32_t)m->subject.bytes,
-                          .reply_bytes = (uint32_t)m->reply.bytes,
-                          .size_bytes = (uint32_t)m->size.bytes,
-                          .header_size_bytes = (uint32_t)m->header_size.bytes,
-                          .header_bytes = (uint32_t)m->header_bytes,
-                          .payload_bytes = (uint32_t)m->payload_bytes};
-    head.groups_bytes = (uint32_t)put_groups(groups, chosen, other, &head.groups);
-    pass(a, server, nats_is_route(other) ? NATS_ROUTING_ACCEPTOR : other, head, m, groups);
-}
-
-static void send_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
-                    const struct nats_message *m, const struct nats_chosen *chosen) {
-    if (!nats_is_route(other)) {
-        nats_pass_to(a, server, account, other, flags, m, chosen);
-        return;
-    }
-    const struct nats_route_link *link = nats_link_of(server, other);
-    if (server->trace != NULL)
-        nats_trace_send(a, server, other, account, flags, m, chosen);
-    else if (link->connection != NULL)
-        nats_route_send(a, server, other, account, m, chosen);
-    else
-        nats_pass_to(a, server, account, other, flags, m, chosen);
-    if (link->full) server->full_route = other;
-}
-
-void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
-                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen) {
-    uint64_t stamp = ++server->stamp;
-    for (uint32_t i = 0; i < alone->count; i++) {
-        server->stamps[alone->other[i]] = stamp;
-        send_to(a, server, account, alone->other[i], flags | PASSED_ALONE, message, chosen);
-    }
-    for (size_t i = 0; i < chosen->count; i++) {
-        uint32_t other = chosen->other[i];
-        if (server->stamps[other] == stamp) continue;
-        server->stamps[other] = stamp;
-        send_to(a, server, account, other, flags, message, chosen);
-    }
-}
-
-void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
-                      struct text head, struct text events) {
-    const struct mesh_part parts[] = {{head.at, head.bytes}, {events.at, events.bytes}};
-    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_TRACED, .id = number}, parts, 2);
-}
 
 static bool take(const uint8_t **at, size_t *left, size_t bytes, struct text *out) {
     if (*left < bytes) return false;
@@ -509,6 +250,7 @@ static uint64_t stamp_those_who_have_it(struct nats_server *server, struct subje
 /* Passes a message on to an acceptor or server that still has members, as far as is known here. */
 static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
                       struct text name, bool from_route) {
+    static const struct nats_alone nobody = {.count = 0};
     const struct nats_account *account = &server->accounts[number];
     struct subject_pattern *const *patterns;
     if (account->remote == NULL) return;
@@ -525,11 +267,11 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     chosen->bytes = nats_group_bytes(name.bytes);
     chosen->other[0] = ((const struct nats_remote *)(const void *)e)->other;
     chosen->name[0] = name;
-    send_to(a, server, number, chosen->other[0], from_route ? PASSED_FROM_ROUTE : 0, m, chosen);
+    nats_pass_on(a, server, number, m, from_route ? PASSED_FROM_ROUTE : 0, &nobody, chosen);
 }
 
 /* Sends another acceptor's message to a server behind one of our routes. Returns for how many groups that failed. */
-static size_t forward(struct acceptor *a, struct nats_server *server, const struct passed *head,
+static size_t forward(struct acceptor *a, struct nats_server *server, const struct nats_mesh_message *head,
                       const struct nats_message *m, const struct text *groups) {
     struct nats_chosen *chosen = &server->scratch->chosen;
     chosen->count = head->groups;
@@ -549,7 +291,7 @@ static size_t forward(struct acceptor *a, struct nats_server *server, const stru
 
 static void hear_message(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
                          size_t bytes) {
-    struct passed head;
+    struct nats_mesh_message head;
     struct text *groups = server->scratch->words, names, payload;
     struct nats_message m = {0};
     if (bytes < sizeof head) return;
@@ -587,7 +329,7 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
     case MESH_INTEREST: hear_told(a, server, other, body, message->body_bytes); break;
     case MESH_MESSAGE: hear_message(a, server, other, body, message->body_bytes); break;
     case MESH_ACCOUNT: hear_account(a, server, other, message->id, body, message->body_bytes); break;
-    case MESH_CONFIRM: send_number(a, server, other, MESH_CONFIRMED, message->id); break;
+    case MESH_CONFIRM: nats_mesh_send_number(a, server, other, MESH_CONFIRMED, message->id); break;
     case MESH_CONFIRMED:
         server->peers[other].confirmed = message->id;
         wake_waiting(a, &server->peers[other].waiting);

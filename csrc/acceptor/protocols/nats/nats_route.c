@@ -110,8 +110,8 @@ static bool is_key(struct text name) {
     return good;
 }
 
-/* The account that another server has named, made if need be; 0: it is not accepted. Other servers may introduce at most
- * half of the accounts allowed. */
+/* The account that another server has named, made if need be; 0: it is not accepted. Other servers may introduce at
+ * most half of the accounts allowed. */
 static uint32_t learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
     bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
     uint32_t number = may ? nats_open_account(server, name) : 0;
@@ -606,7 +606,9 @@ int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *wh
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "figures") == 0) return figures(a, c, k);
     if (strcmp(what, "permissions") == 0) {
-        nats_route_permit(a, route_server(a, c), c, nats_permissions_take(&route_server(a, c)->permissions, k->value));
+        struct nats_server *server = route_server(a, c);
+        nats_route_permit(a, server, c, nats_permissions_take(&server->permissions, k->value));
+        nats_route_forget_forbidden(a, server, c);
     } else if (strcmp(what, "name") == 0) {
         nats_set_name(&r->name, k->bytes, k->bytes_count);
     } else if (strcmp(what, "tell-again") == 0) {

@@ -170,7 +170,6 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
 /* The same for one account. */
 void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t account);
-void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account);
 void nats_tell_route_on(struct acceptor *a, struct connection *c);
 void nats_telling_free(struct nats_telling *telling);
 /* Replaces a server's permissions, and tells it the interest that it may know now, or no longer. Owns `now`. */
@@ -178,6 +177,13 @@ void nats_route_permit(struct acceptor *a, struct nats_server *server, struct co
                        struct nats_permissions *now);
 /* The bound subjects have changed: tells servers and leaf nodes. `before`: those that were bound. */
 void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before);
+
+/* --- nats_interest.c ---------------------------------------------------------------------------------------------- */
+
+/* Forgets the interest in an account that came over this connection: the server tells it again over another. */
+void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account);
+/* Forgets interest of a server that its permissions no longer allow. */
+void nats_route_forget_forbidden(struct acceptor *a, struct nats_server *server, const struct connection *c);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 

@@ -462,28 +462,6 @@ void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct c
                   (struct nats_telling){.a = a, .server = server, .c = c, .account = account, .end = account + 1});
 }
 
-/* Forgets the interest in an account that came over this connection: the server tells it again over another. */
-void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account) {
-    uint32_t other = route_of(c)->other;
-    for (struct nats_remote *wanted = server->others[other].wanted.first, *next; other != 0 && wanted != NULL;
-         wanted = next) {
-        next = wanted->next;
-        if (wanted->account == account) nats_unhear(a, server, wanted);
-    }
-}
-
-/* Forgets interest of the server that its permissions no longer allow. */
-static void forget_forbidden(struct acceptor *a, struct nats_server *server, const struct nats_route *r) {
-    for (struct nats_remote *wanted = server->others[r->other].wanted.first, *next; wanted != NULL; wanted = next) {
-        next = wanted->next;
-        const struct subject_pattern *p = wanted->entry.pattern;
-        struct text subject = {(const uint8_t *)p->text, p->bytes};
-        bool may = r->permissions == NULL ||
-                   nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
-        if (!may) nats_unhear(a, server, wanted);
-    }
-}
-
 void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
                        struct nats_permissions *now) {
     struct nats_route *r = route_of(c);
@@ -500,5 +478,4 @@ void nats_route_permit(struct acceptor *a, struct nats_server *server, struct co
     telling.before = before;
     telling.now = now;
     begin_to_tell(a, c, telling);
-    if (!c->closed) forget_forbidden(a, server, r);
 }

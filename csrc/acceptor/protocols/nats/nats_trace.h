@@ -4,7 +4,8 @@
  *
  *   nats_trace.c     whether a message is traced
  *   nats_traced.c    what is told of it
- *   nats_hops.c      other servers and other acceptors
+ *   nats_trace_end.c ... when it is published, with what other acceptors tell
+ *   nats_hops.c      traced messages for other servers
  *
  * `server->trace` is the trace of the message that is being delivered, NULL for nearly all messages. Other acceptors
  * tell what they did with the message; until all have, the event waits.
@@ -35,6 +36,8 @@ enum nats_leg {
     NATS_LEG_STREAM = 2, /* ... that imports it as a stream */
     NATS_LEG_CLOSED = 4, /* ... without allow_trace */
 };
+
+enum { NATS_LEGS_SHIFT = 8 }; /* of NATS_LEG_* among PASSED_*, for another acceptor */
 
 struct nats_trace {
     struct nats_trace *next; /* among those that wait */
@@ -105,24 +108,23 @@ void nats_trace_egress(struct acceptor *a, const struct nats_server *server, str
 /* What has happened to the message here, as another acceptor adds it to the event. */
 struct text nats_trace_part(const struct nats_trace *t);
 void nats_trace_add(struct nats_trace *t, struct text events);
-/* Publishes an event that waits, if it is complete. */
-void nats_trace_look(struct acceptor *a, struct nats_server *server, struct nats_trace **at);
-/* The message has been delivered here: publishes the event, unless other acceptors have yet to tell their part. */
-void nats_trace_end(struct acceptor *a, struct nats_server *server);
-/* An acceptor has gone, perhaps with what it had to tell: publishes all events that wait. */
-void nats_trace_give_up(struct acceptor *a, struct nats_server *server);
 void nats_trace_free(struct nats_trace *t);
 
 /* --- nats_hops.c -------------------------------------------------------------------------------------------------- */
 
-/* Another acceptor is sent the traced message: returns the trace's number, and adds to the flags of the message. */
-uint64_t nats_trace_passes(struct nats_server *server, uint32_t *flags);
 /* Sends the traced message to a server. */
 void nats_trace_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account, uint32_t flags,
                      const struct nats_message *m, const struct nats_chosen *chosen);
 /* The same at the acceptor with the route. */
 void nats_trace_route(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
                       const struct nats_message *m, const struct nats_chosen *chosen);
+
+/* --- nats_trace_end.c --------------------------------------------------------------------------------------------- */
+
+/* The message has been delivered here: publishes the event, unless other acceptors have yet to tell their part. */
+void nats_trace_end(struct acceptor *a, struct nats_server *server);
+/* An acceptor has gone, perhaps with what it had to tell: publishes all events that wait. */
+void nats_trace_give_up(struct acceptor *a, struct nats_server *server);
 /* A traced message has come from another acceptor, ... */
 void nats_trace_continue(struct acceptor *a, struct nats_server *server, uint64_t number, uint32_t flags);
 /* ... and has been delivered: tells the acceptor that has the trace. */
