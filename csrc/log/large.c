@@ -61,7 +61,8 @@ enum log_result log_group_begin(struct log *log, uint64_t before, uint64_t bytes
     return result;
 }
 
-void log_large_forget(struct log *log) {
+/* Forgets the large record, or the group. */
+static void forget(struct log *log) {
     free(log->large.gathering);
     log->large = (struct large){0};
 }
@@ -131,7 +132,7 @@ void log_large_join(struct log *log) {
     log->current->end = log->base;
     log->flushed += log->base - l.at;
     log->current->mark = log->flushed;
-    log_large_forget(log);
+    forget(log);
 }
 
 log_position log_large_append(struct log *log, const struct record *head, const void *attributes) {
@@ -192,6 +193,6 @@ bool log_large_clear(struct log *log) {
     if (left >= l->at && left > 0) return true;
     if (left > 0 && !log_cut(s->fd, 0)) return true;
     s->allocated = 0;
-    log_large_forget(log);
+    forget(log);
     return false;
 }

@@ -65,7 +65,7 @@ void log_free(struct log *log) {
     if (log->prefixes != NULL) prefixes_forget(log->prefixes);
     free(log->prefixes);
     free(log->lent);
-    log_large_forget(log);
+    free(log->large.gathering);
     if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
     free(log);
 }
@@ -137,13 +137,6 @@ static bool map_segment(struct segment *s, uint64_t bytes) {
     s->map_bytes = bytes;
     s->capacity = bytes;
     return true;
-}
-
-bool log_cut(int fd, uint64_t offset) {
-    int rc;
-    do rc = ftruncate(fd, (off_t)offset);
-    while (rc < 0 && errno == EINTR);
-    return rc == 0;
 }
 
 /* Overwrites a file with zeros from an offset on. False with errno. */
@@ -462,12 +455,6 @@ const struct record *log_read(const struct log *log, log_position position) {
     const struct record *r = log_find(log, position);
     if (log->lent->count > 0 && r != NULL && is_staged(log, r)) log_fill(log, r);
     return r;
-}
-
-void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes) {
-    int access = s->copied ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *place = s->map + from;
-    if (mmap(place, bytes, access, MAP_SHARED | MAP_FIXED, s->fd, (off_t)from) != place) abort();
 }
 
 __attribute__((cold, noinline)) static bool cannot_read(const struct log *log, const uint8_t *failed) {

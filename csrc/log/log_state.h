@@ -1,4 +1,4 @@
-/* The state of a log, which log.c, staging.c, large.c, group.c and log_scan.c share. */
+/* The state of a log, which its files share. */
 #ifndef MQ_LOG_STATE_H
 #define MQ_LOG_STATE_H
 
@@ -122,13 +122,16 @@ static inline struct segment *segment_find(const struct log *log, uint32_t numbe
     return i < log->count ? &log->segments[i] : NULL;
 }
 
-/* Maps whole pages of the file again, in place of the zeros that reads_touch has left there. */
-void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes);
-
 /* The CRC of bytes whose CRC is `a`, followed by `b_bytes` bytes whose own CRC is `b`. */
 static inline uint32_t crc_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
     return crc32c_advance(a, b_bytes) ^ b;
 }
+
+/* --- segment.c --- */
+
+bool log_cut(int fd, uint64_t offset);
+/* Maps whole pages of the file again, in place of the zeros that reads_touch has left there. */
+void segment_map_again(const struct segment *s, uint64_t from, uint64_t bytes);
 
 /* --- large.c --- */
 
@@ -136,8 +139,6 @@ static inline uint32_t crc_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
 bool log_write_at(struct log *log, const struct segment *s, const void *data, size_t bytes, uint64_t offset);
 /* Moves the log's end behind the body, when all before the body has been flushed. */
 void log_large_join(struct log *log);
-/* Forgets the large record, or the group. */
-void log_large_forget(struct log *log);
 
 /* --- log.c --- */
 
@@ -148,7 +149,6 @@ enum log_result log_allocate(struct log *log, struct segment *s, uint64_t upto);
 struct segment *log_waiting_for(struct log *log, uint64_t upto);
 /* Seals the current segment and switches to the one that waits. `may_leave`: the sealed one need not be cut. */
 enum log_result log_switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns);
-bool log_cut(int fd, uint64_t offset);
 
 /* --- staging.c --- */
 

@@ -8,13 +8,6 @@
 /* The largest assembly buffer that is kept for the next message in fragments. */
 #define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)
 
-void channel_free_assembly(struct channel *channel) {
-    free(channel->assembly);
-    channel->assembly = NULL;
-    channel->assembly_capacity = 0;
-    channel->assembly_wanted = 0;
-}
-
 static void free_large_assembly(struct channel *channel) {
     if (channel->assembly_capacity > ASSEMBLY_KEEP_BYTES && channel->assembly_wanted == 0)
         channel_free_assembly(channel);

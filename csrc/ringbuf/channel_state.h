@@ -2,6 +2,7 @@
 #ifndef MQ_CHANNEL_STATE_H
 #define MQ_CHANNEL_STATE_H
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ringbuf/behind.h"
@@ -85,9 +86,12 @@ static inline const struct message *channel_restored(struct message *to, const v
     return to->body_bytes == 0 ? to : NULL;
 }
 
-/* --- channel_receive.c --- */
-
 /* Frees the assembly buffer, when no message in it is used any more. */
-void channel_free_assembly(struct channel *channel);
+static inline void channel_free_assembly(struct channel *channel) {
+    free(channel->assembly);
+    channel->assembly = NULL;
+    channel->assembly_capacity = 0;
+    channel->assembly_wanted = 0;
+}
 
 #endif
