@@ -65,7 +65,6 @@ class StreamReader(Arrives, DataSourceStreamReader):
         # Spark may ask for the first offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
         self._triggered_s = -math.inf  # when the last micro-batch with messages in it was begun
-        self._held_as = ""  # the owner that this process has committed with last
 
     def _connected(self) -> Brokers:
         if self._brokers is None:
@@ -80,7 +79,9 @@ class StreamReader(Arrives, DataSourceStreamReader):
     # --- what Spark's driver asks, in this order --------------------------------------------------------------------
 
     def initialOffset(self) -> Json:  # noqa: N802
-        return self._begin_at(self._initial())
+        """Commits nothing: the first micro-batch may be one that is done again, which begins where it began."""
+        self._first.append(self._initial().encode())
+        return self._first[-1]
 
     def _initial(self) -> Offset:
         found = self._look()
@@ -91,11 +92,6 @@ class StreamReader(Arrives, DataSourceStreamReader):
         complete = {} if explicit else {key: stream.topic.complete for key, stream in found.items()}
         return identity.of_now(Offset(seqs, complete, owner=self._new_owner), found, self._connected().by_id)
 
-    def _begin_at(self, begin: Offset) -> Json:
-        self._commit(begin, begin=True)
-        self._first.append(begin.encode())
-        return begin.encode()
-
     def _end(self, start: Json, *, limited: bool, done: bool) -> Json:
         """Returns where a micro-batch that begins at `start` is to end. `done`: all before `start` has been read."""
         found = self._look()
@@ -103,7 +99,7 @@ class StreamReader(Arrives, DataSourceStreamReader):
         anew = identity.begun_anew(offset, found, self._lost)
         owner = offset.owner or self._new_owner
         if done:
-            self._commit(replace(offset, owner=owner), begin=not offset.owner)
+            self._commit(replace(offset, owner=owner), begin=not offset.owner or start in self._first)
         seqs, complete = self._next(offset, found, anew, limited)
         if limited and self._waits(offset, seqs):
             return start
@@ -146,6 +142,8 @@ class StreamReader(Arrives, DataSourceStreamReader):
         until = self._decode(end)
         # Where the first micro-batch began, if it is repeated: the first offset that Spark has now may be another.
         begin = until.begin or self._decode(start)
+        if start in self._first:
+            self._commit(replace(begin, owner=until.owner or self._new_owner), begin=True)
         if any(key not in self._streams for key in until.seqs):
             self._look()  # a micro-batch that is run again after a restart
         anew = identity.begun_anew(until, self._streams, self._lost)
@@ -189,8 +187,7 @@ class StreamReader(Arrives, DataSourceStreamReader):
         name, said = self._options.subscription, offset.encode()
         if name is None or said == self._committed:
             return
-        # Spark asks for the first offset again until its first micro-batch is done, whose end has an owner already.
-        begin = begin or self._held_as not in ("", offset.owner)
+        begin = begin or not offset.owner  # of version 1
         brokers = self._connected()
         for broker in brokers.by_id:
             seqs = {key.topic: seq for key, seq in offset.seqs.items() if key.broker == broker}
@@ -205,7 +202,7 @@ class StreamReader(Arrives, DataSourceStreamReader):
                     f"subscription: another query reads as {name} since this one began ({error}): give each a name of "
                     "its own, or end one, so that the broker keeps for both what they have not read"
                 ) from error
-        self._committed, self._held_as = said, offset.owner
+        self._committed = said
 
     # --- how far ----------------------------------------------------------------------------------------------------
 

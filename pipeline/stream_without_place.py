@@ -36,6 +36,11 @@ class StreamReaderWithoutPlace(StreamReader):
             return self._begin_at(place.begin or place)
         return self._begin_at(self._begun())
 
+    def _begin_at(self, begin: Offset) -> Json:
+        self._commit(begin, begin=True)
+        self._first.append(begin.encode())
+        return self._first[-1]
+
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
         # As long as the place is not known, the query may be one that goes on from a checkpoint: nothing is committed.
         known = self._place is not None

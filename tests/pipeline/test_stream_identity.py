@@ -158,6 +158,24 @@ def test_a_first_micro_batch_that_is_done_again_begins_where_it_began(gateway: G
     assert run(checkpoint, **options) == seqs("a", 2, 3, 4, 5)
 
 
+def test_a_named_reader_stays_where_a_first_micro_batch_begins_that_is_done_again(gateway: Gateway) -> None:
+    """Otherwise retention would take what that has not read yet."""
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 2)
+    options = {"brokers": gateway.address, "startingOffsets": "latest", "subscription": "archive"}
+    driver = Driver(checkpoint, options)
+    fill(gateway, "a", 3)
+    assert driver.begin()
+    for _ in range(2):
+        fill(gateway, "a", 1)
+        again = Driver(checkpoint, options)
+        assert gateway.readers["archive"] == {"a": 2}
+        assert again.tasks() == 1
+        assert gateway.readers["archive"] == {"a": 2}
+    assert run(checkpoint, **options) == seqs("a", 2, 3, 4, 5, 6)
+    assert gateway.readers["archive"] == {"a": 7}
+
+
 class TestVersion1:
     """Checkpoints that name no broker."""
 
