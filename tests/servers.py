@@ -181,21 +181,21 @@ def start(
         )  # fmt: skip
     server = Server(shape, port, process, stderr, [own])
     try:
-        wait_for_port(server)
+        wait_for_answer(server, b"peek-ready\r\n")
     except BaseException:
         server.dispose()
         raise
     return server
 
 
-def wait_for_port(server: Server) -> None:
-    """Until a command is answered: a listening socket alone does not mean that the workers are there."""
+def wait_for_answer(server: Server, command: bytes) -> None:
+    """Until the command is answered: a listening socket alone does not mean that the workers are there."""
     until = time.monotonic() + START_SECONDS
     while True:
         if server.process.poll() is not None:
             raise RuntimeError(f"{server.shape.name} ended with {server.process.returncode}:\n{server.said()}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=1) as s:
-            s.sendall(b"peek-ready\r\n")
+            s.sendall(command)
             if s.recv(64):
                 return
         if time.monotonic() > until:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,18 +110,7 @@ def pairs(options: Options) -> Iterator[tuple[str, str]]:
 
 
 def wait_for_magic(server: NsqServer) -> None:
-    """Until a command is answered."""
-    until = time.monotonic() + servers.START_SECONDS
-    while True:
-        if server.process.poll() is not None:
-            raise RuntimeError(f"{server.shape.name} ended with {server.process.returncode}:\n{server.said()}")
-        with contextlib.suppress(OSError), socket.create_connection((HOST, server.port), timeout=1) as s:
-            s.sendall(b"  V2IDENTIFY\n\0\0\0\2{}")
-            if s.recv(64):
-                return
-        if time.monotonic() > until:
-            raise TimeoutError(f"{server.shape.name} does not answer:\n{server.said()}")
-        time.sleep(0.02)
+    servers.wait_for_answer(server, b"  V2IDENTIFY\n\0\0\0\2{}")
 
 
 @contextlib.contextmanager
