@@ -16,6 +16,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.watched import Watched
+from mq_shards.ringbuf import listening
 from mq_shards.ringbuf.calls import SECOND_NS, Asked, Calls
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
@@ -279,7 +280,9 @@ class AcceptorProcess:
                     for protocol in self._protocols.values():
                         protocol.users_changed()
                 case "listen":
-                    self._listen(message, fds.pop())
+                    sock = socket.socket(fileno=fds.pop())
+                    listening.begin(sock, message["backlog"])
+                    self._listen(message, sock.detach())
                 case "mesh":
                     self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
                     log.debug("acceptor %d is attached", message["acceptor"])

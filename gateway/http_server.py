@@ -34,6 +34,7 @@ from mq_shards.gateway.http_parse import (
 )
 from mq_shards.gateway.http_places import Places
 from mq_shards.gateway.turns import Turns
+from mq_shards.ringbuf import listening
 
 # The limits. A connection has one request at a time, so the limit of connections also bounds the requests in flight.
 READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reach twice that
@@ -527,8 +528,9 @@ class HttpServer:
     async def listen(
         self, sock: socket.socket, backlog: int, tls: TlsNow | None = None, listened: Arrival | None = None
     ) -> None:
-        """Serves a listening socket, and owns it from then on."""
+        """Serves a bound socket, and owns it from then on."""
         self._set_options(sock)  # connections inherit the options
+        listening.begin(sock, backlog)
         if tls is not None:
             self._listen_secure(sock, tls, listened or Arrival())
             return

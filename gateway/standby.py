@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from mq_shards.gateway import services
 from mq_shards.gateway.pipeline import leftovers
+from mq_shards.ringbuf import listening
 from mq_shards.ringbuf.control import STDERR, Control, Message
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
@@ -63,6 +65,9 @@ class Standby:
                     self._control.send({"did": "ready"})
                     message["answered"] = True
                 elif what not in NO_CLIENTS and what != "start":
+                    if what == "listen":
+                        with socket.socket(fileno=os.dup(fds[0])) as sock:
+                            listening.begin(sock, message["backlog"])
                     for fd in fds:
                         self._poll.register(fd, select.POLLIN)
 

@@ -1,8 +1,9 @@
-"""The listening sockets, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
+"""The sockets to listen on, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
 
-With SO_REUSEPORT the kernel spreads connections over the acceptors. The supervisor keeps every socket open, so that
-connections that wait in the queue of a process that has died are served by its successor. For a socket file, and for an
-address that the service manager has bound, there is one socket, which the acceptors share.
+With SO_REUSEPORT the kernel spreads connections over the acceptors. A port is listened on by the process that serves it
+(ringbuf/listening.py). The supervisor keeps every socket open, so that connections that wait in the queue of a process
+that has died are served by its successor. For a socket file, and for an address that the service manager has bound,
+there is one socket, which the acceptors share and which listens before they do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mq_shards.ringbuf import listening
 from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.inherited import Inherited
 from mq_shards.supervisor.options.options import MAX_LISTENS, Listen
@@ -59,7 +61,7 @@ def refuse(listeners: Sequence[Listener]) -> None:
 def listen_on(
     wanted: Sequence[Listen], acceptors: int, access: Access | None = None, passed: Sequence[Inherited] = ()
 ) -> list[Listener]:
-    """Listens on every address that a name stands for. Raises ListenError, with nothing left open.
+    """Takes every address that a name stands for. Raises ListenError, with nothing left open.
 
     `access` is for socket files. A `passed` socket is used if a wanted address is the one it is bound to, or names it;
     the others stay open, and untaken.
@@ -176,12 +178,12 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
             sockets.append(sock)
             # The first socket binds without SO_REUSEPORT: with it, binding would succeed beside another broker of the
             # same user, and the kernel would split the clients between the two.
-            if number:
-                _share(sock)
-            sock.bind(address)
-            sock.listen(BACKLOG)
-            if number == 0 and count > 1:
-                _share(sock)
+            if number == 0:
+                listening.hold(sock, address)
+                if count > 1:
+                    listening.share(sock)
+            else:
+                listening.hold_too(sock, address)
             address = sock.getsockname()  # the others bind to the port that the first one was given
     except OSError:
         for sock in sockets:
@@ -191,13 +193,8 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
     return Listener(listen._replace(host=host, port=int(str(address[1]))), tuple(sockets))
 
 
-def _share(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-
-
 def _socket(family: int, *, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if family == socket.AF_INET6:
         # So that 0.0.0.0 and [::] can both be listened on: [::] is then IPv6 only.
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mq_shards.ringbuf import Consumer, Producer
+from mq_shards.ringbuf import Consumer, Producer, listening
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor import journal, stopping, supervisor
 from mq_shards.supervisor.options.options import parse
@@ -104,6 +104,8 @@ def worker(control: Control) -> None:
 def begin(control: Control, diary: Diary, start: dict[str, Any], kept: dict[int, bytes]) -> None:
     if diary.does("die"):
         os.abort()
+    while diary.does("hesitate"):
+        time.sleep(STEP_S)
     if diary.does("babble"):
         control.send({"did": "something else"})
     if diary.does("keep") and not kept:
@@ -135,9 +137,9 @@ def acceptor(control: Control) -> None:
     diary.write(start, len(fds))
     board_fd = fds[0]
     peers: dict[int, Rings] = {}
-    listening: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     while True:
-        watched: list[Control | socket.socket] = [control, *listening]
+        watched: list[Control | socket.socket] = [control, *sockets]
         ready = readable(watched)
         # All it has been told comes before any connection.
         while (arrived := control.receive_now()) is not None:
@@ -151,7 +153,8 @@ def acceptor(control: Control) -> None:
                 case "gone":
                     del peers[told["worker"]]
                 case "listen":
-                    listening.append(socket.socket(fileno=fds[0]))
+                    sockets.append(socket.socket(fileno=fds[0]))
+                    listening.begin(sockets[-1], told["backlog"])
                 case "go":
                     if diary.does("die"):
                         os.abort()

@@ -19,9 +19,10 @@ import pytest
 from mq_shards.gateway.http_answers import Answer, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
+from mq_shards.ringbuf import listening
 from mq_shards.supervisor import inherited
 from mq_shards.supervisor.listeners import Listener, ListenError, listen_on
-from mq_shards.supervisor.options.options import parse_listen
+from mq_shards.supervisor.options.options import Listen, parse_listen
 from mq_shards.supervisor.unix_sockets import Access
 
 from tests.servers import ROOT, free_port, wait_until
@@ -133,32 +134,105 @@ def test_what_a_killed_broker_has_left_is_taken_over_but_nobody_elses(tmp_path: 
     assert (tmp_path / "s").read_text() == "another's", "it is not removed by who did not make it"
 
 
+def taken(wanted: list[Listen], acceptors: int) -> list[Listener]:
+    try:
+        return listen_on(wanted, acceptors)
+    except ListenError as error:
+        assert "Address already in use" in str(error)
+        return []
+
+
+def close(listeners: list[Listener]) -> None:
+    for listener in listeners:
+        listener.close()
+
+
+def with_closed_connections() -> int:
+    """A port that has connections of an earlier broker in TIME_WAIT."""
+    (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 1)
+    served(listener)
+    with connected(("127.0.0.1", listener.address.port)) as client:
+        listener.sockets[0].accept()[0].close()
+        assert client.recv(1) == b""
+    listener.close()
+    return listener.address.port
+
+
+def served(listener: Listener) -> Listener:
+    for sock in listener.sockets:
+        listening.begin(sock, 200)
+    return listener
+
+
+@pytest.mark.parametrize("step", ["bind", "listen", "setsockopt", "shutdown"])
+@pytest.mark.parametrize("is_restart", [False, True], ids=["new port", "closed connections"])
 @pytest.mark.parametrize("acceptors", [1, 3])
 def test_of_two_brokers_that_begin_at_one_moment_one_has_the_port(
-    acceptors: int, monkeypatch: pytest.MonkeyPatch
+    acceptors: int, is_restart: bool, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = [parse_listen(f"nsq://127.0.0.1:{free_port()}")]
+    wanted = [parse_listen(f"nsq://127.0.0.1:{with_closed_connections() if is_restart else free_port()}")]
     others: list[Listener] = []
 
-    class Bound(socket.socket):
-        def bind(self, address: Any) -> None:  # noqa: ANN401
-            super().bind(address)
-            if not others:  # what a broker does that comes between this one's steps
-                monkeypatch.undo()
-                others.extend(listen_on(wanted, acceptors))
+    class Interrupted(socket.socket):
+        """After `step` another broker comes, and takes all its own steps."""
 
-    monkeypatch.setattr(socket, "socket", Bound)
+    def interrupted(self: socket.socket, *arguments: Any) -> None:  # noqa: ANN401
+        getattr(super(Interrupted, self), step)(*arguments)
+        if socket.socket is Interrupted:
+            monkeypatch.undo()
+            others.extend(taken(wanted, acceptors))
+
+    setattr(Interrupted, step, interrupted)
+    monkeypatch.setattr(socket, "socket", Interrupted)
+    ours = taken(wanted, acceptors)
+    monkeypatch.undo()
+    others.extend(taken(wanted, acceptors))  # nobody after them, though neither listens yet
     try:
-        with pytest.raises(ListenError, match="Address already in use"):
-            listen_on(wanted, acceptors)
-        assert len(others[0].sockets) == acceptors
+        assert len(ours) + len(others) == 1
+        (listener,) = ours or others
+        assert len(listener.sockets) == acceptors
+        served(listener)
+        connected(("127.0.0.1", listener.address.port)).close()
     finally:
-        for listener in others:
-            listener.close()
+        close(ours + others)
+
+
+@pytest.mark.parametrize("is_restart", [False, True], ids=["new port", "closed connections"])
+@pytest.mark.parametrize("acceptors", [1, 3])
+@pytest.mark.parametrize("other", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_is_taken_at_once_and_refuses_clients_until_it_is_served(
+    other: str, acceptors: int, is_restart: bool
+) -> None:
+    port = with_closed_connections() if is_restart else free_port()
+    (listener,) = listen_on([parse_listen(f"nsq://127.0.0.1:{port}")], acceptors)
+    try:
+        # Sockets of several acceptors are shared with a program of the same user that asks for that.
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT)[: 2 if acceptors == 1 else 1]:
+            with socket.socket() as program, pytest.raises(OSError, match="Address already in use"):
+                program.setsockopt(socket.SOL_SOCKET, option, 1)
+                program.bind((other, port))
+        with pytest.raises(ConnectionRefusedError):
+            connected(("127.0.0.1", port))
+        served(listener)
+        connected(("127.0.0.1", port)).close()
+    finally:
+        listener.close()
+
+
+def test_one_acceptor_that_serves_gets_all_clients_until_the_others_do() -> None:
+    (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 3)
+    listening.begin(listener.sockets[1], 200)
+    try:
+        for _ in range(20):
+            with connected(("127.0.0.1", listener.address.port)):
+                listener.sockets[1].accept()[0].close()
+    finally:
+        listener.close()
 
 
 def test_connections_are_spread_over_the_sockets_of_all_acceptors() -> None:
     (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 3)
+    served(listener)
     clients = [connected(listener.sockets[0].getsockname()) for _ in range(120)]
     try:
         for sock in listener.sockets:
@@ -173,7 +247,8 @@ def test_no_host_means_all_addresses() -> None:
     listeners = listen_on([parse_listen("nsq://:0")], 2)
     try:
         assert {listener.address.host for listener in listeners} <= {"0.0.0.0", "::"}
-        port = next(listener.address.port for listener in listeners if listener.address.host == "0.0.0.0")
+        found = next(listener for listener in listeners if listener.address.host == "0.0.0.0")
+        port = served(found).address.port
         connected(("127.0.0.1", port)).close()
     finally:
         for listener in listeners:
@@ -191,7 +266,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "[::]"])
 def test_a_socket_of_both_kinds_takes_both_and_is_called_as_it_was_named(host: str) -> None:
     (listener,) = listen_on([parse_listen(f"nsq://{host}:0?both")], 2)
-    port = listener.address.port
+    port = served(listener).address.port
     try:
         assert listener.address.host == ("::" if "::" in host else "0.0.0.0") and len(listener.sockets) == 2
         assert {sock.getsockname()[:2] for sock in listener.sockets} == {("::", port)}
@@ -222,6 +297,7 @@ def test_what_is_named_for_one_kind_takes_only_that() -> None:
     port = four.address.port
     (six,) = listen_on([parse_listen(f"nsq://[::]:{port}")], 1)
     four.close()
+    served(six)
     try:
         over(port, "::1").close()
         with pytest.raises(ConnectionRefusedError):
@@ -238,6 +314,8 @@ def test_an_address_of_ipv6_on_the_same_port_has_it(host: str) -> None:
     try:
         assert [listener.address.host for listener in listeners] == ["0.0.0.0", host]
         assert listeners[0].sockets[0].family == socket.AF_INET
+        for listener in listeners:
+            served(listener)
         over(port, "::1").close()
         over(port, "127.0.0.1").close()
     finally:
@@ -259,6 +337,7 @@ def test_without_ipv6_both_is_ipv4(monkeypatch: pytest.MonkeyPatch, missing: int
     try:
         assert {sock.family for sock in listener.sockets} == {socket.AF_INET}
         assert listener.address.host == "0.0.0.0"
+        served(listener)
         connected(("127.0.0.1", listener.address.port)).close()
     finally:
         listener.close()

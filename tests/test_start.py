@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -195,17 +196,30 @@ def test_a_waiting_gateway_is_ready_and_stops_when_told(waiting: tuple[standby.S
     assert supervisor.receive(1)[0] == {"did": "ready"}
 
 
+def connected(address: tuple[str, int]) -> None:
+    """Connects when the standby listens."""
+
+    def connects() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(address) == 0
+
+    wait_until(connects, "it listens", 20)
+
+
 def test_rings_to_a_worker_that_went_are_let_go(waiting: tuple[standby.Standby, Control]) -> None:
     one, supervisor = waiting
     supervisor.send(START)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
     with listener:
         for worker in (0, 1):
             supervisor.send({"do": "peer", "worker": worker}, [listener.fileno()])
         supervisor.send({"do": "gone", "worker": 0})
-        supervisor.send({"do": "listen", "protocol": "http"}, [listener.fileno()])
-        with socket.create_connection(listener.getsockname()):
-            one.wait()
+        supervisor.send({"do": "listen", "protocol": "http", "backlog": 8}, [listener.fileno()])
+        client = threading.Thread(target=connected, args=(listener.getsockname(),))
+        client.start()
+        one.wait()
+        client.join()
     assert [(message["do"], message.get("worker")) for message, _ in one.told] == [
         ("start", None), ("peer", 1), ("listen", None),
     ]  # fmt: skip

@@ -239,11 +239,25 @@ def test_a_gateway_runs_only_when_there_is_work_for_it(start: Start, options: li
     assert broker.told("mq-worker-0")[0]["acceptors"] == 1 + wanted
 
 
+def test_clients_are_refused_until_messages_are_recovered(start: Start) -> None:
+    port = free_port()
+    options = ("--workers", "1", "--listen", f"beanstalk://127.0.0.1:{port}")
+    broker = start(*options, does={"mq-worker-0": "hesitate"}, ready=False)
+    wait_until(lambda: "go" in broker.what("mq-worker-0"), "the worker recovers", 20)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 20)
+    (broker.directory / "mq-worker-0.does").unlink()
+    broker.wait_until_ready()
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        assert connection.makefile().readline().startswith("mq-acceptor-0:")
+
+
 def test_ready_waits_for_the_gateway(start: Start) -> None:
     port = free_port()
     options = ("--workers", "1", *HTTP_ANY_PORT, "--listen", f"beanstalk://127.0.0.1:{port}")
     broker = start(*options, does={"mq-gateway": "hesitate"}, ready=False)
     wait_until(lambda: "go" in broker.what("mq-gateway"), "the gateway is told to go", 20)
+    wait_until(lambda: "go" in broker.what("mq-acceptor-0"), "the acceptor listens", 20)
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
         assert connection.makefile().readline().startswith("mq-acceptor-0:")  # it said that it is ready before
     for times in (1, 2):  # and when the supervisor has done what came with the first of these, it has heard that

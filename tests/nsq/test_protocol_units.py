@@ -428,7 +428,8 @@ def serving(settings: Settings) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         control.send(
-            {"do": "listen", "protocol": "nsq", "secure": False, "host": "127.0.0.1", "port": 0}, [listener.fileno()]
+            {"do": "listen", "protocol": "nsq", "secure": False, "host": "127.0.0.1", "port": 0, "backlog": 8},
+            [listener.fileno()],
         )
         control.send({"do": "go"})
         thread.start()
