@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -329,3 +330,76 @@ def test_who_may_not_come_any_more_is_sent_away_and_who_may_now_comes() -> None:
         assert stays.barrier() == [] and not stays.closed
         for wire in (new, stays):
             wire.close()
+
+
+OF_HUB = """
+listen: "127.0.0.1:$PORT"
+accounts { A { users [ {user: a, password: a} ] }, SYS { users [ {user: s, password: s} ] } }
+system_account: SYS
+leafnodes { listen: "127.0.0.1:$ROUTE_PORT" }
+"""
+OF_LEAF = """
+listen: "127.0.0.1:$PORT"
+server_name: leafy
+accounts { B {}, SYS { users [ {user: s, password: s} ] } }
+system_account: SYS
+leafnodes { reconnect: 1, remotes [ { url: "nats-leaf://a:a@127.0.0.1:%s", account: B } ] }
+"""
+
+
+def events_of(wire: Wire, account: str) -> list[tuple[str, dict[str, Any]]]:
+    """What the system account was told of connections of that account."""
+    wire.barrier()
+    found = []
+    for said in re.finditer(rb"MSG \$SYS\.ACCOUNT\.(\S+) 1 +\d+\r\n(.*?)\r\n", wire.heard.data):
+        body = json.loads(said[2])
+        if not (subject := said[1].decode()).startswith(f"{account}."):
+            continue
+        client = {key: body["client"][key] for key in body["client"] if key in SHOWN} if "client" in body else {}
+        found.append((subject, {"reason": body["reason"], **client} if "reason" in body else client))
+    return [one for one in found if one[1]]
+
+
+SHOWN = ("acc", "user", "name", "name_tag", "kind", "client_type", "host")
+
+
+IT = {"host": "127.0.0.1", "kind": "Leafnode"}
+
+
+def watched(member: Member) -> Wire:
+    wire = Wire(member.port)
+    wire.send(b'CONNECT {"user":"s","pass":"s","verbose":false}\r\nSUB $SYS.ACCOUNT.> 1\r\n')
+    wire.barrier()
+    return wire
+
+
+@pytest.mark.parametrize("kinds", mixtures((OURS,), (NEW_REAL,)))
+def test_the_system_account_is_told_of_leaf_nodes(kinds: tuple[str]) -> None:
+    with configured(kinds[0], OF_HUB) as hub:
+        system = watched(hub)
+        for password in (b"wrong", b"a"):
+            raw = Wire(hub.route_port)
+            raw.send(b'CONNECT {"user":"a","pass":"%b","name":"raw","version":"2.15.2"}\r\n' % password)
+            raw.barrier()
+            raw.close()
+        wait_until(lambda: len(events_of(system, "A")) >= 2, "it has come and gone")
+        it = {**IT, "acc": "A", "name_tag": "A", "user": "a", "name": "raw"}
+        (came, first), (went, last) = events_of(system, "A")
+        # Whether its end is an error depends on what it has not read.
+        assert last.pop("reason") in ("Client Closed", "Read Error", "Write Error")
+        assert (came, first, went, last) == ("A.CONNECT", it, "A.DISCONNECT", it)
+
+
+@pytest.mark.parametrize("kinds", mixtures((OURS,), (NEW_REAL,)))
+def test_the_system_account_is_told_of_hubs(kinds: tuple[str]) -> None:
+    it = {**IT, "acc": "B", "name_tag": "B"}
+    gone, back = ("B.DISCONNECT", {**it, "reason": "Client Closed"}), ("B.CONNECT", it)
+    with configured(kinds[0], OF_HUB) as hub:
+        there = watched(hub)
+        with configured(kinds[0], OF_LEAF % hub.route_port) as leaf:
+            wait_until(lambda: events_of(there, "A"), "it is connected to the hub")
+            system = watched(leaf)
+            hub.stop()
+            wait_until(lambda: gone in events_of(system, "B"), "the hub has gone")
+            hub.start()
+            wait_until(lambda: events_of(system, "B")[-2:] == [gone, back], "it is connected to the hub again")

@@ -225,7 +225,10 @@ class Hubs:
 
     def ended(self, conn: int, words: bytes) -> None:
         if (hub := self._hubs.get(conn)) is not None:
-            self._nats.monitor.keep(self._known(hub), words, hub.reason)
+            known, nats = self._known(hub), self._nats
+            row = nats.monitor.keep(known, words, hub.reason)
+            if hub.is_joined and row is not None and nats.events is not None:
+                nats.events.disconnected(known, nats.server_row(), row)
 
     def closed(self, conn: int) -> None:
         self._upgrades.closed(conn)
@@ -490,6 +493,8 @@ class Hubs:
         if not joined:
             return
         hub.is_joined = True
+        if self._nats.events is not None:
+            self._nats.events.connected(self._known(hub), self._nats.server_row())
         self._engine.call(hub.conn, "name", 0, hub.name.encode(errors="surrogateescape"))
         hub.compression.watch(self._engine, hub.conn)
         self._remark(logging.INFO, hub, f"this is its leaf node, for account {account}")

@@ -201,7 +201,10 @@ class Leaves:
 
     def ended(self, conn: int, words: bytes) -> None:
         if (leaf := self._leaves.get(conn)) is not None:
-            self._nats.monitor.keep(self._known(leaf), words, leaf.reason)
+            known, nats = self._known(leaf), self._nats
+            row = nats.monitor.keep(known, words, leaf.reason)
+            if leaf.is_joined and row is not None and nats.events is not None:
+                nats.events.disconnected(known, nats.server_row(), row)
 
     def closed(self, conn: int) -> None:
         self._arrivals.pop(conn, None)
@@ -411,6 +414,8 @@ class Leaves:
         if not joined:
             return
         leaf.is_joined = True
+        if self._nats.events is not None:
+            self._nats.events.connected(self._known(leaf), self._nats.server_row())
         engine.call(conn, "name", 0, leaf.name.encode(errors="surrogateescape"))
         leaf.compression.watch(engine, conn)
         self._expiries.set(conn, self._nats.logins.ends_s(user))

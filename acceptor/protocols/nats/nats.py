@@ -132,9 +132,9 @@ class Nats(Guarding):
         self._websocket_address = ("", 0)
         self.logins = Logins(self.passwords, self._encryption, lambda: self.access)
         self._by_jwt = OperatorMode(
-            engine, broker, self.name, self._server_row, self._share_some, lambda: bool(self.cluster.get("others"))
+            engine, broker, self.name, self.server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )
-        self._system: System | None = None
+        self.events: System | None = None
         self._lame_duck: LameDuck | None = None
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
@@ -146,7 +146,7 @@ class Nats(Guarding):
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
         )  # fmt: skip
-        self._questions = Questions(engine, self._clients, self._server_row)
+        self._questions = Questions(engine, self._clients, self.server_row)
         if broker.calls is not None:
             self.monitor.serve(broker.calls)
             orders.serve(broker.calls, self._clients, self._kick, self._say_lame_duck, lambda: self.leaves)
@@ -302,7 +302,7 @@ class Nats(Guarding):
             is_news = bool(message["jetstream"]) and self.admission.take_jetstream(self.system_account)
             if is_news or before.get("name") != message.get("name"):
                 self._share()  # mappings may depend on the cluster's name
-                describe(self._engine, self._number, self._server_row())
+                describe(self._engine, self._number, self.server_row())
             if is_news:
                 self._by_jwt.meet_jetstream()
                 for conn in self._clients:
@@ -331,9 +331,9 @@ class Nats(Guarding):
 
     def _say_event(self, what: str) -> None:
         """Sends an event of the server to the system account's users at this acceptor; all acceptors do so."""
-        if self._system is not None:
-            subject, content = self._system.server_event(what, self._server_row())
-            self._engine.call(self._system.client.conn, "answer", 1, subject.encode() + b" " + content)
+        if self.events is not None:
+            subject, content = self.events.server_event(what, self.server_row())
+            self._engine.call(self.events.client.conn, "answer", 1, subject.encode() + b" " + content)
 
     def stopping(self) -> None:
         self._say_event("SHUTDOWN")
@@ -363,18 +363,18 @@ class Nats(Guarding):
     def _set_system(self) -> None:
         """Starts the server's own client in the system account, once that may have users."""
         broker = self._broker
-        is_wanted = self._system is None and self.logins.has_system_users()
+        is_wanted = self.events is None and self.logins.has_system_users()
         if not is_wanted or broker.calls is None or broker.watched is None:
             return
         from mq_shards.acceptor.protocols.nats.system import System
 
-        self._system = System(
+        self.events = System(
             self._engine, self._number, broker.watched, broker.calls, self.identity.server_id,
             answers=broker.acceptor == 0, account=self.system_account,
             claims=None if self.logins.operator is None else self._by_jwt.heard,
         )  # fmt: skip
-        self._by_jwt.attach(self._system)
-        self._own.add(self._system.client)
+        self._by_jwt.attach(self.events)
+        self._own.add(self.events.client)
         self._engine.set("nats.answers-all", 1)
 
     def _set_callouts(self) -> None:
@@ -385,17 +385,17 @@ class Nats(Guarding):
             from mq_shards.acceptor.protocols.nats.callouts import Callouts
 
             logins.callouts = Callouts(
-                self._engine, self._number, broker.watched, self._own, self._server_row, lambda: logins.operator
+                self._engine, self._number, broker.watched, self._own, self.server_row, lambda: logins.operator
             )
         if logins.callouts is not None:
             logins.callouts.set_file(content, logins.account_names)
 
     def _say_connected(self, conn: int) -> None:
         known = self._known(conn)
-        if self._system is not None and known is not None:
-            self._system.connected(known, self._server_row())
+        if self.events is not None and known is not None:
+            self.events.connected(known, self.server_row())
 
-    def _server_row(self) -> dict[str, Any]:
+    def server_row(self) -> dict[str, Any]:
         return server_row({**self.identity.info(), "cluster": self.cluster.get("name", ""), **labels(self._settings)})
 
     # --- monitoring -------------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class Nats(Guarding):
 
     def _account(self, name: str) -> dict[str, Any]:
         shares = {**account_row(self._accounts.get(name, {}), self._accounts), **self.logins.shown_account(name)}
-        if self._system is not None and name != self.system_account:
+        if self.events is not None and name != self.system_account:
             shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
         return shares
 
@@ -441,7 +441,7 @@ class Nats(Guarding):
 
     def listening(self, host: str, port: int) -> None:
         self.identity = replace(self.identity, host=self.host_name or host, port=port)
-        describe(self._engine, self._number, self._server_row())
+        describe(self._engine, self._number, self.server_row())
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """Listens for websockets."""
@@ -461,7 +461,7 @@ class Nats(Guarding):
             if word == b"PING":
                 self._first_ping(conn)
             else:
-                self._questions.asked(conn, self._system, *command[4:].split(b"\r\n", 1))
+                self._questions.asked(conn, self.events, *command[4:].split(b"\r\n", 1))
             self._engine.resume(conn)
             return
         try:
@@ -474,8 +474,8 @@ class Nats(Guarding):
 
     def last_words(self, conn: int, words: bytes) -> None:
         row, known = self.monitor.ended(conn, words), self._known(conn)
-        if self._system is not None and row is not None and known is not None:
-            self._system.ended(self._clients[conn], known, self._server_row(), row)
+        if self.events is not None and row is not None and known is not None:
+            self.events.ended(self._clients[conn], known, self.server_row(), row)
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
@@ -516,7 +516,7 @@ class Nats(Guarding):
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | OperatorMode | Askers | None, ...]:
-        return self._websockets, self._lame_duck, self._system, self.logins.callouts, self._by_jwt, self._askers
+        return self._websockets, self._lame_duck, self.events, self.logins.callouts, self._by_jwt, self._askers
 
     def expire(self) -> None:
         for conn in self._expiries.over():

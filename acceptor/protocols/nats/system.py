@@ -116,9 +116,13 @@ class System:
             known.auth.setdefault("authorized_user", client.options.get("user", ""))
             self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
         if client.connects:
-            self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
-            if not is_refused:
-                self._count(known.account)
+            self.disconnected(known, server, row, counts=not is_refused)
+
+    def disconnected(self, known: Known, server: Row, row: Mapping[str, Any], *, counts: bool = True) -> None:
+        """A client, leaf node or hub of an account has gone. `counts`: it was one of the account's connections."""
+        self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
+        if counts:
+            self._count(known.account)
 
     def server_event(self, what: str, server: Row) -> tuple[str, bytes]:
         """The subject and the body of an event of the server: LAMEDUCK or SHUTDOWN."""
@@ -224,7 +228,8 @@ def client_row(known: Known) -> Row:
         found["user"] = user
     named = {"name": shown.get("name"), "lang": shown.get("lang"), "ver": shown.get("version")}
     found |= {name: value for name, value in named.items() if value}
-    return {**found, "name_tag": account, "kind": "Client", "client_type": shown["type"]}
+    found |= {"name_tag": account, "kind": shown.get("kind", "Client")}
+    return found if "type" not in shown else {**found, "client_type": shown["type"]}
 
 
 def has_users(content: bytes) -> bool:
