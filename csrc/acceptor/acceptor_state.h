@@ -84,8 +84,10 @@ struct acceptor {
     bool polled; /* run by acceptor_poll, so the next turn comes only when poke_fd is written to */
     bool live;   /* turns read the clock */
     uint64_t now_ns;
-    uint64_t turn_ns; /* when the current turn began; 0: none is under way */
-    uint64_t wall_ns; /* the same by the wall clock; 0: time is passed in */
+    uint64_t turn_ns;   /* when the current turn began; 0: none is under way */
+    uint64_t looked_ns; /* when events were last asked for */
+    size_t looks_due;   /* timers that are due wait for so many more looks at the sockets, see timers_may_run */
+    uint64_t wall_ns;   /* the same by the wall clock; 0: time is passed in */
     struct board *board;
     struct acceptor_board *count;
     const struct codec_table *codecs;

@@ -131,6 +131,9 @@
 #define SENDS_PER_TURN      256u
 #define LATE_SENDS_PER_TURN 128u
 
+/* After so long without a look at the sockets, they are looked at before timers that are due. */
+#define STALL_NS 100000000u
+
 /* Work in one turn: little enough that an answer among many deliveries leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64

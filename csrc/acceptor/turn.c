@@ -231,6 +231,26 @@ static void pace_receiving(struct acceptor *a) {
     a->receive_bytes = bytes < RECEIVE_BYTES ? bytes : RECEIVE_BYTES; /* the scratch buffer has no room for more */
 }
 
+/* Whether timers that are due may run. If the process has stood still, or slept, they wait until what its clients have
+ * sent meanwhile is received: it is still in their sockets, and may be what they are waited for. epoll reports all
+ * connections in turn. */
+static bool timers_may_run(struct acceptor *a) {
+    uint64_t due;
+    if (!timers_next(a, &due) || due > a->now_ns) {
+        a->looks_due = 0;
+        return true;
+    }
+    if (a->looks_due > 0) return --a->looks_due == 0;
+    if (a->now_ns - a->looked_ns < STALL_NS) return true;
+    a->looks_due = a->connections / EVENTS_PER_TURN + 1;
+    return false;
+}
+
+static void looked(struct acceptor *a, uint64_t asked_ns, int events) {
+    a->looked_ns = asked_ns;
+    if (events < EVENTS_PER_TURN && a->looks_due > 1) a->looks_due = 1;
+}
+
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
@@ -244,7 +264,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     bridge_run(a);
     if (a->runnable.count > 0) run_runnable(a);
     if (a->codecs_left != 0) run_codecs(a);
-    timers_run(a);
+    if (timers_may_run(a)) timers_run(a);
     room_look(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     publish_all(a);
@@ -262,12 +282,14 @@ bool turn(struct acceptor *a, int timeout_ms) {
     }
     pace_receiving(a);
     struct epoll_event events[EVENTS_PER_TURN];
+    const uint64_t asked_ns = a->now_ns;
     int n = wait_for_events(a, events, timeout_ms);
     a->events_taken = n;
     if (timeout_ms != 0) {
         read_clock(a);
         a->turn_ns = a->now_ns;
     }
+    looked(a, asked_ns, n);
     if (a->live && (n > FEW_EVENTS || a->receive_bytes < RECEIVE_BYTES)) a->paced_ns = clock_ns();
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
@@ -284,7 +306,8 @@ void acceptor_set_now(struct acceptor *a, uint64_t now_ns) {
 
 int acceptor_turn(struct acceptor *a) {
     a->live = false;
-    turn(a, 0);
+    do turn(a, 0);
+    while (a->looks_due > 0); /* what is due at the time that was passed in is done when this returns */
     if (a->sent_bytes < SEND_BYTES_PER_TURN) flush_dirty(a);
     publish_all(a);
     socket_free_closed(a);
