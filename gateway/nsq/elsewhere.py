@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ import orjson
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError
 from mq_shards.gateway.nsq.names import is_ephemeral, is_valid_channel
+from mq_shards.gateway.turns import in_pieces, sorted_in_turns
 from mq_shards.gateway.workers import WorkersError
 
 MAX_REPLY_BYTES: Final = 1 << 20
@@ -47,10 +48,16 @@ class ChannelsElsewhere:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
 
-    def update(self, topics: Iterable[str]) -> None:
+    async def update(self, topics: Sequence[str]) -> None:
         """Takes the topics that exist. Those of the first list are older than this process, and are not asked for."""
-        before, self._known = self._known, set(topics)
-        for topic in sorted(self._known - before) if before is not None and self._addresses() else ():
+        known: set[str] = set()
+        new: list[str] = []
+        async for piece in in_pieces(topics):
+            known.update(piece)
+            if self._known is not None:
+                new += [topic for topic in piece if topic not in self._known]
+        self._known = known
+        for topic in await sorted_in_turns(new) if self._addresses() else ():
             with contextlib.suppress(asyncio.QueueFull):
                 self._waiting.put_nowait(topic)
 

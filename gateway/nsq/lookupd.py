@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 import orjson
@@ -21,6 +21,7 @@ from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
 from mq_shards.gateway.nsq.names import is_valid_channel
 from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.nsq.topics import visible_topics
+from mq_shards.gateway.turns import Turns, in_pieces, sorted_by_name
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"
@@ -32,6 +33,7 @@ MAX_REPLY_BYTES: Final = 64 << 10
 # beanstalk tube is shown to NSQ only while it has jobs.
 WATCH_S: Final = 0.05
 REFRESH_S: Final = 15.0
+LAST: Final = "\x7f"  # sorts after all names of channels
 _SIZE: Final = struct.Struct(">i")
 
 Registration = tuple[str, str]  # a topic, and a channel or, for the topic itself, ""
@@ -43,12 +45,29 @@ class LookupdError(Exception):
     """An invalid reply of a daemon."""
 
 
-def registrations(topics: Iterable[Topic]) -> set[Registration]:
+async def registrations(topics: Sequence[Topic]) -> set[Registration]:
     found: set[Registration] = set()
+    turns = Turns()
     for topic in topics:
         found.add((topic.name, ""))
         found.update((topic.name, channel.name) for channel in topic.channels if is_valid_channel(channel.name))
+        await turns.pause()
     return found
+
+
+async def missing(wanted: Set[Registration], there: Set[Registration]) -> list[Registration]:
+    """Returns wanted - there."""
+    return [one async for piece in in_pieces(list(wanted)) for one in piece if one not in there]
+
+
+def topic_first(registration: Registration) -> str:
+    """Sorts a topic before its channels."""
+    return "\0".join(registration)
+
+
+def topic_last(registration: Registration) -> str:
+    topic, channel = registration
+    return f"{topic}\0{channel or LAST}"
 
 
 def identity(options: GatewayOptions) -> dict[str, object]:
@@ -143,10 +162,10 @@ class Peer:
     async def _tell(self, writer: asyncio.StreamWriter, told: set[Registration]) -> None:
         wanted = self._wanted
         # A topic is registered before its channels, and unregistered after them.
-        for registration in sorted(told - wanted, key=lambda one: (one[0], one[1] == "", one[1])):
+        for registration in await sorted_by_name(await missing(told, wanted), topic_last):
             await self._register(writer, b"UNREGISTER", registration)
             told.discard(registration)
-        for registration in sorted(wanted - told):
+        for registration in await sorted_by_name(await missing(wanted, told), topic_first):
             await self._register(writer, b"REGISTER", registration)
             told.add(registration)
 
@@ -259,15 +278,14 @@ class Lookupd:
                 self._refresh = False
                 # Topics of a worker that does not answer stay registered: it will be back with them.
                 with contextlib.suppress(WorkersError):
-                    wanted = registrations(await visible_topics(self._broker))
+                    wanted = await registrations(await visible_topics(self._broker))
                     seen = versions
                     refresh_at = loop.time() + REFRESH_S
                     self._announce(wanted)
-                    self.elsewhere.update({topic for topic, _ in wanted})
+                    await self.elsewhere.update([topic for topic, channel in wanted if not channel])
             await asyncio.sleep(WATCH_S)
 
     def _announce(self, wanted: set[Registration]) -> None:
-        if wanted != self._wanted:
-            self._wanted = wanted
-            for peer, _ in self._peers.values():
-                peer.announce(wanted)
+        self._wanted = wanted
+        for peer, _ in self._peers.values():
+            peer.announce(wanted)

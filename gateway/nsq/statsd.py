@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.nsq.names import is_ephemeral
 from mq_shards.gateway.nsq.topics import visible_topics
+from mq_shards.gateway.turns import Turns
 from mq_shards.gateway.workers import WorkersError
 
 # The packets of an interval are spread over it, except for this long at its end.
@@ -53,12 +55,8 @@ class Statsd:
                 log.error("statsd %s: %s", self._options.address, error)
 
     async def _push(self) -> None:
-        topics = await visible_topics(self._broker)
-        lines, self._last = figures(topics, self._last, self._options)
-        if self._memory is not None:
-            lines += _memory_lines(self._memory(), self._last)
+        sent = await self.report()
         host, _, port = self._options.address.rpartition(":")
-        sent = list(packets([self._options.prefix + line for line in lines], self._options.packet_bytes))
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             asyncio.DatagramProtocol, remote_addr=(host.strip("[]"), int(port))
         )
@@ -70,20 +68,34 @@ class Statsd:
         finally:
             transport.close()
 
+    async def report(self) -> list[bytes]:
+        """The packets of an interval, which are made as the lines of all topics are, a few at a time."""
+        topics = await visible_topics(self._broker)
+        counters: Counters = {}
+        lines = figures(topics, self._last, counters, self._options)
+        if self._memory is not None:
+            lines = chain(lines, _memory_lines(self._memory()))
+        sent: list[bytes] = []
+        turns = Turns()
+        for packet in packets((self._options.prefix + line for line in lines), self._options.packet_bytes):
+            sent.append(packet)
+            await turns.pause()
+        self._last = counters
+        return sent
 
-def figures(topics: Sequence[Topic], last: Counters, options: StatsdOptions) -> tuple[list[str], Counters]:
-    """Returns the lines to send, and the values of all counters. `last`: their values at the last time."""
-    counters: Counters = {}
-    lines: list[str] = []
 
-    def count(key: str, value: int) -> None:
+def figures(topics: Iterable[Topic], last: Counters, counters: Counters, options: StatsdOptions) -> Iterator[str]:
+    """Yields the lines to send, and puts the values of all counters into `counters`. `last`: their values at the last
+    time."""
+
+    def count(key: str, value: int) -> str:
         counters[key] = value
         before = last.get(key, 0)
         # A value may have fallen: a worker was restarted, or a topic was made again.
-        lines.append(f"{key}:{value - before if value >= before else value}|c\n")
+        return f"{key}:{value - before if value >= before else value}|c\n"
 
-    def gauge(key: str, value: int) -> None:
-        lines.append(f"{key}:{value}|g\n")
+    def gauge(key: str, value: int) -> str:
+        return f"{key}:{value}|g\n"
 
     def backend(depth: int) -> int:
         return depth if options.on_disk else 0
@@ -92,33 +104,32 @@ def figures(topics: Sequence[Topic], last: Counters, options: StatsdOptions) -> 
         if options.exclude_ephemeral and is_ephemeral(topic.name):
             continue
         of_topic = f"topic.{topic.name}."
-        count(of_topic + "message_count", topic.messages)
-        count(of_topic + "message_bytes", topic.message_bytes)
-        gauge(of_topic + "depth", topic.depth)
-        gauge(of_topic + "backend_depth", backend(topic.depth))
+        yield count(of_topic + "message_count", topic.messages)
+        yield count(of_topic + "message_bytes", topic.message_bytes)
+        yield gauge(of_topic + "depth", topic.depth)
+        yield gauge(of_topic + "backend_depth", backend(topic.depth))
         for channel in topic.channels:
             if options.exclude_ephemeral and is_ephemeral(channel.name):
                 continue
             of_channel = f"{of_topic}channel.{channel.name}."
-            count(of_channel + "message_count", channel.messages)
-            gauge(of_channel + "depth", channel.depth)
-            gauge(of_channel + "backend_depth", backend(channel.depth))
-            gauge(of_channel + "in_flight_count", channel.in_flight)
-            gauge(of_channel + "deferred_count", channel.deferred)
-            count(of_channel + "requeue_count", channel.requeues)
-            count(of_channel + "timeout_count", channel.timeouts)
-            gauge(of_channel + "clients", channel.consumer_count)
-    return lines, counters
+            yield count(of_channel + "message_count", channel.messages)
+            yield gauge(of_channel + "depth", channel.depth)
+            yield gauge(of_channel + "backend_depth", backend(channel.depth))
+            yield gauge(of_channel + "in_flight_count", channel.in_flight)
+            yield gauge(of_channel + "deferred_count", channel.deferred)
+            yield count(of_channel + "requeue_count", channel.requeues)
+            yield count(of_channel + "timeout_count", channel.timeouts)
+            yield gauge(of_channel + "clients", channel.consumer_count)
 
 
-def _memory_lines(memory: dict[str, int], counters: Counters) -> list[str]:
+def _memory_lines(memory: dict[str, int]) -> list[str]:
     """Lines of memory figures. Like nsqd, sends the count of collections under another name than /stats has."""
     lines = [f"mem.{name}:{value}|g\n" for name, value in memory.items() if name != "gc_total_runs"]
     lines.append(f"mem.gc_runs:{memory['gc_total_runs']}|c\n")
     return lines
 
 
-def packets(lines: Sequence[str], packet_bytes: int) -> Iterator[bytes]:
+def packets(lines: Iterable[str], packet_bytes: int) -> Iterator[bytes]:
     """Packs as many whole lines into a packet as fit; a line that is too long gets a packet of its own."""
     packet = b""
     for line in lines:

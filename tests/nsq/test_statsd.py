@@ -163,12 +163,13 @@ class TestLines:
         """As after a worker's restart."""
         channel = Channel("ch", 0, 0, 4, 0, 0, 7, 0, 0)
         before = Topic("t", 0, 2, 10, 100, 0, [channel])
-        lines, last = figures([before], {}, self.OPTIONS)
+        last: dict[str, int] = {}
+        lines = list(figures([before], {}, last, self.OPTIONS))
         assert lines[:4] == [
             "topic.t.message_count:10|c\n", "topic.t.message_bytes:100|c\n", "topic.t.depth:2|g\n",
             "topic.t.backend_depth:2|g\n",
         ]  # fmt: skip
-        lines, _ = figures([Topic("t", 0, 2, 3, 130, 0, [channel])], last, self.OPTIONS)
+        lines = list(figures([Topic("t", 0, 2, 3, 130, 0, [channel])], last, {}, self.OPTIONS))
         assert lines[:2] == ["topic.t.message_count:3|c\n", "topic.t.message_bytes:30|c\n"]
         assert "topic.t.channel.ch.message_count:0|c\n" in lines
 

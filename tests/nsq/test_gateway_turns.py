@@ -1,0 +1,64 @@
+"""What is told of very many topics is worked out in short turns of the gateway's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from mq_shards.gateway import turns
+from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
+from mq_shards.gateway.nsq.lookupd import missing, registrations
+from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
+
+TOPICS = [
+    Topic(f"t{n}", 0, 2, 10, 100, 0, [Channel("ch", 0, 0, 4, 0, 0, 7, 0, 0)]) for n in range(8 * turns.PIECE)
+]  # fmt: skip
+
+
+class FakeBroker:
+    async def topics(self, topic: str, consumers: bool) -> list[Topic]:
+        return TOPICS
+
+
+async def turns_of(work: Awaitable[object]) -> int:
+    """How often others have their turn meanwhile."""
+    task = asyncio.ensure_future(work)
+    count = 0
+    while not task.done():
+        count += 1
+        await asyncio.sleep(0)
+    await task
+    return count
+
+
+async def statsd() -> int:
+    broker: Any = FakeBroker()
+    return await turns_of(
+        Statsd(StatsdOptions("", "", 1.0, 508, exclude_ephemeral=False, on_disk=True), broker, None).report()
+    )
+
+
+async def lookupd() -> int:
+    return await turns_of(registrations(TOPICS))
+
+
+async def told() -> int:
+    return await turns_of(missing(await registrations(TOPICS), {("t0", "")}))
+
+
+async def elsewhere() -> int:
+    broker: Any = FakeBroker()
+    return await turns_of(ChannelsElsewhere(broker, list, Timeouts(1, 1)).update([topic.name for topic in TOPICS]))
+
+
+@pytest.mark.parametrize("play", [statsd, lookupd, told, elsewhere])
+def test_others_have_their_turns_meanwhile(play: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)
+
+    async def count() -> int:
+        return await play()
+
+    assert asyncio.run(count()) >= 8
