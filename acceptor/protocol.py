@@ -97,6 +97,7 @@ class Protocol(ABC):
     options: ClassVar[Mapping[str, Kind]] = {}
     section: ClassVar[str] = ""  # the section that has its options; empty: the one of its name
     usual: ClassVar[bool] = True  # it is served by default
+    listens_early: ClassVar[bool] = False  # as its original: clients wait, not refused, until messages are read back
     single: ClassVar[bool] = False  # the first acceptor has all its connections
     meshed: ClassVar[bool] = False  # its clients talk to clients of other acceptors, which needs a mesh between these
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running

@@ -1,9 +1,10 @@
 """The sockets to listen on, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
 
 With SO_REUSEPORT the kernel spreads connections over the acceptors. A port is listened on by the process that serves it
-(ringbuf/listening.py). The supervisor keeps every socket open, so that connections that wait in the queue of a process
-that has died are served by its successor. For a socket file, and for an address that the service manager has bound,
-there is one socket, which the acceptors share and which listens before they do.
+(ringbuf/listening.py), or at once where clients of the original server wait while it starts. The supervisor keeps every
+socket open, so that connections that wait in the queue of a process that has died are served by its successor. For a
+socket file, and for an address that the service manager has bound, there is one socket, which the acceptors share and
+which listens before they do.
 """
 
 from __future__ import annotations
@@ -185,6 +186,8 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
             else:
                 listening.hold_too(sock, address)
             address = sock.getsockname()  # the others bind to the port that the first one was given
+        for sock in sockets if listen.early else ():
+            listening.begin(sock, BACKLOG)
     except OSError:
         for sock in sockets:
             sock.close()

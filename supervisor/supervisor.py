@@ -151,7 +151,7 @@ class Supervisor:
     def _take_what_is_ours(self, stack: contextlib.ExitStack) -> None:
         """Takes sockets, data directory, board, in this order: those that keep out a second broker come first."""
         options = self._options
-        # Ports are only taken here, and listened on by those that serve them: clients are refused until then.
+        # Most ports are only taken here, and listened on by those that serve them: clients are refused until then.
         passed = inherited.take()
         for one in passed:
             stack.callback(one.sock.close)

@@ -149,7 +149,7 @@ def close(listeners: list[Listener]) -> None:
 
 def with_closed_connections() -> int:
     """A port that has connections of an earlier broker in TIME_WAIT."""
-    (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 1)
+    (listener,) = listen_on([parse_listen("nats://127.0.0.1:0")], 1)
     served(listener)
     with connected(("127.0.0.1", listener.address.port)) as client:
         listener.sockets[0].accept()[0].close()
@@ -170,7 +170,7 @@ def served(listener: Listener) -> Listener:
 def test_of_two_brokers_that_begin_at_one_moment_one_has_the_port(
     acceptors: int, is_restart: bool, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = [parse_listen(f"nsq://127.0.0.1:{with_closed_connections() if is_restart else free_port()}")]
+    wanted = [parse_listen(f"nats://127.0.0.1:{with_closed_connections() if is_restart else free_port()}")]
     others: list[Listener] = []
 
     class Interrupted(socket.socket):
@@ -204,7 +204,7 @@ def test_a_port_is_taken_at_once_and_refuses_clients_until_it_is_served(
     other: str, acceptors: int, is_restart: bool
 ) -> None:
     port = with_closed_connections() if is_restart else free_port()
-    (listener,) = listen_on([parse_listen(f"nsq://127.0.0.1:{port}")], acceptors)
+    (listener,) = listen_on([parse_listen(f"nats://127.0.0.1:{port}")], acceptors)
     try:
         # Sockets of several acceptors are shared with a program of the same user that asks for that.
         for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT)[: 2 if acceptors == 1 else 1]:
@@ -219,8 +219,20 @@ def test_a_port_is_taken_at_once_and_refuses_clients_until_it_is_served(
         listener.close()
 
 
+@pytest.mark.parametrize("scheme", ["beanstalk", "nsq", "nsq-http"])
+@pytest.mark.parametrize("acceptors", [1, 3])
+def test_clients_of_beanstalkd_and_nsq_wait_until_they_are_served(scheme: str, acceptors: int) -> None:
+    (listener,) = listen_on([parse_listen(f"{scheme}://127.0.0.1:0")], acceptors)
+    try:
+        connected(("127.0.0.1", listener.address.port)).close()
+        with pytest.raises(ListenError, match="Address already in use"):
+            listen_on([parse_listen(f"{scheme}://127.0.0.1:{listener.address.port}")], acceptors)
+    finally:
+        listener.close()
+
+
 def test_one_acceptor_that_serves_gets_all_clients_until_the_others_do() -> None:
-    (listener,) = listen_on([parse_listen("nsq://127.0.0.1:0")], 3)
+    (listener,) = listen_on([parse_listen("nats://127.0.0.1:0")], 3)
     listening.begin(listener.sockets[1], 200)
     try:
         for _ in range(20):

@@ -241,7 +241,7 @@ def test_a_gateway_runs_only_when_there_is_work_for_it(start: Start, options: li
 
 def test_clients_are_refused_until_messages_are_recovered(start: Start) -> None:
     port = free_port()
-    options = ("--workers", "1", "--listen", f"beanstalk://127.0.0.1:{port}")
+    options = ("--workers", "1", "--listen", f"nats://127.0.0.1:{port}")
     broker = start(*options, does={"mq-worker-0": "hesitate"}, ready=False)
     wait_until(lambda: "go" in broker.what("mq-worker-0"), "the worker recovers", 20)
     with pytest.raises(ConnectionRefusedError):

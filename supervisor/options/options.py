@@ -127,6 +127,11 @@ class Listen(NamedTuple):
         return spoken(self.protocol)
 
     @property
+    def early(self) -> bool:
+        """Whether clients may connect before they are served: they wait then."""
+        return not self.by_gateway and PROTOCOLS[self.spoken].listens_early
+
+    @property
     def single(self) -> bool:
         """Whether one process alone serves it: the gateway, or the first acceptor."""
         return self.by_gateway or PROTOCOLS[self.spoken].single

@@ -67,6 +67,7 @@ class Beanstalk(Protocol):
     example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
     other_schemes = (OtherScheme("beanstalks", 11301, "openssl s_client -quiet -connect {address}"),)
     system = "beanstalkd"
+    listens_early = True
     usages = (
         "--memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'",
         "--config mq.toml --set beanstalk.max-job-size=1048576",

@@ -125,6 +125,7 @@ class Nsq(Protocol):
     options = nsq_options.OPTIONS
     instead = nsq_options.INSTEAD
     own_tls = (OwnTls("tls-cert", "tls-key"),)
+    listens_early = True
     reloadable = frozenset({"tls-cert", "tls-key"})
     has_logins = True
 

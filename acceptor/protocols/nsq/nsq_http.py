@@ -51,6 +51,7 @@ class NsqHttp(Protocol):
     other_schemes = (
         OtherScheme("nsq-https", 4152, "curl --cacert CA -d hello 'https://{address}/pub?topic=greetings'"),
     )
+    listens_early = True
     hands_over = True
     has_logins = True
 
