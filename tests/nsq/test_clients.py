@@ -576,6 +576,7 @@ class TestHttp:
 
 def stays_alive_by_heartbeats(library: ClientLibrary, scene: Scene) -> None:
     features = Features(heartbeat_seconds=1)
+    scene.starts_in_what_follows()
     with (
         consuming(library, scene.server, scene.topic, features=features) as consumer,
         library.producer(scene.server, features) as producer,

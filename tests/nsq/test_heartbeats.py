@@ -25,6 +25,7 @@ def outcomes(server: NsqServer) -> Iterator[dict[str, Future[None]]]:
 
 @scenario
 def they_come_at_the_interval_and_nop_answers_them(scene: Scene) -> None:
+    scene.starts_in_what_follows()
     wire = scene.consumer(heartbeat_interval=1000)
     scene.start()
     for n in range(1, 3):
@@ -36,6 +37,7 @@ def they_come_at_the_interval_and_nop_answers_them(scene: Scene) -> None:
 
 @scenario
 def they_come_without_sub_too(scene: Scene) -> None:
+    scene.starts_in_what_follows()
     wire = scene.producer()
     wire.identify(heartbeat_interval=1000)
     scene.start()
@@ -47,6 +49,7 @@ def they_come_without_sub_too(scene: Scene) -> None:
 
 @scenario
 def a_longer_interval_is_kept(scene: Scene) -> None:
+    scene.starts_in_what_follows()
     wire = scene.consumer(heartbeat_interval=1500)
     scene.start()
     assert wire.frame() == BEAT
@@ -55,6 +58,7 @@ def a_longer_interval_is_kept(scene: Scene) -> None:
 
 @scenario
 def two_without_an_answer_close_the_connection(scene: Scene) -> None:
+    scene.starts_in_what_follows()
     wire = scene.consumer(heartbeat_interval=1000)
     scene.start()
     frames = wire.frames_until_close()
@@ -65,6 +69,7 @@ def two_without_an_answer_close_the_connection(scene: Scene) -> None:
 
 @scenario
 def a_silent_client_that_never_subscribed_is_closed_too(scene: Scene) -> None:
+    scene.starts_in_what_follows()
     wire = scene.producer()
     wire.identify(heartbeat_interval=1000)
     scene.start()
