@@ -3,8 +3,8 @@ reaches, and so to this broker.
 
 Two attacks are stopped. A page of another site that posts here (CSRF) is recognized by the Origin header that the
 browser sends. A page whose own name was made to resolve to this address (DNS rebinding) is recognized by the Host
-header, which has that name. Programs that are not browsers send no such headers and are not checked: they may use any
-name for a broker.
+header, which has that name. Programs that are not browsers may use any name for a broker: they send no Origin, and
+most send no other header by which a browser is recognized.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mq_shards.gateway.access import SAFE
 from mq_shards.gateway.http_answers import Answer, json_answer
 
 if TYPE_CHECKING:
@@ -24,19 +25,24 @@ if TYPE_CHECKING:
 # leave all of them out.
 _OF_BROWSERS: Final = ("origin", "accept-language", "sec-fetch-site", "sec-fetch-mode")
 _ELSEWHERE: Final = ("cross-site", "same-site")
+# What a client that connects to loopback has as its address. (Istio's sidecars pass on clients of the network from
+# 127.0.0.6.)
+_THIS_MACHINE: Final = ("127.0.0.1", "::1")
 
 
 class Browsers:
-    def __init__(self, hosts: Sequence[str], *, reading: bool) -> None:
-        """`hosts`: the names that browsers may use, besides addresses and this machine's own name. `reading`: protects
-        reading too; otherwise a request without an Origin counts as a program's."""
+    def __init__(self, hosts: Sequence[str], *, reading_from_anywhere: bool) -> None:
+        """`hosts`: the names that browsers may use, besides addresses and this machine's own name.
+        `reading_from_anywhere`: protects reading from browsers on other machines too. Otherwise a request from another
+        machine without an Origin counts as a program's: programs call brokers of the network by any name, and Node's
+        fetch sends Accept-Language too."""
         self._hosts: Final = frozenset(host.lower() for host in (*hosts, "localhost", socket.gethostname()))
-        self._reading: Final = reading
+        self._reading_from_anywhere: Final = reading_from_anywhere
 
     def refusal(self, request: Request) -> Answer | None:
         """The answer to a browser's request that must not be served; None: it may be."""
         headers = request.headers
-        if not (_is_browser(headers) if self._reading else "origin" in headers):
+        if not self._must_check(request):
             return None
         host = headers.get("host", "")
         if not self._is_known(host):
@@ -48,6 +54,12 @@ class Browsers:
         if headers.get("sec-fetch-site") in _ELSEWHERE and not follows_link:
             return _no("a page of another site asks")
         return None
+
+    def _must_check(self, request: Request) -> bool:
+        headers = request.headers
+        # A browser leaves out the Origin only where nothing changes.
+        is_local_read = request.method in SAFE and request.peer in _THIS_MACHINE
+        return "origin" in headers or ((self._reading_from_anywhere or is_local_read) and _is_browser(headers))
 
     def _is_known(self, host: str) -> bool:
         name = _name_of(host)

@@ -55,7 +55,7 @@ class NsqPart(Part):
             version=shared.version,
         )
         self._server = http.server
-        self._server.refusal = Browsers(shared.start["settings"]["http"]["hosts"], reading=False).refusal
+        self._server.refusal = Browsers(shared.start["settings"]["http"]["hosts"], reading_from_anywhere=False).refusal
         shared.access.gate(self._server, "nsq-http", "/ping")
         self._from_acceptors = FromAcceptors(self._server)
         self.prepare_topic = self._prepare

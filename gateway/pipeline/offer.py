@@ -39,7 +39,7 @@ PIPELINE: Final = Offer(
             "staged-bytes": Number(
                 16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"
             ),
-            "hosts": TextList("names under which browsers come to the console, beside addresses", "a name", _is_host),
+            "hosts": TextList("names under which browsers come to the broker, beside addresses", "a name", _is_host),
             "metrics-topics": Number(1000, 0, 1 << 20, "topics with figures of their own in /metrics"),
         },
     ),

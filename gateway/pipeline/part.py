@@ -44,7 +44,7 @@ class PipelinePart(Part):
         self._http.serve_too(HttpLogin(shared.access, shared.bodies).routes)
         server = self._http.server
         self.servers = {"http": server}
-        server.refusal = Browsers(settings["hosts"], reading=True).refusal
+        server.refusal = Browsers(settings["hosts"], reading_from_anywhere=True).refusal
         shared.access.gate(server, "http", "/", "/console/", "/v1/health", "/v1/login", cookies=True)
 
     async def unread(self) -> Mapping[str, Sequence[Unread]]:

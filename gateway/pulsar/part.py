@@ -20,7 +20,7 @@ class PulsarPart(Part):
             lambda: shared.broker.health, shared.metrics, settings["pulsar"], shared.access,
         )  # fmt: skip
         self.servers = {"pulsar-http": service.server}
-        service.server.refusal = Browsers(settings["http"]["hosts"], reading=False).refusal
+        service.server.refusal = Browsers(settings["http"]["hosts"], reading_from_anywhere=False).refusal
         # It refuses in its own way, and may know clients that are not users.
         shared.access.gate(service.server, "pulsar-http", others=lambda: service.knows_others)
 
