@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, topic_name
 from mq_shards.gateway.pulsar import subscription_properties
 from mq_shards.gateway.pulsar.catalog import Catalog, Subscription, decode, encode, subscription_record
 from mq_shards.gateway.pulsar.refusals import RefusedError
@@ -85,11 +85,12 @@ def test_a_subscription_that_is_not_durable_is_shown_with_its_properties_until_i
         wire.ask("close_consumer", consumer_id=1)
         assert listed() == []
         many = pairs(**{f"k{i}": "v" for i in range(MAX_PROPERTIES + 1)})
-        refused = wire.ask(
-            "subscribe", "error", topic="t", subscription="m", subType=0, consumer_id=2, durable=False,
-            subscription_properties=many,
-        )  # fmt: skip
-        assert refused.message == "properties are 64 and 4096 bytes at most"
+        for wanted in (many, [*pairs(a="x" * MAX_PROPERTY_BYTES), *pairs(a="")]):
+            refused = wire.ask(
+                "subscribe", "error", topic="t", subscription="m", subType=0, consumer_id=2, durable=False,
+                subscription_properties=wanted,
+            )  # fmt: skip
+            assert refused.message == "properties are 64 and 4096 bytes at most"
 
 
 # --- in the catalog ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,6 +18,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER_BUSY,
     MAX_CONSUMER_METADATA,
     METADATA_ERROR,
+    NO_METADATA,
     NOT_ALLOWED,
     PRODUCER_BUSY,
     SERVICE_NOT_READY,
@@ -197,8 +198,7 @@ class Consumers:
         )
         consumer.compacted = body.read_compacted
         consumer.metadata = metadata_of(body, MAX_CONSUMER_METADATA)
-        if not body.durable:
-            consumer.properties = pairs_of(reversed(body.subscription_properties))
+        consumer.properties = properties_of(body)
         if body.keySharedMeta.keySharedMode == STICKY:
             consumer.ranges = tuple((each.start, each.end) for each in body.keySharedMeta.hashRanges)
         consumer.takes_any = body.schema.type == TAKES_ANY
@@ -456,8 +456,7 @@ def _check(body: Message) -> None:
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     metadata_of(body, MAX_CONSUMER_METADATA)
-    if not body.durable:
-        _check_properties(body)
+    properties_of(body)
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY:
@@ -469,13 +468,14 @@ def _check(body: Message) -> None:
             raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
 
 
-def _check_properties(body: Message) -> None:
-    """Those of a subscription that is not durable stay with its consumers; the catalog checks the others. Raises
-    PulsarError."""
-    found = pairs_of(body.subscription_properties)
+def properties_of(body: Message) -> Mapping[str, str]:
+    """The properties of a subscription that is not durable, which stay with its consumers; the catalog has the others.
+    Of a key that is given twice a real broker takes the first. Raises PulsarError."""
+    found = NO_METADATA if body.durable else pairs_of(reversed(body.subscription_properties))
     used = sum(len(key.encode()) + len(value.encode()) for key, value in found.items())
     if len(found) > MAX_PROPERTIES or used > MAX_PROPERTY_BYTES:
         raise PulsarError(NOT_ALLOWED, f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
+    return found
 
 
 def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
