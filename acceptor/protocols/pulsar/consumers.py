@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
@@ -235,8 +235,7 @@ class Consumers:
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
         if answer.status == lib.STATUS_INVALID and consumer.topic.domain == NON_PERSISTENT and not consumer.durable:
-            request.body.durable = True  # older releases made durable subscriptions of such topics
-            self._subscribe(request, consumer.topic, start, may_look=may_look)
+            self._look_for_durable(request, consumer, start, answer)
             return
         acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
         own = self._liveness.is_here(acceptor) and conn == client.conn
@@ -245,8 +244,25 @@ class Consumers:
                 acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
             )
             return
-        code, text = _refusal(answer.status, consumer, answer.pri)
-        request.fail(code, text)
+        request.fail(*_refusal(answer.status, consumer, answer.pri))
+
+    def _look_for_durable(self, request: Request, consumer: Consumer, start: Start, refused: Answer) -> None:
+        """Older releases made durable subscriptions of topics that are not persistent, which go on. The consumer may be
+        refused for another reason, such as its ranges, and must not make one then: nobody would ever delete it."""
+
+        def heard(answer: Answer) -> None:
+            if request.is_called_off():
+                return
+            there = _channel_in(answer.body, consumer.subscription) if answer.status == engine.OK else None
+            if answer.status == engine.FAILED:
+                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+            elif there is None or there.flags & lib.FIGURES_EPHEMERAL:
+                request.fail(*_refusal(refused.status, consumer, refused.pri))
+            else:
+                request.body.durable = True
+                self._subscribe(request, consumer.topic, start)
+
+        request.ask(lib.MSG_CATALOG, consumer.topic, heard, body=consumer.topic.core.encode())
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
         rates = self._limits(consumer.topic, consumer.subscription).rates
@@ -339,7 +355,8 @@ class Consumers:
             if answer.status == engine.FAILED:  # how many others there are is not known
                 request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
                 return
-            others = _consumers_in(answer.body, consumer.subscription) - 1 if answer.status == engine.OK else 0
+            there = _channel_in(answer.body, consumer.subscription) if answer.status == engine.OK else None
+            others = there.consumers - 1 if there is not None else 0
             if others > 0 and not request.body.force:
                 request.fail(METADATA_ERROR, "Unconnected or shared consumer attempting to unsubscribe")
                 return
@@ -547,17 +564,17 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
     return b"".join((head, name, begin, policy, consumer_name, ranges))
 
 
-def _consumers_in(catalog: bytes, subscription: str) -> int:
-    """How many consumers a subscription has, by the CATALOG of its topic."""
+def _channel_in(catalog: bytes, subscription: str) -> Any:  # noqa: ANN401
+    """The struct channel_figures of a subscription in the CATALOG of its topic; None: it is not there."""
     topic, channel = ffi.new("struct topic_figures *"), ffi.new("struct channel_figures *")
     if len(catalog) < ffi.sizeof(topic[0]):
-        return 0
+        return None
     ffi.memmove(topic, catalog, ffi.sizeof(topic[0]))
     at = ffi.sizeof(topic[0]) + topic.name_bytes
     for _ in range(topic.channels):
         ffi.memmove(channel, catalog[at : at + ffi.sizeof(channel[0])], ffi.sizeof(channel[0]))
         at += ffi.sizeof(channel[0])
         if catalog[at : at + channel.name_bytes] == subscription.encode():
-            return int(channel.consumers)
+            return channel
         at += channel.name_bytes
-    return 0
+    return None
