@@ -29,7 +29,7 @@ server_name: hub
 http: "127.0.0.1:%(http)s"
 write_deadline: "1s"
 websocket { listen: "127.0.0.1:%(port)s", compression: %(packed)s, %(tls)s }
-leafnodes { listen: "127.0.0.1:$ROUTE_PORT" }
+leafnodes { listen: "127.0.0.1:$ROUTE_PORT" %(leafnodes)s }
 """
 LEAF = """
 listen: "127.0.0.1:$PORT"
@@ -49,8 +49,10 @@ def word(said: bool) -> str:
 
 
 @contextlib.contextmanager
-def hub_of(kind: str, port: int, *, packed: bool = False, tls: str = "no_tls: true") -> Iterator[Member]:
-    text = HUB % {"port": port, "http": free_port(), "packed": word(packed), "tls": tls}
+def hub_of(
+    kind: str, port: int, *, packed: bool = False, tls: str = "no_tls: true", leafnodes: str = ""
+) -> Iterator[Member]:
+    text = HUB % {"port": port, "http": free_port(), "packed": word(packed), "tls": tls, "leafnodes": leafnodes}
     with configured(kind, text) as member:
         yield member
 
@@ -104,6 +106,17 @@ def test_both_sides_hear_each_other_encrypted_behind_a_path(
     there = f'tls {{ cert_file: "{server.cert}", key_file: "{server.key}" }}'
     here = f', tls {{ ca_file: "{certificates.authority}" }}'
     with hub_of(kinds[0], port, tls=there) as hub, leaf_of(kinds[1], port, path="/to/us", tls=here) as leaf:
+        hear_each_other((hub, leaf))
+
+
+@pytest.mark.parametrize("kinds", [*PAIRS, *mixtures((OURS, OURS_3))])
+def test_both_sides_hear_each_other_where_only_other_leaf_nodes_have_to_encrypt(
+    kinds: tuple[str, str], certificates: Certificates
+) -> None:
+    """INFO says to all of them that TLS is required; in a websocket it means nothing."""
+    port, server = free_port(), certificates.server
+    there = f', tls {{ cert_file: "{server.cert}", key_file: "{server.key}" }}'
+    with hub_of(kinds[0], port, leafnodes=there) as hub, leaf_of(kinds[1], port) as leaf:
         hear_each_other((hub, leaf))
 
 

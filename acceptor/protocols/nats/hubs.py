@@ -403,7 +403,9 @@ class Hubs:
             raise HubError("cluster name is reserved")
         hub.servers.learn(info.urls(hub.urls_key))
         terms = self._encryptions.get(hub.remote)
-        if hub.conn in self._upgrades or (terms is None and not info.flag("tls_required")):
+        # In a websocket nothing is encrypted again, though INFO may say that the hub's other leaf nodes have to.
+        is_settled = hub.remote.websocket is not None or hub.conn in self._upgrades
+        if is_settled or (terms is None and not info.flag("tls_required")):
             self._say_who(hub, info)
             return True
         if terms is None:
