@@ -55,6 +55,28 @@ def test_a_request_goes_a_long_way_and_its_answer_comes_back(server: NatsServer)
         assert b"MSG in.1 1 4\r\nback\r\n" in settled(taker)
 
 
+def test_what_is_sent_after_the_answer_leaves_later_requests_alone(server: NatsServer) -> None:
+    service, taker = client(server, "l11", b"SUB w11 1\r\n"), client(server, "l10", b"SUB in.* 1\r\n")
+    taker.send(ask(b"w10"))
+    settled(taker)
+    [(reply, _)] = asked(service, b"w11")
+    guessed = reply[:-16] + b"0" * 16
+    for subject in (reply, reply, guessed, guessed):
+        service.send(b"PUB %s 4\r\nback\r\n" % subject)
+    settled(service)
+    assert settled(taker).count(b"MSG in.1 1 4\r\nback\r\n") == 1
+    for n in range(2):
+        taker.send(ask(b"w10", b"in.%d" % n, b"%d" % n))
+    settled(taker)
+    found = asked(service, b"w11")
+    assert sorted(payload for _, payload in found) == [b"0", b"1"]
+    for subject, payload in found:
+        service.send(b"PUB %s 1\r\n%s\r\n" % (subject, payload))
+    settled(service)
+    said = settled(taker)
+    assert [said.count(b"MSG in.%d 1 1\r\n%d\r\n" % (n, n)) for n in range(2)] == [1, 1]
+
+
 def test_ways_that_part_and_meet_bring_the_same_message_each(server: NatsServer) -> None:
     """One of the ways goes on through more accounts than the others, before those are gone."""
     last, third = client(server, "last", b"SUB last 1\r\n"), client(server, "m3", b"SUB m 1\r\n")

@@ -2,6 +2,7 @@
  * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots
  * are in use the oldest is reused. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
  * too, and the subject goes on with .SERVER.T. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -133,11 +134,13 @@ static bool read_subject(const struct nats_server *server, struct text subject, 
 }
 
 static struct waiting *waiting_in(struct nats_answers *answers, uint64_t slot, uint64_t token) {
-    if (answers == NULL || slot == 0 || slot >= answers->used || answers->slots[slot].token != token) return NULL;
-    return &answers->slots[slot];
+    /* A free slot has token 0, and anybody can send that. */
+    if (answers == NULL || token == 0 || slot == 0 || slot >= answers->used) return NULL;
+    return answers->slots[slot].token == token ? &answers->slots[slot] : NULL;
 }
 
 static void free_slot(struct nats_answers *answers, struct waiting *w) {
+    assert(w->token != 0);
     w->token = 0;
     w->next_free = answers->first_free;
     answers->first_free = (uint32_t)(w - answers->slots);
