@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from mq_shards.acceptor.engine import NOT_FOUND, OK, Answer
-from mq_shards.acceptor.protocols.pulsar.clients import CONSUMER_ASSIGN_ERROR, Client, Desk, Request
+from mq_shards.acceptor.engine import NOT_FOUND, OK
+from mq_shards.acceptor.protocols.pulsar.clients import CONSUMER_ASSIGN_ERROR, Client
 from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
-from mq_shards.acceptor.protocols.pulsar.messages import decode, encode
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed
 
 from tests.pulsar.record_admin import play
+from tests.pulsar.scripted import ScriptedDesk
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import Wire, payload_of
 
@@ -82,26 +81,6 @@ def test_what_a_real_broker_refuses(
     assert (answer["status"], answer["json"]) == (status, {"reason": reason})
 
 
-class Worker(Desk):
-    """Answers what it is asked with the first of the answers that are left."""
-
-    def __init__(self, *answers: tuple[int, bytes]) -> None:
-        super().__init__(cast(Any, MagicMock()))
-        self.answers = list(answers)
-        self.asked: list[int] = []
-        self.said: list[tuple[str, object]] = []
-
-    def ask(self, client: Client, kind: int, topic: object, heard: Any, /, **fields: Any) -> bool:  # noqa: ANN401
-        self.asked.append(kind)
-        if self.answers:
-            status, body = self.answers.pop(0)
-            heard(Answer(kind, status, 0, 0, body))
-        return True
-
-    def say(self, client: Client, name: str, **fields: object) -> None:
-        self.said.append((name, fields.get("error")))
-
-
 def catalog_of(flags: int) -> bytes:
     """Of a topic with the subscription "s"."""
     return packed("topic_figures", channels=1) + packed("channel_figures", name_bytes=1, flags=flags) + b"s"
@@ -113,16 +92,13 @@ def catalog_of(flags: int) -> bytes:
 )
 def test_a_durable_subscription_is_used_but_not_made(catalog: tuple[int, bytes], goes_on: bool) -> None:
     """The answer to SUBSCRIBE is the same when its ranges are another's, who may be gone when it is asked again."""
-    worker = Worker((lib.STATUS_INVALID, b""), catalog)
-    consumers = Consumers(worker, MagicMock(), MagicMock(), lambda *_: Limits(), MagicMock())
+    desk = ScriptedDesk((lib.STATUS_INVALID, b""), catalog)
+    consumers = Consumers(desk, MagicMock(), MagicMock(), lambda *_: Limits(), MagicMock())
     ranges = {"keySharedMode": 1, "hashRanges": [{"start": 0, "end": 9}]}
-    wanted = encode(
-        "subscribe", topic="t", subscription="s", subType=3, consumer_id=1, request_id=1, keySharedMeta=ranges,
+    request = desk.request(
+        Client(1), "subscribe", topic="t", subscription="s", subType=3, consumer_id=1, keySharedMeta=ranges,
         durable=False,
     )  # fmt: skip
-    command = decode(wanted[8:])
-    assert command is not None
-    request = Request(worker, Client(1), command[1])
     consumers.open(request, topic_name("non-persistent://public/default/t"))
-    assert worker.asked.count(lib.MSG_SUBSCRIBE) == 1 + goes_on
-    assert worker.said == ([] if goes_on else [("error", CONSUMER_ASSIGN_ERROR)])
+    assert desk.asked.count(lib.MSG_SUBSCRIBE) == 1 + goes_on
+    assert desk.said == ([] if goes_on else [("error", CONSUMER_ASSIGN_ERROR)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Final, TypeAlias
 
 from mq_shards.acceptor.access.rights import Login
@@ -44,6 +45,8 @@ MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
 # Most characters in the metadata of a consumer, as at a real broker, and of a producer, where that one has no limit.
 MAX_CONSUMER_METADATA: Final = 1024
 MAX_PRODUCER_METADATA: Final = 4096
+# Most bytes of memory that metadata and properties of all producers and consumers of an acceptor take.
+MAX_PAIRS_BYTES: Final = 64 << 20
 MAX_VERSION: Final = 256  # characters that are kept of what a client says its version is
 
 NO_METADATA: Final[Mapping[str, str]] = {}
@@ -60,6 +63,13 @@ def metadata_of(body: Message, most: int) -> Mapping[str, str]:
     if sum(len(key) + len(value) for key, value in found.items()) > most:
         raise PulsarError(METADATA_ERROR, f"metadata has a max size of {most} bytes")
     return found
+
+
+def bytes_of(pairs: Mapping[str, str]) -> int:
+    """What they take in memory."""
+    if pairs is NO_METADATA:
+        return 0
+    return getsizeof(pairs) + sum(getsizeof(key) + getsizeof(value) for key, value in pairs.items())
 
 
 class PulsarError(Exception):
@@ -99,6 +109,7 @@ class Producer:
     ready: bool = False
     schema_version: bytes = b""
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
+    pairs_bytes: int = 0  # that count towards MAX_PAIRS_BYTES
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +128,7 @@ class Consumer:
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
     properties: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)  # of a subscription that is not durable
+    pairs_bytes: int = 0  # that count towards MAX_PAIRS_BYTES
     ranges: tuple[tuple[int, int], ...] = ()  # the hash slots it has named; empty: they are shared out
 
 
@@ -172,6 +184,7 @@ class Desk:
         self.clients: Final[dict[int, Client]] = {}
         self.used: Final[Counter[str]] = Counter()  # producers and consumers, by the core's name of their topic
         self.take_any: Final[Counter[str]] = Counter()  # the consumers among them that accept any schema
+        self.pairs_bytes = 0  # of metadata and properties of all producers and consumers
 
     def use(self, topic: TopicName, by: int) -> None:
         self.used[topic.core] += by
@@ -182,6 +195,21 @@ class Desk:
         self.take_any[topic.core] += by
         if not self.take_any[topic.core]:
             del self.take_any[topic.core]
+
+    def room_for(self, *given: Mapping[str, str]) -> int:
+        """The bytes that metadata and properties take. Raises PulsarError if there is no room for them."""
+        wanted = sum(map(bytes_of, given))
+        if wanted and self.pairs_bytes + wanted > MAX_PAIRS_BYTES:
+            raise PulsarError(METADATA_ERROR, "There are as many metadata of producers and consumers as there may be")
+        return wanted
+
+    def keep(self, part: Producer | Consumer, pairs_bytes: int) -> None:
+        part.pairs_bytes = pairs_bytes
+        self.pairs_bytes += pairs_bytes
+
+    def let_go(self, part: Producer | Consumer) -> None:
+        self.pairs_bytes -= part.pairs_bytes
+        part.pairs_bytes = 0
 
     def say(self, client: Client, name: str, **fields: object) -> None:
         if client.conn in self.clients:

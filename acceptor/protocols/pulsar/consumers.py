@@ -177,6 +177,12 @@ class Consumers:
         if body.consumer_id in client.consumers:
             request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
             return
+        try:
+            metadata, properties = metadata_of(body, MAX_CONSUMER_METADATA), properties_of(body)
+            pairs_bytes = self._desk.room_for(metadata, properties)
+        except PulsarError as error:
+            request.fail(error.code, str(error))
+            return
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
         # The worker deals the keys of a Key_Shared subscription; for an Exclusive one the acceptor leaves some out.
@@ -197,8 +203,8 @@ class Consumers:
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
-        consumer.metadata = metadata_of(body, MAX_CONSUMER_METADATA)
-        consumer.properties = properties_of(body)
+        consumer.metadata, consumer.properties = metadata, properties
+        self._desk.keep(consumer, pairs_bytes)
         if body.keySharedMeta.keySharedMode == STICKY:
             consumer.ranges = tuple((each.start, each.end) for each in body.keySharedMeta.hashRanges)
         consumer.takes_any = body.schema.type == TAKES_ANY
@@ -335,8 +341,10 @@ class Consumers:
     def _drop(self, client: Client, consumer: Consumer) -> None:
         client.consumers.pop(consumer.id, None)
         self._desk.engine.call(client.conn, "drop-consumer", consumer.id)
+        self._forget(consumer)
 
     def _forget(self, consumer: Consumer) -> None:
+        self._desk.let_go(consumer)
         if consumer.open:
             consumer.open = False
             self._desk.use(consumer.topic, -1)
@@ -465,15 +473,13 @@ def keep_nothing(body: Message) -> None:
 
 
 def _check(body: Message) -> None:
-    """Checks a SUBSCRIBE by itself, but for its subscription's name. Raises PulsarError."""
+    """Checks a SUBSCRIBE by itself, but for its subscription's name and what is kept. Raises PulsarError."""
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
     if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, "The name of a consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
-    metadata_of(body, MAX_CONSUMER_METADATA)
-    properties_of(body)
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY:

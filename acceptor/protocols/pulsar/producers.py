@@ -68,6 +68,7 @@ class Producers:
             return
         try:
             metadata = metadata_of(body, MAX_PRODUCER_METADATA)
+            pairs_bytes = self._desk.room_for(metadata)
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
@@ -84,6 +85,7 @@ class Producers:
         producer.schema_version = schema_version
         producer.metadata = metadata
         client.producers[producer.id] = producer
+        self._desk.keep(producer, pairs_bytes)
         self._desk.use(topic, 1)
         self._attach(request, producer, may_look=True)
 
@@ -278,5 +280,6 @@ class Producers:
     def _forget(self, client: Client, producer: Producer) -> Request | None:
         """Returns the request that waited for the producer, if there is one."""
         if client.producers.pop(producer.id, None) is not None:
+            self._desk.let_go(producer)
             self._desk.use(producer.topic, -1)
         return self._waiting.pop(producer, None)

@@ -95,7 +95,7 @@ def consumer_fields(body: Message) -> Fields:
     found = {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
     if body.replicate_subscription_state:
         found["replicated"] = True
-    if body.subscription_properties:  # of a key that is given twice a real broker takes the first
+    if body.durable and body.subscription_properties:  # of a key that is given twice a real broker takes the first
         found["properties"] = {one.key: one.value for one in reversed(body.subscription_properties)}
     return found
 
