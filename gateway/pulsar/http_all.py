@@ -15,6 +15,7 @@ from mq_shards.gateway.pulsar.http_topics import message_id
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.turns import in_pieces
 
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -92,19 +93,19 @@ class HttpAll:
     async def _topics(self, call: Call) -> list[TopicName]:
         self._control.namespace(call.namespace, "Namespace does not exist")
         # An older release noted topics with a line end in their names, which no worker has.
-        found = await self._control.topics(call.namespace, PERSISTENT)
-        return [topic_name(text) for text in self._chosen(call, found) if "\n" not in text]
+        found = await self._chosen(call, await self._control.topics(call.namespace, PERSISTENT))
+        return [topic_name(text) async for piece in in_pieces(found) for text in piece if "\n" not in text]
 
     @staticmethod
-    def _chosen(call: Call, topics: list[str]) -> list[str]:
+    async def _chosen(call: Call, topics: list[str]) -> list[str]:
         """Those of the namespace's topics that are in the bundle, if one was named."""
         bundle = call.names.get("bundle")
-        return topics if bundle is None else in_bundle(call.namespace, bundle, topics)
+        return topics if bundle is None else await in_bundle(call.namespace, bundle, topics)
 
     async def _unload(self, call: Call) -> Answer:
         self._control.namespace(call.namespace, "Namespace not found")
         topics = await self._control.topics_of_mode(call.namespace, "ALL")
-        await self._control.clients.close(self._chosen(call, topics))
+        await self._control.clients.close(await self._chosen(call, topics))
         return NO_CONTENT
 
     async def _clear(self, call: Call) -> Answer:

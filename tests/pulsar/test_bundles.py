@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import zlib
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.gateway import turns
 from mq_shards.gateway.pulsar.bundles import BOUNDARIES, bundle_of
+from mq_shards.gateway.pulsar.http_all import HttpAll
 
 from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer
+from tests.pulsar.test_listing import Counting
 from tests.pulsar.wire import Wire
 
 NS = "namespaces/public/default"
@@ -49,6 +57,27 @@ def test_a_bundle_chooses_topics_by_the_crc_of_their_names(wire: Wire, server: P
         },
     )
     assert asked(server, "PUT", f"{NS}/junk/unload")[0] == 412
+
+
+def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0.0)  # as if the clock of each turn had run out
+    names = [f"persistent://public/default/t{i}" for i in range(20_000)]
+
+    async def topics(namespace: str, domain: str) -> list[str]:
+        return names
+
+    async def chosen(**bundle: str) -> tuple[list[Any], int]:
+        control = SimpleNamespace(namespace=lambda *_: None, topics=topics)
+        call = SimpleNamespace(namespace="public/default", names=bundle)
+        counting = Counting()
+        found = await counting.during(HttpAll(cast(Any, control), cast(Any, None))._topics(cast(Any, call)))
+        return found, counting.count
+
+    found, others = asyncio.run(chosen(bundle="0x40000000_0x80000000"))
+    assert found == [topic_name(name) for name in names if zlib.crc32(name.encode()) >> 30 == 1]
+    assert others > 40, "some names in each turn"
+    found, others = asyncio.run(chosen())
+    assert len(found) == len(names) and others > 30
 
 
 def test_what_is_asked_of_a_load_balancer_and_a_jvm_is_read_by_pulsar_admin(server: PulsarServer) -> None:
