@@ -47,14 +47,15 @@ class Listener(NamedTuple):
             unix_sockets.remove(Path(self.address.path), self.file)
 
 
-def refuse(listeners: Sequence[Listener]) -> None:
-    """Lets no new client connect, though acceptors still have the sockets open.
+def refuse(listeners: Sequence[Listener], *, served: bool) -> None:
+    """Lets no new client connect, though sockets are still open. `served`: acceptors and the gateway still run.
 
     So a client that is cut off goes elsewhere at once, or retries until a successor listens, instead of waiting in the
-    queue of a broker that stops. Sockets of a single process (the gateway) and of the service manager stay as they are.
+    queue of a broker that stops. Sockets of a single process (the gateway) stay as they are while it runs, those of the
+    service manager always.
     """
     for listener in listeners:
-        for sock in () if listener.inherited or listener.address.single else listener.sockets:
+        for sock in () if listener.inherited or (served and listener.address.single) else listener.sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RD)
 

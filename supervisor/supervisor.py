@@ -482,6 +482,7 @@ class Supervisor:
             self._announce()
         if self._stage is Stage.STOPPING_ACCEPTORS and not any(acceptor.alive for acceptor in self._acceptors):
             self._stage = Stage.STOPPING_WORKERS
+            refuse(self._listeners, served=False)  # one that was still loading has listened since
             for worker in self._workers:
                 worker.send({"do": "stop"})
         if self._stage is Stage.STOPPING_WORKERS and not any(worker.alive for worker in self._workers):
@@ -530,7 +531,7 @@ class Supervisor:
         self._notifier.stopping("stopping")
         for child in [*self._acceptors, *self._workers]:
             child.restart_at = None
-        refuse(self._listeners)
+        refuse(self._listeners, served=True)
         for acceptor in self._acceptors:
             acceptor.send({"do": "stop"})
 

@@ -135,6 +135,8 @@ def acceptor(control: Control) -> None:
     start, fds = control.receive()
     diary = Diary(start["title"])
     diary.write(start, len(fds))
+    while diary.does("load"):
+        time.sleep(STEP_S)
     board_fd = fds[0]
     peers: dict[int, Rings] = {}
     sockets: list[socket.socket] = []

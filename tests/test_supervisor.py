@@ -529,6 +529,23 @@ def test_nobody_connects_any_more_while_it_stops(start: Start) -> None:
             socket.create_connection(("127.0.0.1", port), 10)
 
 
+def test_nobody_connects_while_workers_stop_though_an_acceptor_listened_only_after_the_signal(start: Start) -> None:
+    """One that has just been started hears first that it is to listen."""
+    ports = free_port(), free_port()
+    wanted = ("--listen", f"nats://127.0.0.1:{ports[0]}", "--listen", f"http://127.0.0.1:{ports[1]}")
+    does = {"mq-acceptor-0": "load", "mq-worker-0": "linger"}
+    broker = start("--workers", "1", *wanted, does=does, ready=False)
+    wait_until(lambda: "start" in broker.what("mq-acceptor-0"), "the acceptor loads", 20)
+    broker.process.terminate()
+    wait_until(lambda: broker.has_noticed("STOPPING=1"), "it stops")
+    (broker.directory / "mq-acceptor-0.does").unlink()
+    wait_until(lambda: "stop" in broker.what("mq-worker-0"), "the worker is told")
+    assert {"listen", "go"} < set(broker.what("mq-acceptor-0"))
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10)
+
+
 def test_signals_meant_for_the_supervisor_do_not_hurt_a_child(start: Start) -> None:
     broker = start("--workers", "1")
     before = broker.pids()
