@@ -139,9 +139,12 @@ class StreamReader(Arrives, DataSourceStreamReader):
         return end, complete
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        until = self._decode(end)
-        # Where the first micro-batch began, if it is repeated: the first offset that Spark has now may be another.
-        begin = until.begin or self._decode(start)
+        until, begin = self._decode(end), self._decode(start)
+        if until.begin is not None:  # the first micro-batch, perhaps repeated: Spark's first offset may be another now
+            begin = until.begin
+        elif start in self._first:  # begun by an older release: that offset may lie behind its end
+            seqs = {key: min(seq, until.seqs[key]) for key, seq in begin.seqs.items() if key in until.seqs}
+            begin = replace(begin, seqs=seqs)
         if start in self._first:
             self._commit(replace(begin, owner=until.owner or self._new_owner), begin=True)
         if any(key not in self._streams for key in until.seqs):

@@ -176,6 +176,27 @@ def test_a_named_reader_stays_where_a_first_micro_batch_begins_that_is_done_agai
     assert gateway.readers["archive"] == {"a": 7}
 
 
+def test_a_named_reader_does_not_pass_a_first_micro_batch_of_an_older_release_that_is_done_again(
+    gateway: Gateway,
+) -> None:
+    """Its end does not say where it begins."""
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 2)
+    options = {"brokers": gateway.address, "startingOffsets": "latest", "subscription": "archive"}
+    driver = Driver(checkpoint, options)
+    fill(gateway, "a", 3)
+    assert driver.begin()
+    end = json.loads(checkpoint.offsets[0])
+    del end["begin"]
+    checkpoint.offsets[0] = json.dumps(end)
+    fill(gateway, "a", 1)
+    fill(gateway, "b", 1)
+    assert Driver(checkpoint, options).tasks() == 0
+    assert gateway.readers["archive"] == {"a": 5}, "the next micro-batch reads the rest"
+    assert run(checkpoint, **options) == seqs("a", 5) + seqs("b", 0)
+    assert gateway.readers["archive"] == {"a": 6, "b": 1}
+
+
 class TestVersion1:
     """Checkpoints that name no broker."""
 
