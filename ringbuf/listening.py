@@ -42,7 +42,11 @@ def hold_too(sock: socket.socket, address: tuple[object, ...]) -> None:
 
 
 def begin(sock: socket.socket, backlog: int) -> None:
-    """Listens. A socket that already does is left as it is: that of a process that died, or of the service manager."""
+    """Listens. A socket that already does is left as it is: that of a process that died, or of the service manager.
+
+    Another broker that calls hold() between the two steps gets the port, and listen() fails. The other order is no
+    better: listen() fails beside closed connections (TIME_WAIT), and connections made in between do not inherit.
+    """
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return
     _reuse(sock, True)  # connections inherit it, so that a successor can bind the address
