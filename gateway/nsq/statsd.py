@@ -13,7 +13,7 @@ from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.nsq.names import is_ephemeral
 from mq_shards.gateway.nsq.topics import visible_topics
-from mq_shards.gateway.turns import Turns
+from mq_shards.gateway.turns import Turns, in_pieces
 from mq_shards.gateway.workers import WorkersError
 
 # The packets of an interval are spread over it, except for this long at its end.
@@ -71,6 +71,8 @@ class Statsd:
     async def report(self) -> list[bytes]:
         """The packets of an interval, which are made as the lines of all topics are, a few at a time."""
         topics = await visible_topics(self._broker)
+        if self._options.exclude_ephemeral:
+            topics = [topic async for piece in in_pieces(topics) for topic in piece if not is_ephemeral(topic.name)]
         counters: Counters = {}
         lines = figures(topics, self._last, counters, self._options)
         if self._memory is not None:
@@ -101,8 +103,6 @@ def figures(topics: Iterable[Topic], last: Counters, counters: Counters, options
         return depth if options.on_disk else 0
 
     for topic in topics:
-        if options.exclude_ephemeral and is_ephemeral(topic.name):
-            continue
         of_topic = f"topic.{topic.name}."
         yield count(of_topic + "message_count", topic.messages)
         yield count(of_topic + "message_bytes", topic.message_bytes)
