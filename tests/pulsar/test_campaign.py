@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from mq_shards.supervisor.restarts import DEATHS_WINDOW_S, MAX_DEATHS
 
 from tests.pulsar.campaign import (
     MAX,
@@ -44,6 +45,7 @@ class Victim:
         self._data_dir = data_dir
         self._stack = ExitStack()
         self._workers = itertools.cycle(workers)
+        self._deaths: dict[str, list[float]] = {}  # when each process was killed since the broker was started
         self.current = self._start()
 
     def _start(self) -> PulsarServer:
@@ -61,7 +63,8 @@ class Victim:
         self.current = self._start()
 
     def kill(self, name: str) -> None:
-        if name == EVERYTHING:
+        if name == EVERYTHING or self._is_given_up_after(name):
+            self._deaths.clear()
             self.restart()
             return
         wait_until(lambda: self._pid(name) is not None, f"{name} is there", PATIENCE_S)
@@ -69,6 +72,12 @@ class Victim:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: self._pid(name) not in (pid, None), f"{name} is back", PATIENCE_S)
+
+    def _is_given_up_after(self, name: str) -> bool:
+        """Whether the broker ends when the process dies once more, or might, a second earlier or later."""
+        now, deaths = time.monotonic(), self._deaths.setdefault(name, [])
+        deaths.append(now)
+        return sum(now - at < DEATHS_WINDOW_S + 1 for at in deaths) > MAX_DEATHS
 
     def _pid(self, name: str) -> int | None:
         try:
