@@ -40,12 +40,18 @@ class Clients:
 
     async def close(self, topics: list[str], subscription: str | None = None) -> int:
         """Tells clients to close; they may come back. `subscription` None: all clients. Returns how many were told."""
-        answers = await self._ask("pulsar.close", {"topics": topics, "subscription": subscription})
-        return sum(int(answer.get("closed", 0)) for answer in answers)
+        return await self._close(topics, {"subscription": subscription})
 
     async def close_producers(self, topics: list[str]) -> None:
         """Like close(), but consumers stay."""
-        await self._ask("pulsar.close", {"topics": topics, "subscription": None, "producers_only": True})
+        await self._close(topics, {"subscription": None, "producers_only": True})
+
+    async def _close(self, topics: list[str], which: dict[str, Any]) -> int:
+        closed = 0
+        for begin in range(0, len(topics), MAX_TOPICS_ASKED):
+            some = {"topics": topics[begin : begin + MAX_TOPICS_ASKED]}
+            closed += sum(int(answer.get("closed", 0)) for answer in await self._ask("pulsar.close", some | which))
+        return closed
 
     async def terminated(self, topic: str) -> None:
         await self._ask("pulsar.terminated", {"topic": topic})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -62,16 +62,17 @@ class Answers:
         calls.serve("pulsar.close", self._close)
         calls.serve("pulsar.terminated", self._terminated)
 
-    def _producers(self, core: str) -> Iterator[tuple[Client, Producer]]:
-        for client in list(self._desk.clients.values()):
+    def _producers(self, cores: Set[str]) -> Iterator[tuple[Client, Producer]]:
+        """Those of the topics that the core calls so."""
+        for client in list(self._desk.clients.values()) if cores else ():
             for producer in list(client.producers.values()):
-                if producer.topic.core == core:
+                if producer.topic.core in cores:
                     yield client, producer
 
-    def _consumers(self, core: str) -> Iterator[tuple[Client, Consumer]]:
-        for client in list(self._desk.clients.values()):
+    def _consumers(self, cores: Set[str]) -> Iterator[tuple[Client, Consumer]]:
+        for client in list(self._desk.clients.values()) if cores else ():
             for consumer in list(client.consumers.values()):
-                if consumer.topic.core == core and consumer.open:
+                if consumer.topic.core in cores and consumer.open:
                     yield client, consumer
 
     # --- questions about clients ------------------------------------------------------------------------------------
@@ -150,26 +151,25 @@ class Answers:
 
     def _close(self, asked: Asked) -> None:
         body = orjson.loads(asked.body)
+        cores = {core for name in body["topics"] if self._desk.used[core := topic_name(name).core]}
         closed = 0
-        for name in body["topics"]:
-            core = topic_name(name).core
-            for client, consumer in () if body.get("producers_only") else self._consumers(core):
-                if body["subscription"] in (None, consumer.subscription):
-                    self._desk.engine.call(client.conn, "lose-consumer", consumer.id)
-                    closed += 1
-            closed += self._close_producers(core) if body["subscription"] is None else 0
+        for client, consumer in () if body.get("producers_only") else self._consumers(cores):
+            if body["subscription"] in (None, consumer.subscription):
+                self._desk.engine.call(client.conn, "lose-consumer", consumer.id)
+                closed += 1
+        closed += self._close_producers(cores) if body["subscription"] is None else 0
         asked.answer(orjson.dumps({"closed": closed}))
 
-    def _close_producers(self, core: str) -> int:
-        there = list(self._producers(core))
+    def _close_producers(self, cores: Set[str]) -> int:
+        there = list(self._producers(cores))
         for client, producer in there:
             self._desk.engine.call(client.conn, "lose-producer", producer.id)
         return len(there)
 
     def _terminated(self, asked: Asked) -> None:
-        core = topic_name(orjson.loads(asked.body)["topic"]).core
-        self._close_producers(core)
-        for client, consumer in self._consumers(core):
+        cores = {topic_name(orjson.loads(asked.body)["topic"]).core}
+        self._close_producers(cores)
+        for client, consumer in self._consumers(cores):
             self.ends(client, consumer)
         asked.answer(b"{}")
 
