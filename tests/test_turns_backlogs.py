@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.subscriptions import SUBSCRIBE, Channels
+from tests.subscriptions import SUBSCRIBE, Channels, roll
 from tests.test_shard_protocol import ask
 from tests.test_worker import (
     DELETE,
@@ -262,3 +262,17 @@ def test_an_ephemeral_channel_with_much_deferred_goes_in_pieces(bench: Channels,
     assert live(bench) == 0
     bench.restart()
     assert "t" not in bench.catalog()
+
+
+def test_messages_of_many_channels_move_to_a_new_segment_in_pieces(bench: Channels) -> None:
+    channels, walked_at_once = 400, 1 << 16  # COMPACT_WALK
+    for n in range(channels):
+        bench.sub(n + 1, "t", f"c{n}")
+    bench.mpub("t", [b"x"] * 1000)
+    roll(bench)
+    calls = 1
+    while not lib.worker_compact(bench.worker, 0, 1 << 20):
+        calls += 1
+        bench.supply()
+        assert calls < 100
+    assert calls >= channels * 1000 // walked_at_once

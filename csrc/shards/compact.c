@@ -147,6 +147,7 @@ static enum outcome move(struct worker *w, struct shard *s, uint32_t topic, cons
     log_position place = from ? from : stream_place(&t->stream, r->seq);
     if (s->large_from == place && log_large_left(s->log) > 0) return move_piece(w, topic, r, place, 0);
     const struct behind b = find_behind(w, topic, r, job, held);
+    worker_walk(w, (held ? t->subscription_count : 0) + (uint64_t)b.jobs + b.pending);
     enum outcome room = make_room(w, s, topic, r, place, &b);
     if (room != DONE) return room;
     r = log_read(s->log, place); /* records appended in this turn may have been written out and moved in memory */
@@ -216,11 +217,14 @@ void shard_move_piece(struct worker *w, struct shard *s) {
     if (moved != MORE && s->large_from == place) large_forget(w, s, s->large_id);
 }
 
+/* Items of lists, such as a topic's subscriptions, that are walked for messages before others have their turn. */
+enum { COMPACT_WALK = WORKER_TURN_WALK / 4 };
+
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
     uint32_t segment = log_first_segment(s->log);
     if (segment >= s->segment || s->large_from) return false;
-    uint64_t end = s->scan_offset + budget;
-    while (s->scan_offset < end) {
+    const uint64_t end = s->scan_offset + budget, most = w->walked + COMPACT_WALK;
+    while (s->scan_offset < end && w->walked < most) {
         uint64_t offset = s->scan_offset;
         const struct record *r;
         int found = log_scan_sealed(s->log, segment, &offset, &r);
