@@ -270,17 +270,19 @@ class Topics:
 
     def watch(self, request: Request) -> None:
         body, client = request.body, request.client
-        if sum(watcher.client is client for watcher in self._watchers.values()) >= MAX_WATCHERS:
+        if len(client.watchers) >= MAX_WATCHERS:
             request.fail(NOT_ALLOWED, f"More than {MAX_WATCHERS} watchers")
             return
         known = body.topics_hash if body.HasField("topics_hash") else None
         number = next(self._numbers)
         watcher = Watcher(body.watcher_id, client, body.namespace, body.topics_pattern, known or "")
         self._watchers[number] = watcher
+        client.watchers.add(number)
 
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
                 self._watchers.pop(number, None)
+                client.watchers.discard(number)
                 if isinstance(found, GatewayDownError):  # it may have the watcher, and have answered too late
                     self._catalog.ask("unwatch", lambda _found: None, watcher=number)
                 request.fail(found.code, str(found))
@@ -296,14 +298,16 @@ class Topics:
         )  # fmt: skip
 
     def unwatch(self, request: Request) -> None:
-        self._forget(lambda watcher: watcher.client is request.client and watcher.id == request.body.watcher_id)
+        numbers = request.client.watchers
+        self._forget(request.client, {n for n in numbers if self._watchers[n].id == request.body.watcher_id})
         request.succeed()
 
     def client_gone(self, client: Client) -> None:
-        self._forget(lambda watcher: watcher.client is client)
+        self._forget(client, set(client.watchers))
 
-    def _forget(self, which: Callable[[Watcher], bool]) -> None:
-        for number in [number for number, watcher in self._watchers.items() if which(watcher)]:
+    def _forget(self, client: Client, numbers: set[int]) -> None:
+        client.watchers -= numbers
+        for number in numbers:
             del self._watchers[number]
             self._catalog.ask("unwatch", lambda _found: None, watcher=number)
 
