@@ -360,6 +360,9 @@ def events_of(wire: Wire, account: str) -> list[tuple[str, dict[str, Any]]]:
     return [one for one in found if one[1]]
 
 
+# Ours is told of those as well that it does not keep.
+KEEPS_NONE = pytest.param((OURS, "--set", "nats.max-closed-clients=0"), id="ours-keeps-none")
+TELLING = [*mixtures((OURS,), (NEW_REAL,)), KEEPS_NONE]
 SHOWN = ("acc", "user", "name", "name_tag", "kind", "client_type", "host")
 
 
@@ -373,9 +376,9 @@ def watched(member: Member) -> Wire:
     return wire
 
 
-@pytest.mark.parametrize("kinds", mixtures((OURS,), (NEW_REAL,)))
-def test_the_system_account_is_told_of_leaf_nodes(kinds: tuple[str]) -> None:
-    with configured(kinds[0], OF_HUB) as hub:
+@pytest.mark.parametrize("kinds", TELLING)
+def test_the_system_account_is_told_of_leaf_nodes(kinds: tuple[str, ...]) -> None:
+    with configured(kinds[0], OF_HUB, kinds[1:]) as hub:
         system = watched(hub)
         for password in (b"wrong", b"a"):
             raw = Wire(hub.route_port)
@@ -390,13 +393,13 @@ def test_the_system_account_is_told_of_leaf_nodes(kinds: tuple[str]) -> None:
         assert (came, first, went, last) == ("A.CONNECT", it, "A.DISCONNECT", it)
 
 
-@pytest.mark.parametrize("kinds", mixtures((OURS,), (NEW_REAL,)))
-def test_the_system_account_is_told_of_hubs(kinds: tuple[str]) -> None:
+@pytest.mark.parametrize("kinds", TELLING)
+def test_the_system_account_is_told_of_hubs(kinds: tuple[str, ...]) -> None:
     it = {**IT, "acc": "B", "name_tag": "B"}
     gone, back = ("B.DISCONNECT", {**it, "reason": "Client Closed"}), ("B.CONNECT", it)
     with configured(kinds[0], OF_HUB) as hub:
         there = watched(hub)
-        with configured(kinds[0], OF_LEAF % hub.route_port) as leaf:
+        with configured(kinds[0], OF_LEAF % hub.route_port, kinds[1:]) as leaf:
             wait_until(lambda: events_of(there, "A"), "it is connected to the hub")
             system = watched(leaf)
             hub.stop()

@@ -84,10 +84,10 @@ class User:
         self.socket.close()
 
 
-def start(kind: int, directory: Path) -> Iterator[NatsServer]:
+def start(kind: int, directory: Path, *settings: str) -> Iterator[NatsServer]:
     conf = directory / f"system-{kind}.conf"
     conf.write_text(CONF)
-    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]) as server:
+    with running(kind, settings, ["-c" if kind == 0 else "--nats-config", str(conf)]) as server:
         yield server
 
 
@@ -228,6 +228,19 @@ def test_the_system_account_hears_who_comes_and_goes(server: NatsServer) -> None
     assert (event["sent"]["msgs"], event["sent"]["bytes"]) == (1, 3)
     assert event["reason"] in ("Client Closed", "Read Error")
     system.close()
+
+
+def test_who_goes_is_told_of_also_where_none_are_kept(tmp_path: Path) -> None:
+    for server in start(1, tmp_path, "nats.max-closed-clients=0"):
+        system = User(server, "sys")
+        system.send(b"SUB $SYS.ACCOUNT.A.DISCONNECT 1\r\n")
+        system.sync()
+        client = User(server, "a")
+        client.close()
+        assert next_event(system, "DISCONNECT")["client"]["id"] == client.info["client_id"]
+        closed = system.ask(f"$SYS.REQ.SERVER.{system.info['server_id']}.CONNZ", b'{"state":1}')
+        assert closed["data"]["connections"] == []
+        system.close()
 
 
 def next_event(system: User, kind: str) -> dict[str, Any]:

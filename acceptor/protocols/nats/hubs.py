@@ -227,7 +227,7 @@ class Hubs:
         if (hub := self._hubs.get(conn)) is not None:
             known, nats = self._known(hub), self._nats
             row = nats.monitor.keep(known, words, hub.reason)
-            if hub.is_joined and row is not None and nats.events is not None:
+            if hub.is_joined and nats.events is not None:
                 nats.events.disconnected(known, nats.server_row(), row)
 
     def closed(self, conn: int) -> None:

@@ -203,7 +203,7 @@ class Leaves:
         if (leaf := self._leaves.get(conn)) is not None:
             known, nats = self._known(leaf), self._nats
             row = nats.monitor.keep(known, words, leaf.reason)
-            if leaf.is_joined and row is not None and nats.events is not None:
+            if leaf.is_joined and nats.events is not None:
                 nats.events.disconnected(known, nats.server_row(), row)
 
     def closed(self, conn: int) -> None:

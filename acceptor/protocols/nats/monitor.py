@@ -197,15 +197,13 @@ class Monitor:
     # --- connections that have ended --------------------------------------------------------------------------------
 
     def ended(self, conn: int, words: bytes) -> dict[str, Any] | None:
-        """Stores what is known of a client that goes, and returns it; None: not a client, or nothing is kept."""
+        """Stores what is known of a client that goes, and returns it; None: not a client."""
         known = self._known(conn)
         return None if known is None else self.keep(known, words)
 
-    def keep(self, known: Known, words: bytes, reason: int = 0) -> dict[str, Any] | None:
-        """Stores what is known of a connection that ends, and returns it; None: nothing is kept. `words`: figures and
+    def keep(self, known: Known, words: bytes, reason: int = 0) -> dict[str, Any]:
+        """Stores what is known of a connection that ends, if any are kept, and returns it. `words`: figures and
         subscriptions, from the codec. `reason`: its number, if the codec does not know it."""
-        if self._max_closed == 0:
-            return None
         (figures,) = figures_of(words[:FIGURES_BYTES])
         subscriptions = [_detail(one, known.cid) for one in subscriptions_of(words[FIGURES_BYTES:])]
         now_ns = self._wall_ns()
@@ -219,13 +217,17 @@ class Monitor:
             "account": known.account,
             "subs": subscriptions,
         }
+        if self._max_closed > 0:
+            self._store(row)
+        return row
+
+    def _store(self, row: dict[str, Any]) -> None:
         self._ended += 1
         # A copy, because orjson's result takes up 4 KiB even if it is shorter.
         self._closed.append((self._ended, bytes(memoryview(orjson.dumps(row)))))
         self._closed_bytes += len(self._closed[-1][1])
         while len(self._closed) > self._max_closed or self._closed_bytes > CLOSED_BYTES:
             self._closed_bytes -= len(self._closed.popleft()[1])
-        return row
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
