@@ -26,6 +26,10 @@ FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
 # How long Python may handle upcalls before the engine, which moves the messages, runs again.
 TURN_NS: Final = 1_000_000
+# After so long without a look at the sockets, what has come is handled before timers that are due (like STALL_NS in
+# csrc/acceptor/bounds.h), but not for longer than that.
+STALL_NS: Final = 100_000_000
+CATCH_UP_NS: Final = 1_000_000_000
 # How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
 # How much of a command that could not be handled is logged.
@@ -69,6 +73,7 @@ class AcceptorProcess:
         self._more = False  # upcalls may be left
         self._due_ns = FOREVER  # when the first timer expires; valid if `timed`
         self._timed = False
+        self._looked_ns = time.monotonic_ns()  # when the engine was last run
         self._touched = True  # upcalls were handled that _expire() may have to follow up after the next run
 
     def run(self) -> None:
@@ -104,16 +109,34 @@ class AcceptorProcess:
             self._due_ns = FOREVER if wait_ns == FOREVER else time.monotonic_ns() + wait_ns
         if self._due_ns != FOREVER:
             max_wait_ns = sooner(max_wait_ns, max(self._due_ns - time.monotonic_ns(), 0))
+        looked_ns, self._looked_ns = self._looked_ns, time.monotonic_ns()
         self._engine.run(0 if self._more else max_wait_ns)
-        if self._touched or (self._due_ns != FOREVER and time.monotonic_ns() >= self._due_ns):
+        now_ns = time.monotonic_ns()
+        if self._touched or (self._due_ns != FOREVER and now_ns >= self._due_ns):
+            if now_ns - looked_ns >= STALL_NS:
+                self._catch_up(now_ns + CATCH_UP_NS)
             self._expire()
+        self._handle_upcalls()
+
+    def _handle_upcalls(self) -> bool:
+        """Returns whether there were any."""
         until_ns = time.monotonic_ns() + TURN_NS
-        self._more = False
+        self._more, found = False, False
         for upcall in self._engine.upcalls():
+            found = True
             self._handle(upcall)
             if time.monotonic_ns() > until_ns:
                 self._more = True  # perhaps there are more
                 break
+        return found
+
+    def _catch_up(self, until_ns: int) -> None:
+        """If the process has stood still, what its clients have sent meanwhile may be what they are waited for."""
+        self._handle_upcalls()
+        is_new = True
+        while is_new and time.monotonic_ns() < until_ns:
+            self._engine.run(0)  # the run before may have been interrupted
+            is_new = self._handle_upcalls()
 
     def _timers_wait_ns(self) -> int:
         """How long the engine may run before _expire() has something to do."""

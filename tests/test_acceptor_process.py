@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
 
+import pytest
 from mq_shards.acceptor import process
 from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import COMMAND, Upcall
 from mq_shards.acceptor.process import AcceptorProcess
 from mq_shards.acceptor.watched import Watched
-from mq_shards.ringbuf.calls import Calls
+from mq_shards.ringbuf.calls import SECOND_NS, Calls
 
 
 class SlowEngine:
@@ -31,15 +32,72 @@ class SlowEngine:
             yield self.upcalls_left.popleft()
 
 
-def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> None:
-    engine, handled = SlowEngine(100), list[int]()
+def loop_of(engine: object) -> AcceptorProcess:
     loop = AcceptorProcess.__new__(AcceptorProcess)
     loop._engine = cast(Any, engine)
     loop._protocols = {}
     loop._secure = {}
     loop._more, loop._timed, loop._touched = False, False, True
-    loop._calls = Calls(Watched(), time.monotonic_ns)
+    loop._looked_ns = process.time.monotonic_ns()
+    loop._calls = Calls(Watched(), process.time.monotonic_ns)
     loop._access = Access(lambda: None, lambda conn: 0, cast(Any, None))
+    return loop
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = 1000 * SECOND_NS
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+class StoppedEngine:
+    """The process stands still for a while in its first run, which is interrupted. Each later one finds a part of what
+    has come."""
+
+    def __init__(self, clock: Clock, stopped_ns: int, upcalls: int) -> None:
+        self._clock, self._stopped_ns, self._upcalls = clock, stopped_ns, upcalls
+        self._there: deque[Upcall] = deque()
+
+    def run(self, max_wait_ns: int) -> None:
+        if self._stopped_ns > 0:
+            self._clock.now_ns += self._stopped_ns
+            self._stopped_ns = 0
+        elif self._upcalls > 0:
+            self._upcalls -= 1
+            self._there.append(Upcall(COMMAND, self._upcalls, 0, b"CONNECT {}", None))
+
+    def upcalls(self) -> Iterator[Upcall]:
+        while self._there:
+            yield self._there.popleft()
+
+
+@pytest.mark.parametrize(
+    ("stopped_ns", "takes_ns", "heard"), [(70 * SECOND_NS, 0, 700), (0, 0, 0), (70 * SECOND_NS, SECOND_NS // 10, 10)]
+)
+def test_what_has_come_while_the_process_stood_still_counts_before_timers(
+    monkeypatch: pytest.MonkeyPatch, stopped_ns: int, takes_ns: int, heard: int
+) -> None:
+    """But only for a while: what never ends does not keep timers from running."""
+    clock = Clock()
+    monkeypatch.setattr(process, "time", clock)
+    loop = loop_of(StoppedEngine(clock, stopped_ns, 700))
+    handled, expired = list[int](), list[int]()
+
+    def handle(upcall: Upcall) -> None:
+        clock.now_ns += takes_ns
+        handled.append(upcall.conn)
+
+    loop._handle = handle  # type: ignore[method-assign]
+    loop._expire = lambda: expired.append(len(handled))  # type: ignore[method-assign]
+    loop._turns(10_000_000)
+    assert expired == [heard]
+
+
+def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> None:
+    engine, handled = SlowEngine(100), list[int]()
+    loop = loop_of(engine)
 
     def handle(upcall: Upcall) -> None:
         time.sleep(0.0004)
