@@ -139,6 +139,7 @@ void framing_pass(struct acceptor *a, struct connection *c) {
 void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payload, size_t bytes) {
     struct framing *f = c->framing;
     assert(bytes <= WEBSOCKET_CONTROL_BYTES);
+    assert(f->compression == NULL); /* there are no frames */
     if (f->closing_said) return;
     memcpy(f->closing, payload, bytes);
     f->closing_bytes = (uint8_t)bytes;
