@@ -164,7 +164,6 @@ class Client:
     heard: dict[int, Heard] = field(default_factory=dict)  # what to do with a worker's answer, by slot
     unasked: deque[Unasked] = field(default_factory=deque)  # what waits until fewer questions are under way
     subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # SUBSCRIBEs: since, count
-    watchers: set[int] = field(default_factory=set)  # of lists of topics, by the acceptor's numbers
     sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where readers begin that were moved
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
     closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs

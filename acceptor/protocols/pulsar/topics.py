@@ -114,6 +114,7 @@ class Topics:
         self._catalog = catalog
         self._url = url
         self._watchers: dict[int, Watcher] = {}
+        self._numbers_of: dict[int, set[int]] = {}  # of a connection's watchers, if it has any
         self._opening: dict[tuple[int, str], deque[_Opening]] = {}  # by connection and topic, first come first
         self._numbers = itertools.count(1)
         self._anew: deque[int] = deque()  # watchers to be asked for again
@@ -270,19 +271,18 @@ class Topics:
 
     def watch(self, request: Request) -> None:
         body, client = request.body, request.client
-        if len(client.watchers) >= MAX_WATCHERS:
+        if len(self._numbers_of.get(client.conn, ())) >= MAX_WATCHERS:
             request.fail(NOT_ALLOWED, f"More than {MAX_WATCHERS} watchers")
             return
         known = body.topics_hash if body.HasField("topics_hash") else None
         number = next(self._numbers)
         watcher = Watcher(body.watcher_id, client, body.namespace, body.topics_pattern, known or "")
         self._watchers[number] = watcher
-        client.watchers.add(number)
+        self._numbers_of.setdefault(client.conn, set()).add(number)
 
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
-                self._watchers.pop(number, None)
-                client.watchers.discard(number)
+                self._lose(client, {number} & self._watchers.keys())
                 if isinstance(found, GatewayDownError):  # it may have the watcher, and have answered too late
                     self._catalog.ask("unwatch", lambda _found: None, watcher=number)
                 request.fail(found.code, str(found))
@@ -298,18 +298,24 @@ class Topics:
         )  # fmt: skip
 
     def unwatch(self, request: Request) -> None:
-        numbers = request.client.watchers
+        numbers = self._numbers_of.get(request.client.conn, ())
         self._forget(request.client, {n for n in numbers if self._watchers[n].id == request.body.watcher_id})
         request.succeed()
 
     def client_gone(self, client: Client) -> None:
-        self._forget(client, set(client.watchers))
+        self._forget(client, set(self._numbers_of.get(client.conn, ())))
 
     def _forget(self, client: Client, numbers: set[int]) -> None:
-        client.watchers -= numbers
+        self._lose(client, numbers)
+        for number in numbers:
+            self._catalog.ask("unwatch", lambda _found: None, watcher=number)
+
+    def _lose(self, client: Client, numbers: set[int]) -> None:
         for number in numbers:
             del self._watchers[number]
-            self._catalog.ask("unwatch", lambda _found: None, watcher=number)
+        left = self._numbers_of.pop(client.conn, set()) - numbers
+        if left:
+            self._numbers_of[client.conn] = left
 
     def _watched(self, body: bytes) -> None:
         told = orjson.loads(body)
