@@ -51,8 +51,50 @@ def _check(result: int, failed: str) -> None:
         raise RingError(ffi.errno, f"{failed}: {os.strerror(ffi.errno)}")
 
 
-class Producer:
+class Half:
+    """What producer and consumer have in common: a mapping of the ring, and what this side knows of it."""
+
+    _half: Any
+    _may_sleep: Any
+    _awake: Any
+    _close: Any
+
+    def may_sleep(self) -> bool:
+        return bool(self._may_sleep(self._half))
+
+    def awake(self) -> None:
+        self._awake(self._half)
+
+    @property
+    def epoch(self) -> int:
+        return int(lib.ring_epoch(self._half.shared))
+
+    @property
+    def wakes(self) -> int:
+        """Wake-ups sent to the other side."""
+        return int(self._half.wakes)
+
+    @property
+    def broken(self) -> bool:
+        return bool(self._half.broken)
+
+    def close(self) -> None:
+        """Unmaps the ring. Everything but another close is an error afterwards."""
+        if self._half is not None:
+            self._close(self._half)
+        self._half = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Producer(Half):
     """The one producer of the ring in `fd`, which may be closed afterwards; `wake_fd` must stay open."""
+
+    _may_sleep, _awake, _close = lib.ring_producer_may_sleep, lib.ring_producer_awake, lib.ring_producer_close
 
     def __init__(self, fd: int, wake_fd: int = NO_WAKE) -> None:
         self._half: Any = ffi.new("struct ring_producer *")
@@ -85,12 +127,6 @@ class Producer:
             raise ValueError(f"cannot publish to {tail}: it must be from {self.published} to {self.tail}")
         return bool(lib.ring_publish_to(self._half, tail))
 
-    def may_sleep(self) -> bool:
-        return bool(lib.ring_producer_may_sleep(self._half))
-
-    def awake(self) -> None:
-        lib.ring_producer_awake(self._half)
-
     @property
     def tail(self) -> int:
         """Bytes produced since the ring was made, headers and padding included: a place for `publish`."""
@@ -104,34 +140,11 @@ class Producer:
     def max_payload(self) -> int:
         return int(lib.ring_max_payload(self._half.data_bytes))
 
-    @property
-    def epoch(self) -> int:
-        return int(lib.ring_epoch(self._half.shared))
 
-    @property
-    def wakes(self) -> int:
-        """Wake-ups sent to the consumer."""
-        return int(self._half.wakes)
-
-    @property
-    def broken(self) -> bool:
-        return bool(self._half.broken)
-
-    def close(self) -> None:
-        """Unmaps the ring. Everything but another close is an error afterwards."""
-        if self._half is not None:
-            lib.ring_producer_close(self._half)
-        self._half = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-class Consumer:
+class Consumer(Half):
     """The one consumer of the ring in `fd`, which may be closed afterwards; `wake_fd` must stay open."""
+
+    _may_sleep, _awake, _close = lib.ring_consumer_may_sleep, lib.ring_consumer_awake, lib.ring_consumer_close
 
     def __init__(self, fd: int, wake_fd: int = NO_WAKE) -> None:
         self._half: Any = ffi.new("struct ring_consumer *")
@@ -151,34 +164,3 @@ class Consumer:
     def release(self) -> bool:
         """Gives the room of all consumed records back to the producer. False if there was nothing new."""
         return bool(lib.ring_release(self._half))
-
-    def may_sleep(self) -> bool:
-        return bool(lib.ring_consumer_may_sleep(self._half))
-
-    def awake(self) -> None:
-        lib.ring_consumer_awake(self._half)
-
-    @property
-    def epoch(self) -> int:
-        return int(lib.ring_epoch(self._half.shared))
-
-    @property
-    def wakes(self) -> int:
-        """Wake-ups sent to the producer."""
-        return int(self._half.wakes)
-
-    @property
-    def broken(self) -> bool:
-        return bool(self._half.broken)
-
-    def close(self) -> None:
-        """Unmaps the ring. Everything but another close is an error afterwards."""
-        if self._half is not None:
-            lib.ring_consumer_close(self._half)
-        self._half = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -89,28 +89,25 @@ static struct ring_shared *ring_map(int fd, uint64_t *data_bytes) {
     return (struct ring_shared *)(void *)base;
 }
 
-/* Loads both indexes, where a newly opened half begins. Only the other side may be at work already. A consumer moves
- * its index towards this side's, a producer moves it no further away than data_bytes, so both are valid whenever they
- * are loaded. */
-static int load_indexes(struct ring_shared *shared, uint64_t data_bytes, uint64_t *head, uint64_t *tail) {
+/* Maps the ring and loads both indexes, where a newly opened half begins. Only the other side may be at work already. A
+ * consumer moves its index towards this side's, a producer moves it no further away than data_bytes, so both are valid
+ * whenever they are loaded. NULL and errno. */
+static struct ring_shared *ring_open(int fd, uint64_t *data_bytes, uint64_t *head, uint64_t *tail) {
+    struct ring_shared *shared = ring_map(fd, data_bytes);
+    if (shared == NULL) return NULL;
     /* acquire: as for every later load, as a consumer then reads records and a producer overwrites them. */
     *head = atomic_load_explicit(&shared->head, memory_order_acquire);
     *tail = atomic_load_explicit(&shared->tail, memory_order_acquire);
-    if (((*head | *tail) & 7) == 0 && *tail - *head <= data_bytes) return 0;
+    if (((*head | *tail) & 7) == 0 && *tail - *head <= *data_bytes) return shared;
+    munmap(shared, mapping_bytes(*data_bytes));
     errno = EINVAL;
-    return -1;
+    return NULL;
 }
 
 int ring_producer_open(struct ring_producer *producer, int fd, int wake_fd) {
-    uint64_t data_bytes = 0;
-    struct ring_shared *shared = ring_map(fd, &data_bytes);
+    uint64_t data_bytes, head, tail;
+    struct ring_shared *shared = ring_open(fd, &data_bytes, &head, &tail);
     if (shared == NULL) return -1;
-    uint64_t head, tail;
-    if (load_indexes(shared, data_bytes, &head, &tail) != 0) {
-        munmap(shared, mapping_bytes(data_bytes));
-        errno = EINVAL;
-        return -1;
-    }
     *producer = (struct ring_producer){
         .shared = shared,
         .data = (uint8_t *)shared + RING_HEADER_BYTES,
@@ -125,15 +122,9 @@ int ring_producer_open(struct ring_producer *producer, int fd, int wake_fd) {
 }
 
 int ring_consumer_open(struct ring_consumer *consumer, int fd, int wake_fd) {
-    uint64_t data_bytes = 0;
-    struct ring_shared *shared = ring_map(fd, &data_bytes);
+    uint64_t data_bytes, head, tail;
+    struct ring_shared *shared = ring_open(fd, &data_bytes, &head, &tail);
     if (shared == NULL) return -1;
-    uint64_t head, tail;
-    if (load_indexes(shared, data_bytes, &head, &tail) != 0) {
-        munmap(shared, mapping_bytes(data_bytes));
-        errno = EINVAL;
-        return -1;
-    }
     *consumer = (struct ring_consumer){
         .shared = shared,
         .data = (const uint8_t *)shared + RING_HEADER_BYTES,
