@@ -171,7 +171,7 @@ class Supervisor:
             stack.callback(listener.close)
         if user is not None:
             try:
-                privileges.become(user)
+                privileges.become(user, serves_http=options.gateway)
             except ValueError as error:
                 raise StartError(str(error)) from None
             options.check_files()

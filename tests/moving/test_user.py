@@ -50,6 +50,18 @@ def test_a_key_that_the_user_cannot_read_is_one_line(tmp_path: Path) -> None:
         servers.start(SHAPE, options=["--user", NOBODY, "--listen", "beanstalks://127.0.0.1:0", *tls])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_program_that_the_user_cannot_read_is_one_line_where_http_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mq_shards").symlink_to(servers.ROOT)
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = ["--user", NOBODY, "--memory", "--listen", "http://127.0.0.1:0"]
+    with pytest.raises(RuntimeError, match=r"ended with 1:[^\0]*mq-shards: --user: nobody cannot read /[^\n]*HTTP"):
+        servers.start(SHAPE, options=options)
+
+
 def test_a_user_that_is_not_there_is_one_line() -> None:
     with pytest.raises(RuntimeError, match='--user: there is no "no-such-user"'):
         servers.start(SHAPE, options=["--user", "no-such-user"])
