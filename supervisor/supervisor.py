@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from mq_shards.gateway import services
-from mq_shards.ringbuf import board
+from mq_shards.ringbuf import board, listening
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
@@ -475,6 +475,10 @@ class Supervisor:
     def _advance(self) -> None:
         if self._stage is Stage.RECOVERING and all(worker.serving for worker in self._workers):
             self._stage = Stage.STARTING
+            # First, as at a nats-server: who can connect to a protocol's port need not wait for that of its monitoring.
+            for listener in self._listeners:
+                if listener.address.by_gateway:
+                    listening.begin(listener.socket_of(0), BACKLOG)
             for acceptor in self._acceptors:
                 self._start_acceptor(acceptor)
         if self._stage is Stage.STARTING and all(map(_is_settled, [*self._acceptors, *self._workers])):

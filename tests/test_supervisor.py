@@ -546,6 +546,17 @@ def test_nobody_connects_while_workers_stop_though_an_acceptor_listened_only_aft
             socket.create_connection(("127.0.0.1", port), 10)
 
 
+def test_whoever_can_connect_to_a_protocol_can_connect_to_its_monitoring(start: Start) -> None:
+    """As at a nats-server. A client of a gateway that has not listened yet waits."""
+    ports = free_port(), free_port()
+    wanted = ("--listen", f"nats://127.0.0.1:{ports[0]}", "--listen", f"http://127.0.0.1:{ports[1]}")
+    broker = start("--workers", "1", *wanted, does={"mq-gateway": "load"}, ready=False)
+    wait_until(lambda: "go" in broker.what("mq-acceptor-0"), "the acceptor serves", 20)
+    with socket.create_connection(("127.0.0.1", ports[1]), 20) as early:
+        (broker.directory / "mq-gateway.does").unlink()
+        assert "mq-gateway:" in early.makefile().readline()
+
+
 def test_signals_meant_for_the_supervisor_do_not_hurt_a_child(start: Start) -> None:
     broker = start("--workers", "1")
     before = broker.pids()
