@@ -51,5 +51,5 @@ def become(who: Identity, serves_http: bool) -> None:
     if unreadable is None:
         return
     if serves_http:
-        raise ValueError(f"--user: {who.name} cannot read {unreadable}, which HTTP needs: install it where {who.name} can")
+        raise ValueError(f"--user: {who.name} cannot read {unreadable}, which HTTP needs: install that elsewhere")
     log.warning("%s cannot read %s: what Python loads later fails", who.name, unreadable)
