@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import signal
 import time
@@ -333,6 +334,20 @@ def test_an_account_may_be_told_anew_of_itself(kind: int) -> None:
         assert not stays.heard.closed
         for wire in (admin, stays, goes):
             wire.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_that_is_told_of_its_end_has_its_clients_cut_off_then(kind: int) -> None:
+    with serving(kind, conf()) as server, contextlib.ExitStack() as stack:
+        admin = stack.enter_context(contextlib.closing(connect(server, SYSTEM.user("admin"))))
+        client = stack.enter_context(contextlib.closing(connect(server, SMALL.user("there"))))
+        client.barrier()
+        ending = OPERATOR.account(SMALL, exp=int(time.time()) + 2)
+        subject = f"$SYS.REQ.ACCOUNT.{SMALL.public}.CLAIMS.UPDATE"
+        assert request(admin, subject, ending.encode())["data"]["message"] == "jwt updated"
+        while not client.heard.closed:
+            client.receive()
+        assert client.heard.data.endswith(b"-ERR 'Account Authentication Expired'\r\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)

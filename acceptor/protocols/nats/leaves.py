@@ -462,6 +462,8 @@ class Leaves:
             self._end(leaf, VIOLATION)
         elif user != before:
             self._end(leaf, "")
+        else:
+            self._expiries.set(leaf.conn, self._nats.logins.ends_s(user))  # the account's JWT may be another one
 
     def shares_changed(self, accounts: set[str]) -> None:
         """Imports or mappings of these accounts have changed: closes their leaf nodes, which learn of it in a new

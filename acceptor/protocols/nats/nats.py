@@ -651,7 +651,6 @@ class Nats(Guarding):
             raise NatsError(refusal)
         self._join(conn, user)
         client.user = user
-        self._expiries.set(conn, self.logins.ends_s(user))
         self._limit(conn)
         self._engine.call(conn, "flags", flags_of(options))
         if options["verbose"]:
@@ -666,8 +665,9 @@ class Nats(Guarding):
             raise NatsError(refusal)
 
     def _limit(self, conn: int) -> None:
-        """Sets a client's limits: the general ones or lower ones of its account; and what services are told of it."""
+        """Sets a client's limits, general or its account's if lower, and its end; and what services are told of it."""
         client = self._clients[conn]
+        self._expiries.set(conn, self.logins.ends_s(client.user))
         limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
         if limits.subscriptions is not None:  # 0: no limit
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
