@@ -92,7 +92,7 @@ def complaint(tmp_path: Path, text: str) -> str:
         ("listen: [a]\n", "nats.conf:1: an array is not a string"),
         ("authorization { usr: a }", 'nats.conf:1: unknown key "usr" in authorization'),
         ("ping_interval: soon\n", 'nats.conf:1: "soon" is not a duration such as "250ms"'),
-        ("max_payload: 2G\n", "nats.conf:1: nats.max-payload: 2000000000 is not between 1 and 1073741824"),
+        ("max_payload: 2G\n", "nats.conf:1: nats.max-payload: 2000000000 is not between -1 and 1073741824"),
         ("port: 70000\n", "nats.conf:1: 70000 is not a port"),
         ("port: 1kbb\n", 'nats.conf:1: "kbb" is not a unit'),
         ("max_payload:\n", "nats.conf:1: expected a value, and found a new line"),
@@ -186,6 +186,13 @@ def test_what_is_not_supported_is_one_line_of_warning(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_are_an_error(tmp_path: Path) -> None:
     why = "resolver_tls: nats.tls-ca-file: /nowhere: No such file or directory"
     assert complaint(tmp_path, "\nresolver_tls {ca_file: /nowhere}") == f"nats.conf:2: {why}"
+
+
+def test_a_message_may_not_be_larger_than_what_may_wait(tmp_path: Path) -> None:
+    for text in ("max_payload: 100mb", "max_pending: 1000000"):
+        with pytest.raises(OptionsError, match=r"max_payload \(\d+\) cannot be higher than max_pending"):
+            options_of(tmp_path, text)
+    assert options_of(tmp_path, "max_payload: -1\nmax_pending: 2000").settings["nats"]["max-payload"] == -1
 
 
 def test_options_of_ours_count_for_more(tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ CONFS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
         {"auth_required": True, "max_payload": 500},
         {"auth_required": True, "max_payload": 500, "remote_account": "S", "acc_is_sys": True},
     ),
+    "max_payload: -1": ({"max_payload": -1}, {"max_payload": -1, "remote_account": "$G"}),
+    f"accounts {{ A {{ users: [{{ {A} }}], limits {{ max_payload: 100 }} }} }}\nmax_payload: -1": (
+        {"auth_required": True, "max_payload": -1},
+        {"auth_required": True, "remote_account": "A", "max_payload": 100},
+    ),
 }
 
 

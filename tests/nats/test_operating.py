@@ -225,6 +225,26 @@ class TestReload:
                     client.receive()
         assert all(b"-ERR 'maximum connections exceeded'\r\n" in client.heard.data for client in cut)
 
+    def test_nobody_may_connect_with_a_limit_of_0_and_messages_may_have_none(
+        self, operated: Callable[[str], Operated]
+    ) -> None:
+        server = operated("max_payload: -1")
+        client = server.client()
+        client.send(b"SUB a 1\r\nPUB a 2000000\r\n" + bytes(2_000_000) + b"\r\n")
+        while b"MSG a 1 2000000\r\n" not in client.heard.data or len(client.heard.data) < 2_000_000:
+            client.receive()
+        server.reload("max_connections: 0")
+        until(client, b"-ERR 'maximum connections exceeded'\r\n")
+        until(server.client(), b"-ERR 'maximum connections exceeded'\r\n")
+
+    def test_a_message_may_not_be_larger_than_what_may_wait(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("max_payload: 2000\nmax_pending: 4000")
+        server.reload("max_payload: 5000\nmax_pending: 4000")
+        until_true(lambda: "max_payload (5000) cannot be higher than max_pending (4000)" in server.server.said())
+        client = server.client()
+        until(client, b"PONG")
+        assert json.loads(client.info[5:])["max_payload"] == 2000
+
     def test_what_cannot_be_read_changes_nothing(self, operated: Callable[[str], Operated]) -> None:
         server = operated("max_payload: 1000")
         client = server.client()

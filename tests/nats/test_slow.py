@@ -115,16 +115,16 @@ def test_who_waits_for_more_than_it_may_is_cut_and_others_have_all(broker: NatsS
 def test_who_reads_is_not_cut_because_more_came_at_once_than_may_wait() -> None:
     """A message of no bytes is longer to its subscriber; all are taken in before any is sent."""
     count = 4_000
-    with running(1, ["nats.max-pending=40000"]) as server:
+    with running(1, ["nats.max-pending=40000", "nats.max-payload=40000"]) as server:
         reader, publisher = slow(server, b"SUB it 12345678\r\n"), Wire(server.port)
         publisher.send(QUIET + b"PUB it 0\r\n\r\n" * count)
         assert all_of(reader, count) == [(b"MSG it 12345678 0\r\n", b"")] * count
 
 
 def test_who_reads_is_not_cut_because_many_others_are_sent_much_in_the_same_turn() -> None:
-    payload = b"x" * 150_000
-    with running(1, ["nats.max-pending=70000"]) as server:
+    payload = b"x" * 65_000
+    with running(1, ["nats.max-pending=70000", "nats.max-payload=65000"]) as server:
         readers, publisher = [slow(server, b"SUB it 1\r\n") for _ in range(60)], Wire(server.port)
-        publisher.send(QUIET + b"PUB it 150000\r\n%s\r\n" % payload)
+        publisher.send(QUIET + b"PUB it 65000\r\n%s\r\n" % payload * 3)
         for reader in readers:
-            assert all_of(reader, 1) == [(b"MSG it 1 150000\r\n", payload)]
+            assert all_of(reader, 3) == [(b"MSG it 1 65000\r\n", payload)] * 3

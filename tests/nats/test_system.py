@@ -460,11 +460,11 @@ def test_an_answer_may_be_larger_than_what_clients_may_send(kind: int, tmp_path:
 def test_the_server_hears_again_what_it_could_not_take(acceptors: int, tmp_path: Path) -> None:
     """Its own client is cut off as any other is that more waits for than may, and is there again."""
     path = tmp_path / "nats.conf"
-    path.write_text(CONF + "max_pending: 4000\n")
+    path.write_text(CONF + "max_payload: 4000\nmax_pending: 4000\n")
     with running(acceptors, arguments=["--nats-config", str(path)]) as server:
         sys = User(server, "sys")
         for turn in range(3):
-            sys.send(b"PUB $SYS.REQ.SERVER.PING 300000\r\n" + bytes(300_000) + b"\r\n")
+            sys.send((b"PUB $SYS.REQ.SERVER.PING 3900\r\n" + bytes(3900) + b"\r\n") * 77)
             sys.sync()
             until_true(lambda wanted=turn + 1: server.said().count("has been cut off") == wanted)  # type: ignore[misc]
             until_true(lambda: _is_answered(sys))

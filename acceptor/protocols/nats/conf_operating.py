@@ -40,6 +40,11 @@ def _first(value: Value) -> str:
     return value.text()
 
 
+def _connections(value: Value) -> int:
+    """Unlike with other limits, 0 and less mean that nobody may connect."""
+    return value.whole() if value.whole() > 0 else -1
+
+
 def _take_lame_duck_duration(conf: Conf, value: Value) -> None:
     ns = value.duration_ns()
     if ns < 30 * SECOND:
@@ -206,7 +211,7 @@ OPERATING: Final[Mapping[str, Taker]] = {
     "max_closed_clients": option("max-closed-clients", Value.whole),
     "tls": take_tls("tls", "tls-", TLS),
     "allow_non_tls": option("allow-non-tls", Value.flag),
-    "max_connections": option("max-connections", Value.whole),
+    "max_connections": option("max-connections", _connections),
     "client_advertise": option("client-advertise", Value.text),
     "lame_duck_duration": _take_lame_duck_duration,
     "lame_duck_grace_period": duration_option("lame-duck-grace-period"),

@@ -161,7 +161,8 @@ class Nats(Guarding):
             terms = nats_tls.terms(settings)
         self._settings, self._greetings.terms = settings, terms
         self._set_who()
-        for option in ("payload", "control-line", "pending", "subscriptions", "sub-tokens"):
+        engine.set("nats.max-payload", nats_options.payload_limit(settings["max-payload"]))
+        for option in ("control-line", "pending", "subscriptions", "sub-tokens"):
             engine.set(f"nats.max-{option}", settings[f"max-{option}"])
         engine.set("nats.ping-max", settings["ping-max"])
         if self._websockets is not None:
@@ -554,8 +555,7 @@ class Nats(Guarding):
             self._greeted(conn)
 
     def _is_too_many(self, conn: int) -> bool:
-        most = self._settings["max-connections"]
-        if not most or self._connections() <= most:
+        if not orders.is_excess(self._connections(), self._settings["max-connections"]):
             return False
         self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
         self._end(conn, "maximum connections exceeded")
@@ -671,7 +671,7 @@ class Nats(Guarding):
         limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
         if limits.subscriptions is not None:  # 0: no limit
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
-        self._engine.call(conn, "max-payload", self._max_payload(client))
+        self._engine.call(conn, "max-payload", nats_options.payload_limit(self._max_payload(client)))
         self._engine.call(conn, "max-subscriptions", subscriptions)
         who = self._askers.described(client, self.identity.server_name, self.cluster.get("name", ""))
         self._engine.call(conn, "info", 0, who)
@@ -679,7 +679,7 @@ class Nats(Guarding):
     def _max_payload(self, client: Client) -> int:
         most: int = self._settings["max-payload"]
         of_account = self.logins.limits(client.user).payload
-        return most if of_account is None else min(most, of_account)
+        return most if of_account is None else min(nats_options.payload_limit(most), of_account)
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]

@@ -48,7 +48,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "password": _Word("", "see user"),
     "token": _Word("", "every client must say this token"),
     "auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a CONNECT to come, where one must"),
-    "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
+    "max-payload": Number(1 << 20, -1, MAX_BODY, "bytes of the largest message; -1: as large as any protocol's"),
     "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
     "max-subscriptions": Number(0, 0, (1 << 32) - 1, "subscriptions of one connection; 0: any number"),
     "max-sub-tokens": Number(0, 0, 255, "tokens of a subject that is subscribed to; 0: any number"),
@@ -59,7 +59,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
     "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),
     "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
-    "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
+    "max-connections": Number(64 << 10, -1, 1 << 31, "clients of all acceptors together; 0: any number, -1: none"),
     "proxy-protocol": Flag(False, "a proxy in front says for whom it connects"),
     "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
     "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
@@ -107,12 +107,23 @@ SECRETS: Final = frozenset({
 })  # fmt: skip
 
 
+def payload_limit(most: int) -> int:
+    """The limit in bytes that a value of max-payload means."""
+    return MAX_BODY if most < 0 else most
+
+
 def check(settings: Mapping[str, Setting]) -> None:
     """Raises ValueError, with a message of one line, for options that contradict each other."""
     if bool(settings["user"]) != bool(settings["password"]):
         raise ValueError("nats.user and nats.password go together")
     if settings["user"] and settings["token"]:
         raise ValueError("nats.user and nats.token: it is one or the other")
+    payload, pending = settings["max-payload"], settings["max-pending"]
+    assert isinstance(payload, int) and isinstance(pending, int)
+    if payload == 0:
+        raise ValueError("nats.max-payload: 0 is not a size")
+    if payload > pending:
+        raise ValueError(f"max_payload ({payload}) cannot be higher than max_pending ({pending})")
     grace, duration = settings["lame-duck-grace-period"], settings["lame-duck-duration"]
     assert isinstance(grace, int) and isinstance(duration, int)
     if grace >= duration:

@@ -20,13 +20,18 @@ CANNOT: Final = b"cannot"
 Order = Callable[[int], bool]
 
 
+def is_excess(clients: int, most: int) -> bool:
+    """Whether there are more clients than `most`; 0: any number, -1: none."""
+    return most != 0 and clients > max(most, 0)
+
+
 def excess(conns: Sequence[int], all_clients: int, most: int) -> list[int]:
-    """Chooses this acceptor's share of the clients that exceed `most`; 0: no limit. `conns` are its own clients."""
-    if not most or all_clients <= most:
+    """Chooses the share of clients to close, of too many (see is_excess()), among `conns`, those of this acceptor."""
+    if not is_excess(all_clients, most):
         return []
     import random  # imported late, as it is rarely needed
 
-    part = -(-(all_clients - most) * len(conns) // all_clients)
+    part = -(-(all_clients - max(most, 0)) * len(conns) // all_clients)
     return random.sample(conns, min(part, len(conns)))
 
 
