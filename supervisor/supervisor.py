@@ -475,7 +475,7 @@ class Supervisor:
     def _advance(self) -> None:
         if self._stage is Stage.RECOVERING and all(worker.serving for worker in self._workers):
             self._stage = Stage.STARTING
-            # First, as at a nats-server: who can connect to a protocol's port need not wait for that of its monitoring.
+            # First, so that who can connect to a protocol can connect to its monitoring too.
             for listener in self._listeners:
                 if listener.address.by_gateway:
                     listening.begin(listener.socket_of(0), BACKLOG)
