@@ -32,12 +32,13 @@ run: base
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
-STREAMS := pipeline nats wires campaigns others
+STREAMS := pipeline nats clusters wires campaigns others
 pipeline_TESTS := tests/pipeline
-nats_TESTS := tests/nats
+clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
+nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
 campaigns_TESTS := tests/console tests/crash tests/fuzz tests/model tests/moving tests/strangers tests/terminal
-others_TESTS := $(addprefix --ignore=, $(foreach stream, $(STREAMS), $($(stream)_TESTS)))
+others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS))
 
 ifneq ($(strip $(ARGS)),)
 test: setup spark-classes $(PEERS)
