@@ -111,6 +111,11 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
             said = failure.told(told) if isinstance(error, PySparkException) else str(error)
             print(f"mq-pipeline: {said}", file=sys.stderr)
             return 1
+        except ConnectionError:  # of a JVM that has gone: no words of its own
+            raise
+        except OSError as error:  # a directory that cannot be written, a full disk
+            print(f"mq-pipeline: {error}", file=sys.stderr)
+            return 1
     raise AssertionError("the last one returns")
 
 

@@ -23,6 +23,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
 _ASSIGN: Final = "assign"
+_ID: Final = re.compile("[0-9a-f]{32}")  # of a broker
 TLS: Final = ("tlsCa", "tlsCert", "tlsKey")
 TOKEN: Final = ("token", "tokenFile")
 TOKEN_IN_ENVIRONMENT: Final = "MQ_SHARDS_TOKEN"
@@ -137,9 +138,11 @@ class ReadOptions:
             raise OptionError("startingOffsets: latest would read nothing in a batch")
         if _mentions(ending, EARLIEST):
             raise OptionError("endingOffsets: earliest would read nothing")
+        brokers, selection = parse_brokers(given), _selection(given)
+        _check_assigned(selection, brokers)
         return ReadOptions(
-            brokers=parse_brokers(given),
-            selection=_selection(given),
+            brokers=brokers,
+            selection=selection,
             starting=starting,
             ending=ending,
             min_partitions=parse_positive(given, "minPartitions"),
@@ -253,9 +256,17 @@ def _assigned(value: str) -> Selection:
 def _plain(broker: str) -> str:
     """Returns an address in its printed form, and an id unchanged."""
     try:
-        return str(Address.parse(broker)) if ":" in broker else broker
+        return broker if _ID.fullmatch(broker) else str(Address.parse(broker))
     except ValueError as error:
         raise OptionError(f"{_ASSIGN}: {error}") from None
+
+
+def _check_assigned(selection: Selection, brokers: tuple[Address, ...]) -> None:
+    """Raises OptionError for an address that is not a broker's: its topic would be empty for ever. An id may be that of
+    a broker that is left out for now."""
+    named = {which for of in (selection.of or {}).values() for which in of if not _ID.fullmatch(which)}
+    if unknown := sorted(named - {str(address) for address in brokers}):
+        raise OptionError(f"{_ASSIGN}: {', '.join(unknown)} is not among brokers, {', '.join(map(str, brokers))}")
 
 
 def _list(name: str, value: str) -> list[str]:

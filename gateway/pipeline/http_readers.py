@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
 
 T = TypeVar("T")
 
+# Of a reader whose file is damaged: no user's name, so that only who manages everything may make it anew.
+UNKNOWN: Final = "\0"
+
 
 class Unread(NamedTuple):
     """How far a named reader has read one topic."""
@@ -85,7 +88,7 @@ class HttpReaders:
             check_owner(request, user, f"reader {fields['name']}")
             if before not in ("", owner) and not (owner and "begin" in fields):
                 raise HttpError(409, f"reader {fields['name']} is another's now, which began after this one")
-            user = user or owner_of(request)
+            user = user if user not in ("", UNKNOWN) else owner_of(request)
             await self._in_thread(readers.save, self._data_dir, fields["name"], topics, owner, user)
         return json_answer({"name": fields["name"], "topics": said})
 
@@ -106,11 +109,11 @@ def _told(reader: dict[str, Any]) -> dict[str, Any]:
 
 
 def _owners_of(data_dir: Path, name: str) -> tuple[str, str]:
-    """The owner that reads under the name, and the user whose reader it is; both are "" if its file is damaged."""
+    """The owner that reads under the name, and the user whose reader it is, which is UNKNOWN if its file is damaged."""
     try:
         reader = readers.load(data_dir, name)
     except ReadersError:
-        return "", ""
+        return "", UNKNOWN
     return ("", "") if reader is None else (reader.owner, reader.user)
 
 

@@ -83,6 +83,17 @@ def test_a_reader_is_its_users(broker: Guarded) -> None:
     assert broker.request("DELETE", "/v1/readers/r", token=OWNER.token)[0] == 200
 
 
+def test_nobody_takes_over_a_reader_whose_file_is_damaged(broker: Guarded) -> None:
+    said = b'{"orders": 0}'
+    assert broker.request("PUT", "/v1/readers/torn", said, token=OWNER.token)[0] == 200
+    (broker.users.parent / "data" / "readers" / "torn.json").write_text("{")
+    assert broker.request("PUT", "/v1/readers/torn", said, token=STRANGER.token)[0] == 403
+    assert broker.request("DELETE", "/v1/readers/torn", token=STRANGER.token)[0] == 403
+    assert broker.request("PUT", "/v1/readers/torn", said, token=BOSS.token)[0] == 200
+    assert broker.request("DELETE", "/v1/readers/torn", token=BOSS.token)[0] == 200
+
+
+
 def options(broker: Guarded, **more: str) -> dict[str, str]:
     return {"brokers": f"{HOST}:{broker.ports['http']}", **more}
 

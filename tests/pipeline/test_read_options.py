@@ -62,6 +62,7 @@ def test_writers_refuse_what_they_do_not_know_and_take_what_is_sparks() -> None:
         ("assign", '{"orders": []}', "should be brokers by topic"),
         ("assign", '{"orders": [0]}', "should be brokers by topic"),
         ("assign", '{"orders": ["a:99999"]}', "is not host:port"),
+        ("assign", '{"orders": ["a:4180"]}', "a:4180 is not among brokers, 127.0.0.1:4180"),
         ("maxTriggerDelay", "soon", "is no duration"),
         ("minOffsetsPerTrigger", "0", "no positive number"),
     ],
