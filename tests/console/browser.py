@@ -22,6 +22,7 @@ import aiohttp
 from tests.servers import wait_until
 
 SECONDS = 60.0
+BROWSERS_OWN = {"Tab": 9, "Escape": 27}  # keys that the browser itself acts on, with their codes
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-extensions", "--no-first-run",
     "--disable-background-networking", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0",
@@ -103,6 +104,10 @@ class Browser:
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
+    def go(self, where: str) -> None:
+        """To another page of the console."""
+        self.js(f"location.hash = {where!r}")
+
     def js(self, code: str) -> Any:  # noqa: ANN401
         """What an expression is; of a promise, what it becomes."""
         result = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
@@ -140,8 +145,8 @@ class Browser:
     def key(self, key: str) -> None:
         """A key as a keyboard sends it."""
         text: dict[str, Any] = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
-        if key == "Tab":  # which the page is not to move the focus by, but the browser
-            text["windowsVirtualKeyCode"] = 9
+        if key in BROWSERS_OWN:
+            text["windowsVirtualKeyCode"] = BROWSERS_OWN[key]
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

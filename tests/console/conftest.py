@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,3 +26,17 @@ def browser() -> Iterator[Browser]:
     browser = Browser(chromium)
     yield browser
     browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, broker: Broker) -> Iterator[Browser]:
+    browser.size(1200, 800)
+    browser.errors.clear()
+    browser.requested.clear()
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{broker.port}/")
+    browser.sees("busiest topics")
+    yield browser
+    assert not browser.errors
+    hosts = {urlsplit(url).hostname for url in browser.requested if url.startswith("http")}
+    assert hosts == {"127.0.0.1"}, "nothing comes from elsewhere"

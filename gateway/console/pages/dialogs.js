@@ -3,8 +3,14 @@ import { act } from "./api.js";
 import { h, say } from "./dom.js";
 
 function show(children, focus) {
+  const opener = document.activeElement?.dataset.key;
   return new Promise((resolve) => {
-    const dialog = h("dialog", { onclose: () => { dialog.remove(); resolve(dialog.returnValue); } });
+    const dialog = h("dialog", { onclose: () => {
+      dialog.remove();
+      // The browser gives the focus back to the button that had it, but new figures have put another in its place.
+      if (opener !== undefined && document.activeElement === document.body) document.querySelector(`[data-key="${CSS.escape(opener)}"]`)?.focus();
+      resolve(dialog.returnValue);
+    } });
     dialog.append(...children(dialog));
     document.body.append(dialog);
     dialog.showModal();

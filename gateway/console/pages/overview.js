@@ -1,8 +1,10 @@
 // The first page: what the broker does now, who is busiest, what it runs on.
+import { mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { chart } from "./chart.js";
 import { publish } from "./dialogs.js";
 import { h, refill } from "./dom.js";
+import { place } from "./fold.js";
 import { bytes, count, duration, short } from "./format.js";
 import { table } from "./table.js";
 
@@ -21,8 +23,8 @@ export function track(percent) {
 
 export function overview() {
   const cards = h("div", { class: "cards" });
-  const busiest = h("div", { class: "scroll" });
-  const workers = h("div", { class: "scroll" });
+  const busiest = place();
+  const workers = place();
   const disk = h("div");
   const about = h("dl");
   const element = h("div", {},
@@ -30,7 +32,7 @@ export function overview() {
     h("div", { class: "columns" },
       h("section", { class: "card" },
         h("header", {}, h("h2", {}, "Busiest topics"), h("span", { class: "grow" }),
-          h("button", { class: "small", onclick: () => publish() }, "Publish…"), h("a", { class: "soft", href: "#/topics" }, "All topics →")),
+          mayAny("publish") && h("button", { class: "small", onclick: () => publish() }, "Publish…"), h("a", { class: "soft", href: "#/topics" }, "All topics →")),
         busiest),
       h("div", { class: "stack" },
         h("section", { class: "card" }, h("header", {}, h("h2", {}, "Processes")), workers),

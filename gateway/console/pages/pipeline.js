@@ -3,11 +3,12 @@ import { isOwn } from "./access.js";
 import { ask, drop } from "./api.js";
 import { sure } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
+import { place } from "./fold.js";
 import { count, moment } from "./format.js";
 
 export function pipeline() {
-  const readers = h("div", { class: "scroll" });
-  const writers = h("div", { class: "scroll" });
+  const readers = place();
+  const writers = place();
   const element = h("div", { class: "stack" },
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Readers"), h("span", { class: "soft" }, "the log keeps what they have not read")), readers),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Writers"), h("span", { class: "soft" }, "batches that are published once")), writers));
@@ -32,11 +33,11 @@ export function pipeline() {
       ask("/v1/writers")]);
     refill(readers, rows(["Reader", "Topics", "Unread", "Heard of", ""], found.readers.map((one) => [one.name, count(Object.keys(one.topics).length),
       count(Object.values(one.unread).reduce((sum, n) => sum + n, 0)), moment(one.changed_ns),
-      isOwn(one.user) && h("button", { class: "small danger", onclick: () => remove("reader", one.name, "What it has not read is kept for it no longer.") }, "Forget")]),
+      isOwn(one.user) && h("button", { class: "small danger", "data-key": `reader ${one.name}`, onclick: () => remove("reader", one.name, "What it has not read is kept for it no longer.") }, "Forget")]),
     found.none ?? "Nobody reads under a name. Spark does with the option subscription."));
     refill(writers, rows(["Writer", "Batch", "State", "Messages", "Heard of", ""], writing.writers.map((one) => [one.writer, count(one.batch),
       h("span", { class: `pill ${one.state === "published" ? "good" : one.state === "failed" ? "bad" : "warn"}`, title: one.error ?? "" }, one.state), count(one.messages), moment(one.changed_ns),
-      isOwn(one.owner) && h("button", { class: "small danger", onclick: () => remove("writer", one.writer, "A batch of its that is sent again would be published again.") }, "Forget")]),
+      isOwn(one.owner) && h("button", { class: "small danger", "data-key": `writer ${one.writer}`, onclick: () => remove("writer", one.writer, "A batch of its that is sent again would be published again.") }, "Forget")]),
     "Nobody has written a batch."));
   }
 

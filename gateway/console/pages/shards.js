@@ -1,27 +1,28 @@
 // Shards and the workers that own them.
 import { ask } from "./api.js";
 import { h, refill } from "./dom.js";
+import { place } from "./fold.js";
 import { bytes, count, counted, short } from "./format.js";
 import { track } from "./overview.js";
 
 export function shards() {
-  const workers = h("div", { class: "scroll" });
+  const workers = place();
   const grid = h("div", { class: "grid" });
   const element = h("div", { class: "stack" },
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Workers")), workers),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Shards"), h("span", { class: "soft" }, "bytes of log; the darker, the more is published")), grid));
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Shards"), h("span", { class: "soft" }, "bytes of log; the stronger the colour, the more is published")), grid));
 
   async function refresh() {
     const all = await ask("/v1/overview");
     refill(workers, h("table", {},
-      h("thead", {}, h("tr", {}, ["Worker", "", "CPU", "", "Memory", "Shards", "Topics", "In/s", "Backlog"].map((title, i) => h("th", { class: i > 4 && i < 7 ? "wide" : "" }, title)))),
+      h("thead", {}, h("tr", {}, ["Worker", "", "CPU", "", "Memory", "Shards", "Topics", "In/s", "Backlog"].map((title) => h("th", {}, title)))),
       h("tbody", {}, all.workers.map((one) => h("tr", {},
         h("td", {}, `mq-worker-${one.worker}`),
         h("td", {}, h("span", { class: `pill ${one.up ? "good" : "bad"}` }, one.up ? "up" : "starts anew")),
         h("td", {}, `${one.cpu.toFixed(0)} %`), h("td", {}, track(one.cpu)), h("td", {}, bytes(one.memory)),
-        h("td", { class: "wide" }, count(one.shards)), h("td", { class: "wide" }, count(one.topics)), h("td", {}, short(one.in)), h("td", {}, short(one.backlog)))))));
+        h("td", {}, count(one.shards)), h("td", {}, count(one.topics)), h("td", {}, short(one.in)), h("td", {}, short(one.backlog)))))));
     const most = Math.max(1, ...all.shards.map((one) => one.in));
-    refill(grid, all.shards.map((one, shard) => h("div", { class: "cell", "--heat": Math.round((60 * one.in) / most),
+    refill(grid, all.shards.map((one, shard) => h("div", { class: "cell", "--heat": Math.round((30 * one.in) / most),
       title: `shard ${shard}, worker ${shard % all.workers.length}: ${counted(one.topics, "topics")}, ${short(one.in)} messages/s, backlog ${count(one.backlog)}, ${bytes(one.bytes)}` },
     h("b", {}, String(shard)), h("span", { class: "soft" }, all.data_dir ? bytes(one.bytes) : counted(one.topics, "topics")))));
   }

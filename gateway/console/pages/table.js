@@ -5,24 +5,24 @@ import { age, short } from "./format.js";
 
 const number = (value, title) => h("td", { class: value ? "" : "zero", title }, value ? short(value) : "–");
 
-// Order, head, cell, and where it is shown: "wide": not on a phone; "more": where there is room for all.
+// Order, head, cell, and where it is shown: "wide": not on a phone; "more": on a wide screen, in the list of all topics.
 const COLUMNS = [
   ["name", "Topic", (row) => h("td", { class: "name" }, h("a", { href: topicLink(row.name), "data-key": row.name, title: row.name }, row.name), " ", badges(row))],
   ["in", "In/s", (row) => number(row.in, "published")],
-  ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more wide"],
+  ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more"],
   ["out", "Out/s", (row) => number(row.out, "finished")],
   ["", "", (row) => h("td", {}, spark("in", row.history.in, "published, the last minutes")), "wide"],
   ["backlog", "Backlog", (row) => number(Math.max(row.backlog, row.jobs))],
   ["", "", (row) => h("td", {}, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
   ["", "Oldest", (row) => h("td", { class: row.oldest_s ? "" : "zero", title: "how long what waits longest has waited" }, age(row.oldest_s))],
-  ["in_flight", "In flight", (row) => number(row.in_flight), "more wide"],
-  ["consumers", "Consumers", (row) => number(row.consumers), "more wide"],
+  ["in_flight", "In flight", (row) => number(row.in_flight), "more"],
+  ["consumers", "Consumers", (row) => number(row.consumers), "more"],
 ];
 
 export const topicLink = (name) => `#/topic/${encodeURIComponent(name)}`;
 
 function of(kind, cell) {
-  if (kind) cell.classList.add(...kind.split(" "));
+  if (kind) cell.classList.add(kind);
   return cell;
 }
 
@@ -31,7 +31,7 @@ function badges(row) {
 }
 
 export function table(rows, sorted = null, sort = null) {
-  const columns = sort ? COLUMNS : COLUMNS.filter(([, , , kind]) => !kind?.includes("more"));
+  const columns = sort ? COLUMNS : COLUMNS.filter(([, , , kind]) => kind !== "more");
   const heads = columns.map(([order, title, , kind]) => {
     const is = sorted && order && sorted.order === order;
     const inside = sort && order ? h("button", { onclick: () => sort(order), "data-key": `sort ${order}` }, title, is ? (sorted.rising ? " ↑" : " ↓") : "") : title;

@@ -5,14 +5,17 @@ import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
 import { change, form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
+import { place } from "./fold.js";
 import { age, bytes, count, counted, duration, short } from "./format.js";
 
+const CHANNEL_HEADS = ["Channel", "Lag", "Waiting", "In flight", "Deferred", "Oldest", "Delivered/s", "Finished/s", "Finished", "Requeued", "Timed out", "Consumers", ""];
 const STATES = ["ready", "reserved", "delayed", "buried", "using", "watching", "waiting"];
 
 export function topic(name) {
   const top = h("div", { class: "title" });
   const cards = h("div", { class: "cards" });
-  const channels = h("section", { class: "card" });
+  const channelList = place();
+  const channels = h("section", { class: "card" }, h("header", {}, h("h2", {}, "Channels")), channelList);
   const tube = h("section", { class: "card" });
   const messages = bodies(name);
   const isOpen = new Set();
@@ -93,7 +96,7 @@ export function topic(name) {
       ...[lag, channel.backlog, channel.in_flight, channel.deferred].map((n) => h("td", { class: n ? "" : "zero" }, count(n))),
       h("td", { class: channel.oldest_s ? "" : "zero" }, age(channel.oldest_s)),
       ...[rate(channel, "delivered"), rate(channel, "finished_since_start")].map((n) => h("td", { class: n ? "" : "zero" }, short(n))),
-      ...[channel.finished, channel.requeued, channel.timed_out].map((n) => h("td", { class: `wide ${n ? "" : "zero"}` }, short(n))),
+      ...[channel.finished, channel.requeued, channel.timed_out].map((n) => h("td", { class: n ? "" : "zero" }, short(n))),
       h("td", { class: channel.consumers ? "" : "zero" }, count(channel.consumers)),
       h("td", {}, may("manage", name) && h("div", { class: "buttons" },
         h("button", { class: "small", "data-key": `${key} pause`, onclick: () => pause(channel.name, channel.paused) }, channel.paused ? "Go on" : "Pause"),
@@ -107,9 +110,9 @@ export function topic(name) {
   function consumers(clients) {
     const heads = ["Consumer", "Address", "Software", "Ready", "In flight", "Finished", "Requeued", "For"];
     const now = Date.now() / 1000;
-    return h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", { class: "left" }, title)))),
+    return place(h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", { class: "left" }, title)))),
       h("tbody", {}, clients.map((one) => h("tr", {}, [one.hostname || one.client_id || "–", one.remote_address, one.user_agent || "–", count(one.ready), count(one.in_flight), count(one.finished), count(one.requeued),
-        one.connect_ts ? duration(now - one.connect_ts) : "–"].map((text) => h("td", { class: "left" }, text))))));
+        one.connect_ts ? duration(now - one.connect_ts) : "–"].map((text) => h("td", { class: "left" }, text)))))));
   }
 
   // Of each channel, a second: since it was asked the time before. What begins anew with its worker is no fall.
@@ -128,10 +131,8 @@ export function topic(name) {
     head(found);
     figures(found);
     channels.hidden = !found.channels.length;
-    refill(channels, h("header", {}, h("h2", {}, "Channels")), h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["Channel", "Lag", "Waiting", "In flight", "Deferred", "Oldest", "Delivered/s", "Finished/s"].map((title) => h("th", {}, title)),
-        ["Finished", "Requeued", "Timed out"].map((title) => h("th", { class: "wide" }, title)), h("th", {}, "Consumers"), h("th", {}))),
-      h("tbody", {}, found.channels.flatMap(channelRows)))));
+    refill(channelList, h("table", {}, h("thead", {}, h("tr", {}, CHANNEL_HEADS.map((title) => h("th", {}, title)))),
+      h("tbody", {}, found.channels.flatMap(channelRows))));
     tube.hidden = !found.tube;
     if (found.tube) {
       refill(tube, h("header", {}, h("h2", {}, "Tube"), found.tube.pause_left_s ? h("span", { class: "pill warn" }, `paused for ${duration(found.tube.pause_left_s)}`) : null, h("span", { class: "grow" }),

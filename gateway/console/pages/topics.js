@@ -3,6 +3,7 @@ import { mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
+import { place } from "./fold.js";
 import { count, counted } from "./format.js";
 import { table } from "./table.js";
 import { act } from "./api.js";
@@ -15,7 +16,7 @@ export function topics(fields) {
     rising: fields.get("rising") ?? "", from: Number(fields.get("from") ?? 0) };
   const title = h("h1", {}, "Topics");
   const chosen = h("div", { class: "choice", role: "group", "aria-label": "Which topics" });
-  const list = h("div", { class: "scroll" });
+  const list = place();
   const pages = h("div", { class: "buttons" });
   const element = h("div", {},
     h("div", { class: "title" }, title, chosen, h("span", { class: "grow" }),
