@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import FAILED, Answer, Engine
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import lib
 
@@ -38,6 +38,9 @@ PRODUCER_FENCED: Final = 25
 
 Heard: TypeAlias = Callable[[Answer], None]
 Unasked: TypeAlias = tuple[int, TopicName, Heard, dict[str, int | bytes]]  # see Desk.ask
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+Key = TypeVar("Key", bound=tuple[object, ...])
+Value = TypeVar("Value")
 
 
 MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
@@ -45,8 +48,11 @@ MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
 # Most characters in the metadata of a consumer, as at a real broker, and of a producer, where that one has no limit.
 MAX_CONSUMER_METADATA: Final = 1024
 MAX_PRODUCER_METADATA: Final = 4096
-# Most bytes of memory that metadata and properties of all producers and consumers of an acceptor take.
-MAX_PAIRS_BYTES: Final = 64 << 20
+# Most bytes of memory for what clients say of all producers and consumers of an acceptor, and for Notes.
+MAX_KEPT_BYTES: Final = 64 << 20
+MAX_NOTES: Final = 1000  # of one kind, of a connection
+NOTE_BYTES: Final = 200  # that a note takes without what its key consists of, about
+RANGE_BYTES: Final = getsizeof((0, 0)) + 2 * getsizeof(1 << 15)
 MAX_VERSION: Final = 256  # characters that are kept of what a client says its version is
 
 NO_METADATA: Final[Mapping[str, str]] = {}
@@ -65,11 +71,23 @@ def metadata_of(body: Message, most: int) -> Mapping[str, str]:
     return found
 
 
-def bytes_of(pairs: Mapping[str, str]) -> int:
-    """What they take in memory."""
-    if pairs is NO_METADATA:
+def properties_of(body: Message) -> Mapping[str, str]:
+    """The properties that a SUBSCRIBE gives its subscription. Of a key that is given twice a real broker takes the
+    first. Raises PulsarError if they are too many."""
+    found = pairs_of(reversed(body.subscription_properties))
+    used = sum(len(key.encode()) + len(value.encode()) for key, value in found.items())
+    if len(found) > MAX_PROPERTIES or used > MAX_PROPERTY_BYTES:
+        raise PulsarError(NOT_ALLOWED, f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
+    return found
+
+
+def bytes_of(said: Mapping[str, str] | Ranges) -> int:
+    """What metadata, properties or hash ranges take in memory."""
+    if not said:
         return 0
-    return getsizeof(pairs) + sum(getsizeof(key) + getsizeof(value) for key, value in pairs.items())
+    if isinstance(said, tuple):
+        return getsizeof(said) + RANGE_BYTES * len(said)
+    return getsizeof(said) + sum(getsizeof(key) + getsizeof(value) for key, value in said.items())
 
 
 class PulsarError(Exception):
@@ -109,7 +127,7 @@ class Producer:
     ready: bool = False
     schema_version: bytes = b""
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
-    pairs_bytes: int = 0  # that count towards MAX_PAIRS_BYTES
+    kept_bytes: int = 0  # that count towards MAX_KEPT_BYTES
 
 
 @dataclass(slots=True, eq=False)
@@ -128,8 +146,8 @@ class Consumer:
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
     properties: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)  # of a subscription that is not durable
-    pairs_bytes: int = 0  # that count towards MAX_PAIRS_BYTES
-    ranges: tuple[tuple[int, int], ...] = ()  # the hash slots it has named; empty: they are shared out
+    kept_bytes: int = 0  # that count towards MAX_KEPT_BYTES
+    ranges: Ranges = ()  # the hash slots it has named; empty: they are shared out
 
 
 PRODUCER: Final = "producer"
@@ -144,6 +162,18 @@ class Opening:
     number: int  # the producer's or consumer's
     commands: int = 0
     called_off: bool = False
+
+
+class Notes(Generic[Key, Value]):
+    """What is remembered of a client's commands, as far as there is room. Desk.note() adds to them."""
+
+    def __init__(self) -> None:
+        self.found: Final[dict[Key, Value]] = {}
+        self.kept_bytes = 0  # that count towards MAX_KEPT_BYTES
+
+
+def note_bytes(key: tuple[object, ...]) -> int:
+    return NOTE_BYTES + sum(map(getsizeof, key))
 
 
 @dataclass(slots=True, eq=False)
@@ -163,8 +193,8 @@ class Client:
     consumers: dict[int, Consumer] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)  # what to do with a worker's answer, by slot
     unasked: deque[Unasked] = field(default_factory=deque)  # what waits until fewer questions are under way
-    subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # SUBSCRIBEs: since, count
-    sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where readers begin that were moved
+    subscribed: Notes[tuple[str, str, int], tuple[float, int]] = field(default_factory=Notes)  # since, count
+    sought: Notes[tuple[str, str], object] = field(default_factory=Notes)  # where readers begin that were moved
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
     closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs
     opening: dict[tuple[str, int], Opening] = field(default_factory=dict)  # unanswered PRODUCERs and SUBSCRIBEs
@@ -184,7 +214,7 @@ class Desk:
         self.clients: Final[dict[int, Client]] = {}
         self.used: Final[Counter[str]] = Counter()  # producers and consumers, by the core's name of their topic
         self.take_any: Final[Counter[str]] = Counter()  # the consumers among them that accept any schema
-        self.pairs_bytes = 0  # of metadata and properties of all producers and consumers
+        self.kept_bytes = 0  # of what clients say of all producers and consumers, and of Notes
 
     def use(self, topic: TopicName, by: int) -> None:
         self.used[topic.core] += by
@@ -196,20 +226,52 @@ class Desk:
         if not self.take_any[topic.core]:
             del self.take_any[topic.core]
 
-    def room_for(self, *given: Mapping[str, str]) -> int:
-        """The bytes that metadata and properties take. Raises PulsarError if there is no room for them."""
-        wanted = sum(map(bytes_of, given))
-        if wanted and self.pairs_bytes + wanted > MAX_PAIRS_BYTES:
-            raise PulsarError(METADATA_ERROR, "There are as many metadata of producers and consumers as there may be")
+    def room_for(self, *said: Mapping[str, str] | Ranges) -> int:
+        """The bytes that a client's words about a producer or consumer take. Raises PulsarError if there is no room
+        for them."""
+        wanted = sum(map(bytes_of, said))
+        if wanted and self.kept_bytes + wanted > MAX_KEPT_BYTES:
+            why = "There are as many metadata and hash ranges of producers and consumers as there may be"
+            raise PulsarError(METADATA_ERROR, why)
         return wanted
 
-    def keep(self, part: Producer | Consumer, pairs_bytes: int) -> None:
-        part.pairs_bytes = pairs_bytes
-        self.pairs_bytes += pairs_bytes
+    def keep(self, part: Producer | Consumer, kept_bytes: int) -> None:
+        part.kept_bytes = kept_bytes
+        self.kept_bytes += kept_bytes
 
     def let_go(self, part: Producer | Consumer) -> None:
-        self.pairs_bytes -= part.pairs_bytes
-        part.pairs_bytes = 0
+        self.kept_bytes -= part.kept_bytes
+        part.kept_bytes = 0
+
+    def note(self, client: Client, notes: Notes[Key, Value], key: Key, value: Value) -> None:
+        """Remembers something until the client leaves. Its oldest notes of that kind are forgotten where there are too
+        many, and where memory is short, the new one if that does not help."""
+        if self.clients.get(client.conn) is not client:
+            return  # it has left, and its notes have been dropped
+        self.drop(notes, key)
+        wanted = note_bytes(key)
+        while notes.found and (len(notes.found) >= MAX_NOTES or self.kept_bytes + wanted > MAX_KEPT_BYTES):
+            self.drop(notes, next(iter(notes.found)))
+        if self.kept_bytes + wanted <= MAX_KEPT_BYTES:
+            notes.found[key] = value
+            notes.kept_bytes += wanted
+            self.kept_bytes += wanted
+
+    def drop(self, notes: Notes[Key, Value], key: Key) -> Value | None:
+        """Forgets a note, if there is one, and returns it."""
+        found = notes.found.pop(key, None)
+        freed = note_bytes(key) if found is not None else 0
+        notes.kept_bytes -= freed
+        self.kept_bytes -= freed
+        return found
+
+    def leave(self, conn: int) -> Client | None:
+        """Removes a client and its notes. What is kept of its producers and consumers goes with them."""
+        client = self.clients.pop(conn, None)
+        if client is not None:
+            self.kept_bytes -= client.subscribed.kept_bytes + client.sought.kept_bytes
+            client.subscribed, client.sought = Notes(), Notes()  # commands under way may still look for some
+        return client
 
     def say(self, client: Client, name: str, **fields: object) -> None:
         if client.conn in self.clients:

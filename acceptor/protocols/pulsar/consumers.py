@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -27,14 +27,15 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Consumer,
     Desk,
     PulsarError,
+    Ranges,
     Request,
     metadata_of,
-    pairs_of,
+    properties_of,
 )
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, NON_PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
@@ -55,7 +56,6 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 MAX_UNACKED: Final = (1 << 32) - 1
-MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not subscribed again
 # How long after the answer to SUBSCRIBE a consumer is told whether it is active: the Go client ignores it if sooner.
 TELL_NS: Final = 100_000_000
 
@@ -149,15 +149,13 @@ class Consumers:
         if limits.subscribes <= 0:
             return
         key = topic.core, body.consumer_name, body.consumer_id
-        since_s, count = client.subscribed.get(key, (0.0, 0))
+        since_s, count = client.subscribed.found.get(key, (0.0, 0))
         now_s = time.monotonic()
         if now_s - since_s >= max(limits.within_s, 1):
             since_s, count = now_s, 0
         if count >= limits.subscribes:
             raise PulsarError(NOT_ALLOWED, "Subscribe limited by subscribe rate limit per consumer.")
-        if len(client.subscribed) >= MAX_SOUGHT:
-            client.subscribed.clear()
-        client.subscribed[key] = since_s, count + 1
+        self._desk.note(client, client.subscribed, key, (since_s, count + 1))
 
     def _look_for_place(self, request: Request, topic: TopicName) -> None:
         """Asks for the topic's incarnation, without which a message id names no place."""
@@ -178,21 +176,22 @@ class Consumers:
             request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
             return
         try:
-            metadata, properties = metadata_of(body, MAX_CONSUMER_METADATA), properties_of(body)
-            pairs_bytes = self._desk.room_for(metadata, properties)
+            metadata, ranges = metadata_of(body, MAX_CONSUMER_METADATA), _own_ranges(body)
+            properties = NO_METADATA if body.durable else properties_of(body)  # the catalog has those of durable ones
+            kept_bytes = self._desk.room_for(metadata, properties, ranges)
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
         # The worker deals the keys of a Key_Shared subscription; for an Exclusive one the acceptor leaves some out.
-        wanted = _ranges(body) if body.subType == EXCLUSIVE else b""
+        wanted = _packed(ranges) if body.subType == EXCLUSIVE else b""
         epoch, limits = body.HasField("consumer_epoch"), self._limits(topic, body.subscription)
         wish = packed(
             "consumer_wish", shared=shared, partition=topic.partition, epoch=body.consumer_epoch, has_epoch=epoch,
             most_unacked=min(limits.most_unacked, MAX_UNACKED), ranges=len(wanted) // ffi.sizeof("struct key_range"),
         )  # fmt: skip
-        sought = client.sought.pop((topic.core, body.subscription), None)
+        sought = self._desk.drop(client.sought, (topic.core, body.subscription))
         if isinstance(sought, Start) and not body.durable:
             start = sought
         number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + wanted + name)
@@ -203,10 +202,8 @@ class Consumers:
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
-        consumer.metadata, consumer.properties = metadata, properties
-        self._desk.keep(consumer, pairs_bytes)
-        if body.keySharedMeta.keySharedMode == STICKY:
-            consumer.ranges = tuple((each.start, each.end) for each in body.keySharedMeta.hashRanges)
+        consumer.metadata, consumer.properties, consumer.ranges = metadata, properties, ranges
+        self._desk.keep(consumer, kept_bytes)
         consumer.takes_any = body.schema.type == TAKES_ANY
         client.consumers[consumer.id] = consumer
         asked = request.ask(
@@ -409,9 +406,7 @@ class Consumers:
         # A reader that was moved subscribes again with its first start message id: it goes on where it was moved to.
         key = consumer.topic.core, consumer.subscription
         if not consumer.durable:
-            if len(request.client.sought) >= MAX_SOUGHT:
-                request.client.sought.clear()
-            request.client.sought[key] = start
+            self._desk.note(request.client, request.client.sought, key, start)
 
         def sought(answer: Answer) -> None:
             died = answer.status == engine.FAILED
@@ -420,7 +415,7 @@ class Consumers:
             elif died and request.may_try_again():
                 ask()
             else:
-                request.client.sought.pop(key, None)
+                self._desk.drop(request.client.sought, key)
                 request.fail(METADATA_ERROR, "The subscription could not be moved")
 
         def ask() -> None:
@@ -482,26 +477,29 @@ def _check(body: Message) -> None:
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
-    if body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY:
-        ranges = body.keySharedMeta.hashRanges
+    if _names_ranges(body):
+        ranges = _own_ranges(body)
         if not ranges and body.subType == KEY_SHARED:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
-        _check_ranges([(each.start, each.end) for each in ranges])
+        _check_ranges(ranges)
         if len(ranges) > lib.KEY_MAX_RANGES:
             raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
 
 
-def properties_of(body: Message) -> Mapping[str, str]:
-    """The properties of a subscription that is not durable, which stay with its consumers; the catalog has the others.
-    Of a key that is given twice a real broker takes the first. Raises PulsarError."""
-    found = NO_METADATA if body.durable else pairs_of(reversed(body.subscription_properties))
-    used = sum(len(key.encode()) + len(value.encode()) for key, value in found.items())
-    if len(found) > MAX_PROPERTIES or used > MAX_PROPERTY_BYTES:
-        raise PulsarError(NOT_ALLOWED, f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
-    return found
+def _names_ranges(body: Message) -> bool:
+    return body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY
 
 
-def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
+def _own_ranges(body: Message) -> Ranges:
+    """The hash slots that a consumer has named; consumers of other types get all messages whatever they name."""
+    return tuple((one.start, one.end) for one in body.keySharedMeta.hashRanges) if _names_ranges(body) else ()
+
+
+def _packed(ranges: Ranges) -> bytes:
+    return b"".join(packed("key_range", first=first, last=last) for first, last in ranges)
+
+
+def _check_ranges(ranges: Ranges) -> None:
     """Raises PulsarError if a consumer's own hash ranges are invalid."""
     for first, last in ranges:
         if first > last:
@@ -539,13 +537,6 @@ def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
     return SERVICE_NOT_READY, "The subscription could not be made"
 
 
-def _ranges(body: Message) -> bytes:
-    """The hash slots that a consumer has named."""
-    if body.keySharedMeta.keySharedMode != STICKY:
-        return b""
-    return b"".join(packed("key_range", first=one.start, last=one.end) for one in body.keySharedMeta.hashRanges)
-
-
 def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) -> bytes:
     """The body of a SUBSCRIBE."""
     name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
@@ -559,9 +550,10 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
     if body.subType == FAILOVER:
         terms["pick"] = max(topic.partition, 0)
         terms["order"] = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
-    elif body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
-        terms["ranges"] = len(body.keySharedMeta.hashRanges)
-        ranges = _ranges(body)
+    elif body.subType == KEY_SHARED:
+        own = _own_ranges(body)
+        terms["ranges"] = len(own)
+        ranges = _packed(own)
     policy = packed(
         "subscribe_policy", policy=POLICIES[body.subType], name_bytes=len(consumer_name),
         priority=max(body.priority_level, 0), most_in_flight=min(most_in_flight, MAX_UNACKED), **terms,

@@ -68,7 +68,7 @@ class Producers:
             return
         try:
             metadata = metadata_of(body, MAX_PRODUCER_METADATA)
-            pairs_bytes = self._desk.room_for(metadata)
+            kept_bytes = self._desk.room_for(metadata)
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
@@ -85,7 +85,7 @@ class Producers:
         producer.schema_version = schema_version
         producer.metadata = metadata
         client.producers[producer.id] = producer
-        self._desk.keep(producer, pairs_bytes)
+        self._desk.keep(producer, kept_bytes)
         self._desk.use(topic, 1)
         self._attach(request, producer, may_look=True)
 

@@ -245,7 +245,7 @@ class Pulsar(Protocol):
             self._desk.answered(client, answer)
 
     def closed(self, conn: int) -> None:
-        client = self._desk.clients.pop(conn, None)
+        client = self._desk.leave(conn)
         if client is not None:
             self._topics.client_gone(client)
             self._leaving.append(client)

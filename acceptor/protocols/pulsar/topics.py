@@ -22,6 +22,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Desk,
     PulsarError,
     Request,
+    properties_of,
 )
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, NO_LISTENER, TopicName
@@ -91,12 +92,14 @@ def producer_fields(body: Message) -> Fields:
 
 
 def consumer_fields(body: Message) -> Fields:
+    """Raises PulsarError if the subscription's properties are too many."""
+    properties = properties_of(body)
     kind = KINDS[body.subType] if 0 <= body.subType < len(KINDS) else None
     found = {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
     if body.replicate_subscription_state:
         found["replicated"] = True
-    if body.durable and body.subscription_properties:  # of a key that is given twice a real broker takes the first
-        found["properties"] = {one.key: one.value for one in reversed(body.subscription_properties)}
+    if body.durable and properties:
+        found["properties"] = properties
     return found
 
 
@@ -153,7 +156,11 @@ class Topics:
                 self._catalog.learn(topic.namespace, found["policies"], str(topic.base), own)
                 self._check_schema(request, topic, consumer, then)
 
-        wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
+        try:
+            wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
+        except PulsarError as error:
+            request.fail(error.code, str(error))
+            return
 
         def ask() -> None:
             # May be asked twice: it makes nothing twice. C++ clients give up a consumer whose first SUBSCRIBE fails.
