@@ -408,6 +408,7 @@ def test_one_transaction_at_a_time_acknowledges_all_up_to_a_message_also_after_a
     assert acknowledge_upto(bench, first) == OK
     for _ in range(2):
         assert acknowledge_upto(bench, third, txn=8) == lib.STATUS_FULL
+        assert acknowledge_upto(bench, first) == lib.STATUS_FULL, "it has to go further"
         if moves:
             roll(bench)
             assert drop_dead(bench) > 0

@@ -534,8 +534,10 @@ enum change {
 
 /* The answer to CATALOG: each topic's figures and name, followed by those of its channels; each channel is followed by
  * the figures of its consumers, if asked for, with the description from their SUBSCRIBE. All packed without padding. */
-/* BLOCKED: the channel has as many messages in flight as it may, see struct subscribe_policy. */
-enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_DURABLE = 4, FIGURES_BLOCKED = 8 };
+/* BLOCKED: the channel has as many messages in flight as it may, see struct subscribe_policy. POLICY and the bits above
+ * it: 1 + enum policy of its consumers, or of the last ones if they are gone; 0: it has had none since the worker
+ * began. */
+enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_DURABLE = 4, FIGURES_BLOCKED = 8, FIGURES_POLICY = 16 };
 
 struct topic_figures {
     uint32_t name_bytes;

@@ -325,16 +325,43 @@ static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t 
     return DONE;
 }
 
+/* The first part of a message that a cumulative acknowledgement leaves; UPTO_ALL: it leaves none. */
+static uint16_t first_left(const struct message *m) {
+    for (uint32_t i = 0; i < m->body_bytes / sizeof(uint64_t); i++) {
+        uint64_t bits;
+        memcpy(&bits, (const uint8_t *)(m + 1) + i * sizeof bits, sizeof bits);
+        if (bits) return (uint16_t)(i * 64 + (uint32_t)__builtin_ctzll(bits));
+    }
+    return UPTO_ALL;
+}
+
+static bool goes_further(const struct subscription *s, const struct message *m) {
+    if (s->upto_seq == NO_PLACE || s->upto_seq != m->seq) return s->upto_seq == NO_PLACE || m->seq > s->upto_seq;
+    return first_left(m) > s->upto_part;
+}
+
+/* Only one transaction at a time may have cumulative acknowledgements, each of which goes further than the last. */
+static bool may_acknowledge_before(const struct worker *w, const struct subscription *s, const struct message *m) {
+    if (s->upto == m->id + 1) return goes_further(s, m);
+    uint32_t other = s->upto ? transaction_find(w, s->topic, s->upto - 1) : 0;
+    return !other || worker_transaction(w, other)->state != TRANSACTION_OPEN;
+}
+
+/* What an acknowledgement has to go beyond is noted only when it is done: until then it may be begun again. */
+static void note_before(struct subscription *s, const struct message *m) {
+    if (s->upto != m->id + 1 || !goes_further(s, m)) return;
+    s->upto_seq = m->seq;
+    s->upto_part = first_left(m);
+}
+
 static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
     const struct consumer *c = worker_consumer(w, consumer);
     struct subscription *s = worker_subscription(w, c->subscription);
     uint64_t end = m->body_bytes ? m->seq : m->seq + 1;
-    uint32_t other = s->upto && s->upto != m->id + 1 ? transaction_find(w, s->topic, s->upto - 1) : 0;
-    /* Only one transaction at a time may have a cumulative acknowledgement. */
-    if (other && worker_transaction(w, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
-    if (*status == STATUS_OK) {
+    if (!may_acknowledge_before(w, s, m)) *status = STATUS_FULL;
+    if (*status == STATUS_OK && s->upto != m->id + 1) {
         s->upto = m->id + 1;
-        s->upto_seq = m->seq;
+        s->upto_seq = NO_PLACE;
     }
     uint32_t most = w->piece / 4;
     enum outcome outcome = acknowledge_list(w, c->inflight_first, end, m->id, &most, status);
@@ -366,6 +393,7 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     if (outcome == DONE && status == STATUS_OK && (m->body_bytes || !(m->flags & MSG_UPTO)))
         outcome = acknowledge_one(w, consumer, m, &status);
     if (outcome != DONE) return outcome;
+    if (status == STATUS_OK && m->flags & MSG_UPTO) note_before(worker_subscription(w, c->subscription), m);
     struct message a = request_answer_of(w, client, m, status);
     if (status == STATUS_FULL) a.seq = s->upto_seq;
     request_send(w, client, &a, NULL, 0);
@@ -468,7 +496,10 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     bool upto = (r->flags & PENDING_UPTO) != 0;
     if (upto) {
         struct subscription *channel = worker_subscription(w, s->subscriptions[r->id]);
-        if (channel->upto != txn + 1 || channel->upto_seq < r->seq) channel->upto_seq = r->seq;
+        if (channel->upto != txn + 1 || channel->upto_seq < r->seq) {
+            channel->upto_seq = r->seq;
+            channel->upto_part = some ? 0 : UPTO_ALL; /* the record also leaves parts that were acknowledged before */
+        }
         channel->upto = txn + 1;
     }
     shard_count_in(s, position);

@@ -57,7 +57,7 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
     struct channel_figures figures = {
         .name_bytes = s->name_bytes,
         .flags = (s->paused ? FIGURES_PAUSED : 0u) | (s->number ? 0u : FIGURES_EPHEMERAL) |
-                 (s->blocked ? FIGURES_BLOCKED : 0u),
+                 (s->blocked ? FIGURES_BLOCKED : 0u) | (s->admitted ? FIGURES_POLICY * (1u + s->policy) : 0u),
         .consumers = s->consumers,
         .consumers_listed = consumers ? s->consumers : 0,
         .depth = subscription_depth(w, s),

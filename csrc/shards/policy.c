@@ -62,6 +62,7 @@ uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct polic
     uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
     if (status == STATUS_OK) limit_inflight(w, subscription, wish->policy.most_in_flight);
     if (status != STATUS_OK || s->consumers) return status;
+    s->admitted = true;
     s->policy = (uint8_t)wish->policy.policy;
     s->active = 0;
     return STATUS_OK;

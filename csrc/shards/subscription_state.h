@@ -57,7 +57,7 @@ struct record;
 /* Most finished messages of a subscription that wait for their log record. */
 enum { ACK_BATCH = 256 };
 
-enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255 };
+enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255, UPTO_ALL = UINT16_MAX };
 
 /* POLICY_KEY: how far the list of redeliveries has been searched. None before `from` can be delivered now; those from
  * `began` to there have been looked at in order since any of them may last have become deliverable. */
@@ -88,7 +88,9 @@ struct subscription {
     bool pinned;        /* in the shard's list of subscriptions that retention waits for */
     bool gone;          /* it cannot be found any more, and releases its messages piece by piece (leave.c) */
     bool view_known;    /* of a compacted view: view_last is known */
-    uint8_t policy;     /* enum policy of its present consumers */
+    bool admitted;      /* it has, or has had, consumers */
+    uint8_t policy;     /* enum policy of its present consumers, or else of the last ones */
+    uint16_t upto_part; /* see upto_seq */
     uint32_t next_pinned;
     uint32_t active; /* POLICY_FAILOVER: the active consumer; 0: none */
     uint64_t mix;    /* mixed into the keys of its deliveries, so that they differ from other subscriptions' */
@@ -126,7 +128,9 @@ struct subscription {
     uint64_t read_back;                               /* as in struct topic */
     uint64_t view_last; /* of a compacted view, if view_known: its last message; NO_PLACE: it has none */
     uint64_t upto;      /* 1 + the number of the last transaction with a cumulative acknowledgement; 0: none */
-    uint64_t upto_seq;  /* the seq of that acknowledgement */
+    /* The seq of that acknowledgement, NO_PLACE: it is not done yet; and the first part of the message that it leaves,
+     * UPTO_ALL: it leaves none. */
+    uint64_t upto_seq;
 };
 
 struct consumer {

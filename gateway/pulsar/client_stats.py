@@ -8,12 +8,17 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Consumer as Flying
 from mq_shards.gateway.pulsar.catalog import Json
 
 INDIVIDUAL: Final = ("Shared", "Key_Shared")  # types of subscriptions whose messages are acknowledged one by one
 SINGLE: Final = ("Exclusive", "Failover")  # types of subscriptions that have one active consumer
+TYPES: Final = {
+    lib.POLICY_TURNS: "Shared", lib.POLICY_EXCLUSIVE: "Exclusive", lib.POLICY_FAILOVER: "Failover",
+    lib.POLICY_KEY: "Key_Shared",
+}  # fmt: skip
 ANY_CREDIT: Final = (1 << 32) - 1
 
 _PUBLISHER: Final[Json] = {
@@ -93,6 +98,7 @@ def of_consumers(channel: Channel, clients: list[Json]) -> Json:
     for key in _LATEST:
         found[key] = max((one[key] for one in found["consumers"]), default=0)
     if not kinds:
+        found["type"] = TYPES.get(channel.flags // lib.FIGURES_POLICY - 1, "None")
         return found
     found["type"] = kinds[0]
     if kinds[0] in INDIVIDUAL:  # with cumulative acks nothing is counted for each consumer

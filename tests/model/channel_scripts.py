@@ -191,7 +191,7 @@ class Stage:
             None if channel.oldest is None else channel.oldest + self.epoch_ns,
         )  # fmt: skip
         got = (
-            found.flags, found.consumer_count, found.depth, found.in_flight, found.deferred,
+            found.flags % lib.FIGURES_POLICY, found.consumer_count, found.depth, found.in_flight, found.deferred,
             None if channel.messages is None else found.messages, found.requeues, found.timeouts,
             found.delivered, found.finished,
             self.engine.oldest(channel.topic.name, channel.name),

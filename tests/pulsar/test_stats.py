@@ -126,6 +126,24 @@ def test_ranges_and_who_is_active_are_told(server: PulsarServer, topic: str) -> 
         wait_until(lambda: active() == ("c4" if was == "c3" else "c3"), "the other one is")
 
 
+def test_a_subscription_without_consumers_has_the_type_of_the_last(server: PulsarServer, topic: str) -> None:
+    def types() -> dict[str, str]:
+        return {name: one["type"] for name, one in stats_of(server, topic)["subscriptions"].items()}
+
+    with Wire(server.port).connect() as wire:
+        for number, (name, kind) in enumerate(KINDS.items(), 1):
+            wire.subscribe(topic, name, kind, number)
+            wire.ask("close_consumer", consumer_id=number)
+        path = f"persistent/public/default/{topic}/subscription/never"
+        assert request(server.http, "", "", "PUT", path)["status"] == 204
+        last = {"ex": "Exclusive", "sh": "Shared", "fo": "Failover", "ks": "Key_Shared", "never": "None"}
+        assert types() == last
+        wire.subscribe(topic, "ex", KINDS["fo"], 5)
+        assert types() == {**last, "ex": "Failover"}
+        wire.ask("close_consumer", consumer_id=5)
+        assert types() == {**last, "ex": "Failover"}
+
+
 def test_deduplication_of_one_topic_is_shown(server: PulsarServer, topic: str) -> None:
     path = f"persistent/public/default/{topic}"
     assert request(server.http, "", "", "PUT", path)["status"] == 204

@@ -271,6 +271,26 @@ def test_an_acknowledgement_of_all_up_to_a_message_is_of_each_of_them(joined: Wi
     assert received(joined, 2) == [b"3", b"4"]
 
 
+def test_an_acknowledgement_of_all_up_to_a_message_goes_beyond_the_last_one(joined: Wire, topic: str) -> None:
+    places = deliver(joined, 3)
+    batch = deliver_batch(joined, 70)
+    txn = begin(joined)
+    join_subscription(joined, txn, topic)
+
+    def refused(place: dict[str, object], *left: int) -> bool:
+        given = {**place, "ack_set": list(left)}
+        answer = joined.ack(given, cumulative=True, **ids(txn))
+        assert answer.error == (CONFLICT if answer.HasField("error") else 0)
+        return bool(answer.HasField("error"))
+
+    assert [refused(places[n]) for n in (1, 0, 1, 2, 1)] == [False, True, True, False, True]
+    most = (1 << 63) - 1
+    sets = [(-2, most), (-2, most), (-8, most), (-4, most), (0, 4), (0, 2), (), (0, 4), ()]
+    assert [refused(batch, *left) for left in sets] == [False, True, False, True, False, True, False, True, True]
+    assert end(joined, txn) == 0
+    assert sets_again(joined) == []
+
+
 def test_of_what_is_acknowledged_up_to_a_part_of_a_batch_the_rest_is_left(joined: Wire, topic: str) -> None:
     first, second = (deliver_batch(joined, 3) for _ in range(2))
     for action in (ABORT, COMMIT):
