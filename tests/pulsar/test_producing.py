@@ -18,7 +18,7 @@ from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, se
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
 SHARED_TYPE = 1  # of a subscription
-BUSY, FENCED, CHECKSUM = 16, 25, 9
+BUSY, FENCED, CHECKSUM, PERSISTENCE = 16, 25, 9, 2
 
 
 def test_a_producer_is_given_a_name_or_keeps_its_own(wire: Wire, topic: str) -> None:
@@ -265,6 +265,26 @@ def test_who_fences_throws_the_others_out(server: PulsarServer, topic: str) -> N
         assert first.is_closed()
         second.send(b"m")
         second.expect("send_receipt")
+
+
+def test_a_producer_that_ends_publishes_nothing_more(topic: str) -> None:
+    """By its client or fenced off, it ends only with the receipts of what it sent before."""
+    with running() as server, Wire(server.port) as wire:
+        wire.connect().producer(topic)
+        with stopped(server.pid_of("mq-worker-0")):
+            wire.send(b"before", sequence=1)
+            wire.say("close_producer", request_id=77, producer_id=1)
+            wire.ask("lookupTopic", "lookupTopicResponse", topic="no://name")  # Python has seen all before
+            wire.send(b"behind", sequence=2)
+            error = wire.expect("send_error")
+        assert (error.sequence_id, error.error, error.message) == (2, PERSISTENCE, "Producer is closed")
+        assert wire.expect("send_receipt").sequence_id == 1
+        assert wire.expect("success").request_id == 77
+        wire.subscribe(topic, initialPosition=1)
+        wire.flow(10)
+        assert [payload_of(frame) for frame in wire.messages(1)] == [b"before"]
+        wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+        assert not wire.frames
 
 
 def test_a_producer_comes_back_with_a_higher_epoch(wire: Wire, topic: str) -> None:

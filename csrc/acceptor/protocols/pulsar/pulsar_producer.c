@@ -198,6 +198,8 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "There is one transaction coordinator, 0");
     else if (producer->max_message_bytes > 0 && !send->is_chunk && pulsar_length(bytes) > producer->max_message_bytes)
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Exceed maximum message size");
+    else if (producer->closing)
+        say_error(a, c, producer->id, send->sequence, PULSAR_PERSISTENCE_ERROR, "Producer is closed");
     else if (draining(a))
         say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");
     else
