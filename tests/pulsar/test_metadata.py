@@ -137,7 +137,7 @@ def test_properties_that_are_too_many_are_refused_before_the_gateway_is_asked(du
     topics = Topics(desk, catalog, None, MagicMock(), authorizes=lambda: False)
     for number, wanted in enumerate((pairs(65), pairs(1, 4096), pairs(64))):
         request = desk.request(
-            Client(1), "subscribe", topic="t", subscription="s", subType=0, consumer_id=number, durable=durable,
+            Client(number), "subscribe", topic="t", subscription="s", subType=0, consumer_id=1, durable=durable,
             subscription_properties=wanted,
         )  # fmt: skip
         topics.open(request, TOPIC, create=True, consumer=True, then=MagicMock())
