@@ -30,10 +30,10 @@ bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t cons
 void subscriptions_close(struct subscriptions *all) {
     for (uint32_t n = 1; all->arena.base && n < all->arena.end; n++) {
         struct subscription *s = subscription_at(all, n);
+        free(s->rotation); /* a deleted one that is not let go of yet has it, too */
         if (!s->name) continue;
         free(s->name);
         free(s->acks);
-        free(s->rotation);
         for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) {
             free(consumer_at(all, c)->description);
             free(consumer_at(all, c)->rank);

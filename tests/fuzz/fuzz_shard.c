@@ -116,6 +116,42 @@ static void see_to_segments(void) {
     }
 }
 
+#ifndef SPOIL
+static bool is_request(uint32_t kind) {
+    return kind <= MSG_SENT || (kind >= MSG_PUBLISH && kind <= MSG_REQUEST_EACH);
+}
+
+static bool has_large_body(uint32_t kind) {
+    return kind == MSG_PUBLISH || kind == MSG_PUBLISH_EACH || kind == MSG_PUBLISH_MANY || kind == MSG_SUBSCRIBE;
+}
+
+/* Every kind of request with every flag, with parameters that `random` gives: a script is too short for so many. */
+static void say_every_flag(uint32_t acceptor, uint32_t random) {
+    static uint8_t made[512];
+    for (uint32_t kind = MSG_OPEN; kind <= MSG_REQUEST_EACH; kind++) {
+        struct connection *c = &side.connections[acceptor][kind % CONNECTIONS];
+        if (!is_request(kind)) continue;
+        for (size_t i = 0; i < sizeof made; i++) made[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+        script = (struct script){made, made + sizeof made};
+        /* Behind a reserve that waits nothing else would be answered. */
+        say_gone(acceptor, c);
+        for (uint32_t bit = 0; bit < 16; bit++) {
+            say_with_flags(acceptor, c, (uint8_t)kind, (uint16_t)(1u << bit));
+            if (has_large_body(kind)) run_until_quiet(); /* so that the ring has room for the next */
+        }
+        run_until_quiet();
+    }
+    script = (struct script){0};
+    forget_in_flight();
+}
+
+void tell_of_all(void) {
+    for (uint32_t kind = MSG_OPEN; kind <= MSG_REQUEST_EACH; kind++)
+        if (is_request(kind) && flags_sent[kind] != UINT16_MAX)
+            printf("kind %u: flags 0x%x were never sent\n", kind, UINT16_MAX & ~flags_sent[kind]);
+}
+#endif
+
 static void step(void) {
     uint32_t acceptor = pick(ACCEPTORS);
     struct connection *c = &side.connections[acceptor][pick(CONNECTIONS)];
@@ -170,7 +206,7 @@ static void step(void) {
 }
 
 void run_script(void) {
-    uint8_t kind = byte();
+    uint8_t kind = byte(), flags = byte();
     world_begin((uint64_t)(8 + 8 * (kind & 7)) << 10);
     memset(&side, 0, sizeof side);
     side.next_id = 1;
@@ -185,6 +221,11 @@ void run_script(void) {
         for (uint32_t a = 0; a < ACCEPTORS; a++) join(a, i);
     }
     while (script_goes_on()) step();
+#ifndef SPOIL
+    if ((flags & 3) == 0) say_every_flag(flags >> 2 & 1, flags);
+#else
+    (void)flags;
+#endif
     disk_set_full(false);
     run_until_quiet();
     for (uint32_t i = 0; i < WORKERS; i++) restart_worker(i);

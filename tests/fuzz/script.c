@@ -104,6 +104,7 @@ int main(int count, char **arguments) {
         LLVMFuzzerTestOneInput(last + 8, size);
     }
     printf("%lu scripts\n", scripts);
+    if (tell_of_all) tell_of_all();
     return 0;
 }
 #endif

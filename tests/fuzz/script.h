@@ -34,4 +34,7 @@ void trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The target's: begins a world, takes steps as long as the script goes on, and takes the world down. */
 void run_script(void);
 
+/* The target's, if it has one: prints what there is to say of all scripts that were run. */
+void tell_of_all(void) __attribute__((weak));
+
 #endif

@@ -87,6 +87,11 @@ void say_gone(uint32_t acceptor, struct connection *c);
 void say_together(uint32_t acceptor, struct connection *c);
 void say_damaged_requests(uint32_t acceptor, struct connection *c);
 
+/* A message of the kind, with these flags beside its own, whether the kind knows them or not. */
+void say_with_flags(uint32_t acceptor, struct connection *c, uint8_t kind, uint16_t flags);
+/* By kind of message: those that it was sent with since the program began. */
+extern uint16_t flags_sent[256];
+
 /* The names of all topics, for a worker that an acceptor is newly joined to. */
 void say_open(uint32_t acceptor, uint32_t worker);
 /* What is in flight may end without a word. */

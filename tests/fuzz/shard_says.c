@@ -10,6 +10,10 @@ enum {
 
 const uint32_t consumer_numbers[CONSUMERS] = {0, 1, 3000000000u};
 struct side side;
+uint16_t flags_sent[256];
+
+/* Flags that each message gets beside its own. */
+static uint16_t more_flags;
 
 /* --- names -------------------------------------------------------------------------------------------------------- */
 
@@ -78,6 +82,8 @@ static void tell(uint32_t acceptor, uint32_t worker, struct message m, const voi
     struct channel *channel = side.channels[acceptor][worker];
     if (channel_backlogged(channel)) return; /* an acceptor would wait */
     m.body_bytes = (uint32_t)body_bytes;
+    m.flags |= more_flags;
+    flags_sent[m.kind] |= m.flags;
     trace("%u.%u.%u says %u: topic %u, id %llu, pri %u, delay %lld, flags %u, %zu bytes: %.*s", acceptor, worker,
           m.conn, m.kind, m.topic, (unsigned long long)m.id, m.pri, (long long)m.delay_ns, m.flags, body_bytes,
           (int)(body_bytes < 24 ? body_bytes : 0), (const char *)body);
@@ -92,7 +98,11 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
     if (channel_backlogged(side.channels[acceptor][worker]) || r->awaited_count == AWAITED) return;
     m.conn = c->number;
     if (!is_consumers(m.kind)) m.slot = c->next_slot++;
+    m.flags |= more_flags;
     if (!pick(24)) m.flags |= (uint16_t)(1u << pick(16));
+    /* Permits add up. */
+    for (uint32_t i = 0; i < CONSUMERS && m.kind == MSG_CREDIT && m.flags & MSG_PERMITS; i++)
+        if (consumer_numbers[i] == m.consumer) r->as[i].credit = r->as[i].highest_credit = UINT64_MAX;
     if (has_reply(&m)) {
         bool of_consumer = m.kind == MSG_SUBSCRIBE || m.kind == MSG_UNSUBSCRIBE;
         r->awaited[r->awaited_count].slot = m.slot;
@@ -102,13 +112,16 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
     tell(acceptor, worker, m, body, body_bytes);
 }
 
+static void open_topic(uint32_t acceptor, uint32_t topic) {
+    char name[NAME_BYTES];
+    size_t bytes = topic_name(topic, name);
+    struct message open = {.kind = MSG_OPEN, .topic = topic + 1, .id = shard_of(topic)};
+    tell(acceptor, shard_of(topic) % WORKERS, open, name, bytes);
+}
+
 void say_open(uint32_t acceptor, uint32_t worker) {
-    for (uint32_t topic = 0; topic < TOPICS; topic++) {
-        char name[NAME_BYTES];
-        size_t bytes = topic_name(topic, name);
-        struct message open = {.kind = MSG_OPEN, .topic = topic + 1, .id = shard_of(topic)};
-        if (shard_of(topic) % WORKERS == worker) tell(acceptor, worker, open, name, bytes);
-    }
+    for (uint32_t topic = 0; topic < TOPICS; topic++)
+        if (shard_of(topic) % WORKERS == worker) open_topic(acceptor, topic);
 }
 
 /* --- what is sent ------------------------------------------------------------------------------------------------- */
@@ -335,13 +348,12 @@ void forget_in_flight(void) {
     side.unsure = true;
 }
 
-void say_consume(uint32_t acceptor, struct connection *c) {
-    static const uint8_t kinds[] = {MSG_FINISH, MSG_FINISH, MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
+static void consume(uint32_t acceptor, struct connection *c, uint8_t kind) {
     uint32_t worker = 0, consumer = pick(CONSUMERS);
     for (uint32_t i = 0; i < WORKERS; i++)
         if (c->with[i].as[consumer].subscribed) worker = i;
     struct consuming *r = &c->with[worker].as[consumer];
-    struct message m = {.kind = kinds[pick(5)], .consumer = consumer_numbers[consumer], .id = some_id()};
+    struct message m = {.kind = kind, .consumer = consumer_numbers[consumer], .id = some_id()};
     if (!pick(32)) m.consumer = byte();
     size_t bytes = 0;
     if (m.kind == MSG_FINISH && !pick(4)) {
@@ -358,6 +370,11 @@ void say_consume(uint32_t acceptor, struct connection *c) {
     /* It may have been in flight. */
     if (m.kind != MSG_EXTEND && r->in_flight) r->in_flight--;
     ask(acceptor, c, worker, m, scratch, bytes);
+}
+
+void say_consume(uint32_t acceptor, struct connection *c) {
+    static const uint8_t kinds[] = {MSG_FINISH, MSG_FINISH, MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
+    consume(acceptor, c, kinds[pick(5)]);
 }
 
 void say_credit(uint32_t acceptor, struct connection *c) {
@@ -493,4 +510,94 @@ void say_damaged_requests(uint32_t acceptor, struct connection *c) {
     else
         each[pick(count)].kind = kinds[3 + pick(4)];
     ask(acceptor, c, pick(WORKERS), m, each, bytes);
+}
+
+/* --- each kind with each flag ------------------------------------------------------------------------------------- */
+
+/* The body that a request of a topic has if it is right: the topic's name, a channel's, or both. */
+static size_t put_names(uint8_t kind, uint32_t topic) {
+    size_t bytes = 0;
+    switch (kind) {
+    case MSG_PAUSE:
+    case MSG_STATS_TOPIC: return topic_name(topic, (char *)scratch);
+    case MSG_OLDEST:
+        bytes = topic_name(topic, (char *)scratch);
+        if (pick(2)) return bytes;
+        scratch[bytes++] = '\n';
+        break;
+    case MSG_SEEK:
+    case MSG_POSITION:
+    case MSG_TXN_PENDING:
+    case MSG_BACKLOG: break;
+    default: return 0;
+    }
+    return bytes + channel_name(pick(CHANNELS), (char *)scratch + bytes);
+}
+
+/* A topic's number that is bound to no name. */
+static uint32_t unbound(void) {
+    static const uint32_t numbers[] = {0, TOPICS + 1, 64, WORKER_MAX_OPEN_TOPICS, UINT32_MAX};
+    return numbers[pick(5)];
+}
+
+static void say_of_topic(uint32_t acceptor, struct connection *c, uint8_t kind) {
+    uint32_t topic = pick(TOPICS);
+    struct message m = {
+        .kind = kind, .topic = pick(8) ? topic + 1 : unbound(), .id = some_id(), .pri = pick(4), .seq = pick(100)};
+    size_t bytes = put_names(kind, topic);
+    if (!pick(3)) m.delay_ns = some_time();
+    if (kind == MSG_COMPACT) {
+        struct superseded one = {.seq = pick(50)};
+        bytes = sizeof one;
+        memcpy(scratch, &one, sizeof one);
+    }
+    if (kind == MSG_SEEK) forget_in_flight();
+    ask(acceptor, c, shard_of(topic) % WORKERS, m, scratch, bytes);
+}
+
+static void say_close(uint32_t acceptor) {
+    uint32_t topic = pick(TOPICS);
+    struct message m = {.kind = MSG_CLOSE, .topic = unbound()};
+    tell(acceptor, shard_of(topic) % WORKERS, m, NULL, 0);
+    m.topic = topic + 1;
+    tell(acceptor, shard_of(topic) % WORKERS, m, NULL, 0);
+    open_topic(acceptor, topic);
+}
+
+static void say_cancel(uint32_t acceptor, const struct connection *c) {
+    struct message m = {.kind = MSG_CANCEL, .conn = c->number, .slot = c->next_slot - 1 - pick(3)};
+    tell(acceptor, pick(WORKERS), m, NULL, 0);
+}
+
+static void say_kind(uint32_t acceptor, struct connection *c, uint8_t kind) {
+    switch (kind) {
+    case MSG_OPEN: say_open(acceptor, pick(WORKERS)); break;
+    case MSG_CLOSE: say_close(acceptor); break;
+    case MSG_CANCEL: say_cancel(acceptor, c); break;
+    case MSG_GONE: say_gone(acceptor, c); break;
+    case MSG_CREDIT: say_credit(acceptor, c); break;
+    case MSG_SENT: say_sent(acceptor, c); break;
+    case MSG_FINISH:
+    case MSG_REQUEUE:
+    case MSG_EXTEND: consume(acceptor, c, kind); break;
+    case MSG_PUBLISH: (pick(4) ? say_publish : say_stage)(acceptor, c); break;
+    case MSG_PUBLISH_EACH: say_publish_each(acceptor, c); break;
+    case MSG_PUBLISH_MANY: say_publish_many(acceptor, c); break;
+    case MSG_SUBSCRIBE: say_subscribe(acceptor, c); break;
+    case MSG_UNSUBSCRIBE: say_unsubscribe(acceptor, c); break;
+    case MSG_CHANGE: say_change(acceptor, c); break;
+    case MSG_CATALOG: say_catalog(acceptor, c); break;
+    case MSG_ATTACH: say_attach(acceptor, c); break;
+    case MSG_DETACH: say_detach(acceptor, c); break;
+    case MSG_TXN_ACK: say_acknowledge(acceptor, c); break;
+    case MSG_TXN_END: say_end(acceptor, c); break;
+    case MSG_REQUEST_EACH: say_damaged_requests(acceptor, c); break;
+    default: say_of_topic(acceptor, c, kind);
+    }
+}
+
+void say_with_flags(uint32_t acceptor, struct connection *c, uint8_t kind, uint16_t flags) {
+    more_flags = flags;
+    say_kind(acceptor, c, kind);
+    more_flags = 0;
 }
