@@ -62,16 +62,27 @@ static void take_ahead(struct topic *t, struct subscription *made) {
 }
 
 /* Gives a subscription the messages behind the position in its record that were read before it; usually there are none.
- * In a damaged log it also gets messages that became jobs because the record of the subscription was lost. */
+ * In a damaged log it also gets messages that became jobs because the record of the subscription was lost: it has these
+ * ahead, so its cursor stays before them, and an ADOPT that is still there must not give them again. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *made = worker_subscription(w, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
+    uint64_t before = made->cursor;
     s->took_from = s->took_until = 0;
     if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns, false);
     uint64_t held_from = r->seq;
     if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
     if (held_from < r->seq) held_from = r->seq;
-    if (r->seq >= made->cursor && held_from == r->seq) return;
+    if (r->seq >= made->cursor && held_from == r->seq) {
+        if (made->cursor == before) {
+            subscription_advance(w, subscription, r->seq);
+            return;
+        }
+        s->took_by = subscription;
+        s->took_from = made->cursor;
+        s->took_until = r->seq;
+        return;
+    }
     uint64_t given = topic_given_until(t), end = made->cursor < given ? made->cursor : given;
     for (uint64_t seq = stream_next(&t->stream, held_from); seq < end; seq = stream_next(&t->stream, seq + 1)) {
         stream_hold(&t->stream, seq);
@@ -100,8 +111,9 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
         if (!subscription || !shard_know_subscription(s, subscription, (uint32_t)r->id))
             process_die("too many subscriptions in the log, or out of memory");
         begin_at(w, s, subscription, r);
+    } else {
+        subscription_advance(w, subscription, r->seq);
     }
-    subscription_advance(w, subscription, r->seq);
     worker_subscription(w, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
     worker_subscription(w, subscription)->passed_by_age = (r->flags & SUBSCRIPTION_BY_AGE) != 0;
 }
