@@ -167,6 +167,8 @@ class Opening:
 class Notes(Generic[Key, Value]):
     """What is remembered of a client's commands, as far as there is room. Desk.note() adds to them."""
 
+    __slots__ = ("found", "kept_bytes")
+
     def __init__(self) -> None:
         self.found: Final[dict[Key, Value]] = {}
         self.kept_bytes = 0  # that count towards MAX_KEPT_BYTES
@@ -192,7 +194,8 @@ class Client:
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)  # what to do with a worker's answer, by slot
-    unasked: deque[Unasked] = field(default_factory=deque)  # what waits until fewer questions are under way
+    # What waits until fewer questions are under way. None if nothing does: an empty deque takes 0.8 KB.
+    unasked: deque[Unasked] | None = None
     subscribed: Notes[tuple[str, str, int], tuple[float, int]] = field(default_factory=Notes)  # since, count
     sought: Notes[tuple[str, str], object] = field(default_factory=Notes)  # where readers begin that were moved
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
@@ -285,6 +288,8 @@ class Desk:
             return True
         if not client.heard:
             return False
+        if client.unasked is None:
+            client.unasked = deque()
         client.unasked.append((kind, topic, heard, fields))
         return True
 
@@ -313,6 +318,9 @@ class Desk:
             else:  # nothing is under way, so that nothing would come of waiting
                 client.unasked.popleft()
                 heard(Answer(kind, FAILED, 0, 0, b""))
+        client.unasked = None
+        if not client.heard:
+            client.heard.clear()  # gives back the memory of what was in it
 
     def hang_up(self, client: Client) -> None:
         """Closes the connection without an error, as a real broker does."""
@@ -365,6 +373,8 @@ class Request:
         key = opening.kind, opening.number
         if not opening.commands and self.client.opening.get(key) is opening:
             del self.client.opening[key]
+        if not self.client.opening:
+            self.client.opening.clear()  # gives back the memory of what was in it
 
     def may_try_again(self) -> bool:
         """Whether to ask the next worker when this one died, having done it or not. Clients in C++ and Go give up a

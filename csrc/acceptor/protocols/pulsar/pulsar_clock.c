@@ -25,7 +25,10 @@ static void count_on(struct acceptor *a, const struct pulsar *p) {
     }
     for (uint32_t i = 0; i < p->consumers.capacity; i++) {
         struct pulsar_consumer *consumer = p->consumers.items[i];
-        if (consumer != NULL) pulsar_count_on(consumer->counts, a->now_ns);
+        if (consumer == NULL) continue;
+        pulsar_count_on(consumer->counts, a->now_ns);
+        consumer->consumed[2] = consumer->consumed[1];
+        consumer->consumed[1] = consumer->consumed[0];
     }
 }
 

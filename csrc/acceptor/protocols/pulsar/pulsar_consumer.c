@@ -88,7 +88,7 @@ bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
     consumer->acked_ms = pulsar_wall_ms(a);
     while (pulsar_next_id(ids, &id)) {
-        consumer->counts[0].acked++;
+        consumer->consumed[0].acked++;
         if (!ids->cumulative)
             ack_one(a, c, consumer, &id);
         else if (!consumer->shared)
@@ -256,8 +256,8 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     consumer->permits -= (int64_t)parts;
     consumer->counts[0].messages += parts;
     consumer->counts[0].bytes += bytes;
-    consumer->counts[0].entries++;
-    if (message->attempts > 1) consumer->counts[0].redelivered += parts;
+    consumer->consumed[0].entries++;
+    if (message->attempts > 1) consumer->consumed[0].redelivered += parts;
     consumer->consumed_ms = pulsar_wall_ms(a);
     if (consumer->rates != NULL) pulsar_take_delivered(a, c, consumer, parts, bytes);
     mark(c, consumer);
@@ -405,11 +405,12 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
     } else if (strcmp(what, "count-consumer") == 0) {
         const struct pulsar_consumer none = {0}, *from = consumer != NULL ? consumer : &none;
         const struct pulsar_counts *now = from->counts, *then = now + 2;
+        const struct pulsar_consumed *more = from->consumed, *before = more + 2;
         const uint64_t counts[] = {
-            now->messages,    now->bytes,    (uint64_t)from->permits, now->entries,
-            now->redelivered, now->acked,    from->flowed_ms,         from->consumed_ms,
-            from->acked_ms,   from->active,  a->now_ns - then->at_ns, then->messages,
-            then->bytes,      then->entries, then->redelivered,       then->acked,
+            now->messages,     now->bytes,      (uint64_t)from->permits, more->entries,
+            more->redelivered, more->acked,     from->flowed_ms,         from->consumed_ms,
+            from->acked_ms,    from->active,    a->now_ns - then->at_ns, then->messages,
+            then->bytes,       before->entries, before->redelivered,     before->acked,
         };
         return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
     } else {

@@ -59,7 +59,10 @@ enum pulsar_upcall {
 struct pulsar_counts {
     uint64_t at_ns;
     uint64_t messages, bytes;
-    uint64_t entries, redelivered, acked; /* only of a consumer; a batch is one entry; `acked`: ids acknowledged */
+};
+/* More totals, which only a consumer has, of the same times. A batch is one entry; `acked`: ids acknowledged. */
+struct pulsar_consumed {
+    uint64_t entries, redelivered, acked;
 };
 /* Three of them: [0] the present totals, [1] and [2] as of the last PING and the one before, or as of its beginning. */
 enum { PULSAR_COUNTED = 3 };
@@ -70,18 +73,20 @@ struct pulsar_producer {
     struct pulsar_rate *rate; /* NULL: none */
     uint32_t number, topic;
     uint32_t pending; /* SENDs without a receipt yet */
-    uint64_t key;     /* under which its worker knows it, from the reply to ATTACH */
     uint8_t worker;
     bool open;  /* it may send; false: its ATTACH is not answered yet, or it waits for other producers to leave */
     bool waits; /* it waits for other producers to leave, and its client has been told so */
     bool lost;  /* its worker has died, so Python cannot open it any more */
     bool deduplicates;
+    bool closed;                /* we have closed it; its SENDs are ignored, as the client does not know yet */
+    bool closing;               /* by its client or fenced off; it ends when all receipts have been sent */
     bool delays;                /* its messages may be delayed, ... */
     uint64_t max_delay_ms;      /* ... by this much at most; 0: any time */
     uint64_t max_message_bytes; /* of an entry that is no chunk; 0: the topic has no limit of its own */
-    bool closed;                /* we have closed it; its SENDs are ignored, as the client does not know yet */
-    bool closing;               /* by its client or fenced off; it ends when all receipts have been sent */
+    uint64_t key;               /* under which its worker knows it, from the reply to ATTACH */
 };
+/* There may be hundreds of thousands of them. */
+_Static_assert(sizeof(struct pulsar_producer) <= 136, "a producer is small");
 
 enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };
 
@@ -90,6 +95,7 @@ struct pulsar_consumer {
     uint64_t ledger;
     uint64_t epoch;
     struct pulsar_counts counts[PULSAR_COUNTED];
+    struct pulsar_consumed consumed[PULSAR_COUNTED];
     uint64_t flowed_ms, consumed_ms, acked_ms; /* when each last happened, by the wall clock */
     int64_t permits;                           /* given by its client and not used up by messages; ... */
     int64_t lent;                              /* ... those of them that its worker has, if it has rates */
