@@ -82,6 +82,18 @@ def test_bodies_as_text_json_and_hex_and_never_as_html(page: Browser, broker: Br
     assert (found["depth"], found["in_flight_count"]) == (4, 0), "looked at, not taken"
 
 
+def test_a_message_that_is_open_stays_while_newer_ones_come(page: Browser, broker: Broker) -> None:
+    broker.publish(("busy", b"read by somebody"))
+    page.go("#/topic/busy")
+    page.click(".message summary")
+    page.wait("document.querySelector('.message[open] pre')", "the body is shown")
+    broker.publish(*[("busy", b"newer")] * 50)
+    page.wait("document.querySelector('main').innerText.match(/\\b51(?!\\d)/)", "51 are counted")
+    assert page.js("document.querySelector('.message[open]')?.innerText.includes('read by somebody')")
+    page.click(".message summary")
+    page.wait("document.querySelectorAll('.message').length === 20", "the newest are shown again")
+
+
 def test_one_thing_is_not_called_things(page: Browser, broker: Broker) -> None:
     broker.publish(("single", b"x"))
     act(broker, do="make", topic="single", channel="c")

@@ -103,6 +103,8 @@ export function bodies(name) {
 
   async function refresh(isWanted = false) {
     if (first !== undefined && !isWanted && last) return; // what stands still is not asked again
+    // Somebody reads one, which newer ones would push out.
+    if (!isWanted && last?.messages.some((message) => isOpen.has(message.seq))) return;
     const found = await ask("/v1/peek", { topic: name, from: first, limit: LIMIT });
     if (last && !isWanted && found.latest === last.latest && found.earliest === last.earliest) return;
     draw(found);
