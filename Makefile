@@ -37,7 +37,7 @@ pipeline_TESTS := tests/pipeline
 clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
 nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
-campaigns_TESTS := tests/console tests/crash tests/fuzz tests/model tests/moving tests/strangers tests/terminal
+campaigns_TESTS := tests/access tests/console tests/crash tests/fuzz tests/model tests/moving tests/reader tests/strangers tests/terminal
 others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS))
 
 ifneq ($(strip $(ARGS)),)
