@@ -475,10 +475,12 @@ class Supervisor:
     def _advance(self) -> None:
         if self._stage is Stage.RECOVERING and all(worker.serving for worker in self._workers):
             self._stage = Stage.STARTING
-            # First, so that who can connect to a protocol can connect to its monitoring too.
+            # First, so that who can connect to a protocol can connect to its monitoring too. If that fails, the
+            # gateway, which does the same, says why and is tried again.
             for listener in self._listeners:
                 if listener.address.by_gateway:
-                    listening.begin(listener.socket_of(0), BACKLOG)
+                    with contextlib.suppress(OSError):
+                        listening.begin(listener.socket_of(0), BACKLOG)
             for acceptor in self._acceptors:
                 self._start_acceptor(acceptor)
         if self._stage is Stage.STARTING and all(map(_is_settled, [*self._acceptors, *self._workers])):

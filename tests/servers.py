@@ -6,9 +6,7 @@ The same tests run against both, so that a test that demands what beanstalkd doe
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import re
 import shutil
 import signal
 import socket
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from mq_shards.gateway import services
 
 from perf.ports import free_port as free_port
 
@@ -185,7 +182,6 @@ def start(
     server = Server(shape, port, process, stderr, [own])
     try:
         wait_for_answer(server, b"peek-ready\r\n")
-        wait_for_gateway(process, options)
     except BaseException:
         server.dispose()
         raise
@@ -205,18 +201,6 @@ def wait_for_answer(server: Server, command: bytes) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"{server.shape.name} does not answer:\n{server.said()}")
         time.sleep(0.02)
-
-
-def wait_for_gateway(process: subprocess.Popen[bytes], options: Sequence[str]) -> None:
-    """Until the gateway listens on its ports that `options` name, which may come after the acceptors answer."""
-    for scheme, port in re.findall(r"--listen[ =]([a-z-]+)://(?:\[[^]]*\]|[^ :]*):([1-9][0-9]*)", " ".join(options)):
-        if scheme in services.SERVICES:
-            wait_until(lambda port=port: is_listened_on(int(port)) or process.poll() is not None, f"{scheme} is served")
-
-
-def is_listened_on(port: int) -> bool:
-    lines = itertools.chain(*(path.read_text().splitlines() for path in Path("/proc/net").glob("tcp*")))
-    return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in map(str.split, lines))  # proc(5)
 
 
 @contextlib.contextmanager

@@ -224,7 +224,7 @@ void run_script(void) {
 #ifndef SPOIL
     if ((flags & 3) == 0) say_every_flag(flags >> 2 & 1, flags);
 #else
-    (void)flags; /* a compacted view made behind damage may lose what only a job or a pause kept: not mended yet */
+    (void)flags; /* a compacted view made behind damage may lack, later, what no channel had any more: not mended yet */
 #endif
     disk_set_full(false);
     run_until_quiet();

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf.nats.peer import nats_server as nats_server
-from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port, wait_for_gateway
+from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
 
 
 @dataclass
@@ -88,7 +88,6 @@ def running(
     server = NatsServer(port, process, acceptors == 0, acceptors, directory)
     try:
         _wait(server, is_silent)
-        wait_for_gateway(process, arguments)
         yield server
     finally:
         if process.poll() is None:
