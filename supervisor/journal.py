@@ -27,12 +27,12 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self, process: str) -> None:
         super().__init__()
-        self._process = process
+        self.process = process
 
     def format(self, record: logging.LogRecord) -> str:
         second = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         level = record.levelname.lower()
-        line = f"{second}.{int(record.msecs):03d} {level} {self._process}: {record.getMessage()}"
+        line = f"{second}.{int(record.msecs):03d} {level} {self.process}: {record.getMessage()}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -43,19 +43,29 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self, process: str) -> None:
         super().__init__()
-        self._process = process
+        self.process = process
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": record.created,
             "level": record.levelname.lower(),
-            "process": self._process,
+            "process": self.process,
             "message": record.getMessage(),
         }
         entry.update(getattr(record, "fields", {}))
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+class Handler(logging.StreamHandler[TextIO]):
+    """The handler that configure() installs. It keeps what it was made for."""
+
+    def __init__(self, level: str, as_json: bool, process: str, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.made_for: Final = (level, as_json, stream)
+        self.named: Final = JsonFormatter(process) if as_json else TextFormatter(process)
+        self.setFormatter(PriorityFormatter(self.named, stream) if "JOURNAL_STREAM" in os.environ else self.named)
 
 
 class PriorityFormatter(logging.Formatter):
@@ -100,12 +110,16 @@ def complain(message: str) -> None:
 
 
 def configure(level: str, as_json: bool, process: str, stream: TextIO | None = None) -> None:
-    """Sets up this process's root logger. May be called again; the last call counts."""
+    """Sets up this process's root logger. May be called again; the last call counts.
+
+    A child that wants what its supervisor had only takes the handler over: making another would copy pages they share.
+    """
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
-    formatter = JsonFormatter(process) if as_json else TextFormatter(process)
-    handler.setFormatter(PriorityFormatter(formatter, stream) if "JOURNAL_STREAM" in os.environ else formatter)
-    logging.raiseExceptions = False  # a closed stderr must not hurt the broker
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    found = root.handlers[0] if root.handlers else None
+    if isinstance(found, Handler) and found.made_for == (level, as_json, stream):
+        found.named.process = process
+        return
+    logging.raiseExceptions = False  # a closed stderr must not hurt the broker
+    root.handlers[:] = [Handler(level, as_json, process, stream)]
     root.setLevel(level.upper())

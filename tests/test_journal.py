@@ -46,6 +46,20 @@ def said(tmp_path: Path, *, as_json: bool = False) -> list[str]:
         return (tmp_path / "said").read_text().splitlines()
 
 
+def test_a_child_renames_the_handler_that_it_has_of_its_supervisor() -> None:
+    stream = io.StringIO()
+    journal.configure("info", False, "mq-supervisor", stream)
+    inherited = logging.getLogger().handlers[0]
+    journal.configure("info", False, "mq-worker-0", stream)
+    assert logging.getLogger().handlers == [inherited]
+    logging.getLogger("tests").info("a")
+    journal.configure("info", True, "mq-worker-1", stream)
+    logging.getLogger("tests").info("b")
+    text, structured = stream.getvalue().splitlines()
+    assert text.endswith("info mq-worker-0: a")
+    assert json.loads(structured)["process"] == "mq-worker-1"
+
+
 def test_a_file_has_the_lines_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOURNAL_STREAM", "1:2")  # of a service that has sent it elsewhere
     assert [line.split()[2] for line in said(tmp_path)[:4]] == ["debug", "info", "warning", "error"]

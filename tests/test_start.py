@@ -23,7 +23,7 @@ LATE = {
     "hashlib", "hmac", "importlib.metadata", "multiprocessing", "numpy", "OpenSSL", "pyarrow", "secrets", "shutil",
     "ssl", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
-IDLE_KB = 33 << 10
+IDLE_KB = 32 << 10
 DATA_KB = 2 << 10  # what a data directory of 64 shards adds
 
 

@@ -59,13 +59,12 @@ static bool map_board(struct acceptor *a, int board_fd) {
 static bool open_tables(struct acceptor *a) {
     a->table = calloc(MAX_CONNECTIONS, sizeof *a->table);
     a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
-    a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
+    a->free_indexes = calloc(MAX_CONNECTIONS, sizeof *a->free_indexes);
     a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
     a->timer_places = calloc(MAX_CONNECTIONS, sizeof *a->timer_places);
     if (a->timer_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
         a->scratch == NULL)
         return false;
-    for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
     a->free_count = MAX_CONNECTIONS;
     return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS, MAX_IDLE_TOPICS);
 }

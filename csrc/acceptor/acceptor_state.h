@@ -111,7 +111,8 @@ struct acceptor {
 
     struct connection **table; /* indexed by the low bits of a number */
     uint16_t *generations;
-    uint32_t *free_indexes; /* a queue: the index free for longest is used next */
+    uint32_t *free_indexes; /* a queue: the index free for longest is used next. Each is XORed with its place, so that
+                               zeros, which take no memory, are all indexes in order */
     uint32_t free_head, free_count;
     uint32_t highest_index; /* no higher one is in use */
     uint32_t connections;

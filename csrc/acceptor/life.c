@@ -27,18 +27,22 @@ static uint32_t number_for(struct acceptor *a, uint32_t index) {
     return generation << INDEX_BITS | index;
 }
 
+static uint32_t next_index(const struct acceptor *a) {
+    return a->free_indexes[a->free_head] ^ a->free_head;
+}
+
 /* Makes a connection with the next free number, not yet in the table. */
 static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol, const struct codec *codec) {
     if (a->free_count == 0) {
         errno = EMFILE;
         return NULL;
     }
-    uint32_t number = number_for(a, a->free_indexes[a->free_head]);
+    uint32_t number = number_for(a, next_index(a));
     return connection_new(fd, number, protocol, codec, codec->connection_bytes);
 }
 
 static void enter(struct acceptor *a, struct connection *c) {
-    uint32_t index = a->free_indexes[a->free_head];
+    uint32_t index = next_index(a);
     a->free_head = (a->free_head + 1) % MAX_CONNECTIONS;
     a->free_count--;
     a->table[index] = c;
@@ -108,7 +112,8 @@ void socket_close(struct acceptor *a, struct connection *c) {
 
     uint32_t index = c->number & ((1u << INDEX_BITS) - 1);
     a->table[index] = NULL;
-    a->free_indexes[(a->free_head + a->free_count++) % MAX_CONNECTIONS] = index;
+    uint32_t place = (a->free_head + a->free_count++) % MAX_CONNECTIONS;
+    a->free_indexes[place] = index ^ place;
     if (c->fd >= 0) {
         close(c->fd); /* this also removes it from the epoll set */
         board_add(&a->count->connections, (uint64_t)-1);
