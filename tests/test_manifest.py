@@ -207,7 +207,7 @@ def test_zeros_over_a_header_in_the_middle_are_served_without_a_manifest_too(sha
 def test_what_is_written_behind_a_header_that_was_mended_is_there_at_the_next_start(shard: Path) -> None:
     """A mended one does not know when its segment was begun; that is no reason to take the segment for a new one."""
     content = bytearray(log(shard, 4).read_bytes())
-    content[24:32] = bytes(8)  # time_ns, csrc/log/log.h
+    content[24:32] = bytes(8)  # time_ns, csrc/log/layout.h
     content[60:64] = crc32c(bytes(content[:60])).to_bytes(4, "little")
     log(shard, 4).write_bytes(content)
     assert decode_header(bytes(content)).time_ns == 0

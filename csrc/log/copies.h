@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "log/log.h"
+#include "log/layout.h"
 
 /* The copies of one segment. All zeros: none are kept. */
 struct copies {

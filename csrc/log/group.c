@@ -5,9 +5,12 @@
  * The header of their segment is written last. A process that is killed before that leaves a file without a header,
  * which does not count as a segment; after it all the records are there. So at no moment do only some of them count.
  */
+#include "log/group.h"
+
 #include <assert.h>
 #include <string.h>
 
+#include "log/large.h"
 #include "log/log_state.h"
 
 static uint64_t written_to(const struct large *l) {

@@ -7,6 +7,8 @@
  * header, the records that come before, and the record's head are appended as usual, up to where the body begins. The
  * log's tail is then behind the body.
  */
+#include "log/large.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "log/group.h"
 #include "log/log_state.h"
 #include "log/reads.h"
 

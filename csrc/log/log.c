@@ -15,6 +15,7 @@
 
 #include "base/crc32c.h"
 #include "log/copies.h"
+#include "log/log_scan.h"
 #include "log/log_state.h"
 #include "log/reads.h"
 

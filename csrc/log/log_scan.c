@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 /* Walks a segment, at recovery or to empty it: finds its whole records, and where it continues behind damage. */
+#include "log/log_scan.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

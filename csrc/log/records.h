@@ -1,6 +1,6 @@
 /* The records of a shard's log: what each kind means, and how its attributes and body are laid out.
  *
- * The records (see log.h for their frame):
+ * The records (see layout.h for their frame):
  *
  *   TOPIC       topic: a number new to this shard; seq: the topic's next_seq; flags: TOPIC_*; body: its name;
  *               attributes: struct topic_attributes if TOPIC_RETAINS, only its stopped_seq if just TOPIC_STOPPED.
@@ -67,10 +67,11 @@
 #ifndef MQ_RECORDS_H
 #define MQ_RECORDS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "log/log.h"
+#include "log/layout.h"
 #include "ringbuf/message.h"
 
 enum record_kind {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "log/log.h"
+#include "log/layout.h"
 #include "log/records.h"
 
 /* --- one record --------------------------------------------------------------------------------------------------- */

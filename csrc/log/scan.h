@@ -1,7 +1,7 @@
 /* Reads records in processes other than the worker that writes them, for instance from bytes that came over a network.
  * The bytes are untrusted: nothing in them is believed before it has been checked.
  *
- * Knows the frame of a record (log.h) and nothing else. Has no state and allocates nothing.
+ * Knows the frame of a record (layout.h) and nothing else. Has no state and allocates nothing.
  */
 #ifndef MQ_SCAN_H
 #define MQ_SCAN_H

@@ -1,7 +1,7 @@
 /* Decodes runs of message records, which a broker sends to readers of a topic, into the buffers of Arrow columns. A
  * single pass checks each record and copies the wanted parts of it. This module knows no sockets, files or workers.
  *
- * A run is a header of 16 bytes (struct run) and then records of one topic, as csrc/log/log.h lays them out, each
+ * A run is a header of 16 bytes (struct run) and then records of one topic, as csrc/log/layout.h lays them out, each
  * padded to a multiple of 8. A PUBLISH or MOVED record is a message. A STAGED record is a message of an aborted
  * transaction: it makes no row, but its seq is not missing either. Runs follow each other, and the input may be cut
  * anywhere.

@@ -1,6 +1,8 @@
 /* Compaction: appends live messages of the oldest segment to the log again, so that the segment can be dropped. */
 #include "shards/compact.h"
 
+#include "log/large.h"
+#include "log/log_scan.h"
 #include "shards/acknowledge.h"
 #include "shards/delivery.h"
 #include "shards/job_parts.h"

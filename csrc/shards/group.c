@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "log/group.h"
+#include "log/large.h"
 #include "shards/handover.h"
 #include "shards/large.h"
 #include "shards/naming.h"

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "log/large.h"
 #include "shards/naming.h"
 #include "shards/room.h"
 

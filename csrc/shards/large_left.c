@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "log/large.h"
 #include "shards/compact.h"
 #include "shards/large.h"
 #include "shards/opened.h"

@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#include "log/group.h"
+#include "log/large.h"
 #include "shards/forgotten.h"
 #include "shards/known.h"
 #include "shards/records.h"

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "log/large.h"
 #include "shards/forgotten.h"
 #include "shards/known.h"
 #include "shards/lost.h"

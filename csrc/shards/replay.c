@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "log/copies.h"
+#include "log/log_scan.h"
 #include "shards/acknowledge.h"
 #include "shards/calls.h"
 #include "shards/commit.h"

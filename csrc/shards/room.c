@@ -1,6 +1,7 @@
 /* Room in the log for what a request writes; else whether the request waits for a segment, or what it is answered. */
 #include "shards/room.h"
 
+#include "log/large.h"
 #include "shards/naming.h"
 
 bool room_await(struct worker *w, struct shard *s, enum log_result result) {

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "log/large.h"
 #include "log/sync.h"
 #include "shards/attach.h"
 #include "shards/commit.h"

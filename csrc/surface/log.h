@@ -22,13 +22,12 @@ int spares_next(struct spares *spares);
 bool spares_trim(struct spares *spares, uint64_t now_ns);
 bool spares_trim_log(struct log *log, uint64_t now_ns);
 
-/* == log/log == */
+/* == log/layout == */
 
-#define SEGMENT_MAGIC     ...
-#define SEGMENT_VERSION   ...
-#define SEGMENT_OLDEST    ...
-#define SEGMENT_BYTES     ...
-#define SEGMENT_MAX_BYTES ...
+#define SEGMENT_MAGIC   ...
+#define SEGMENT_VERSION ...
+#define SEGMENT_OLDEST  ...
+#define SEGMENT_BYTES   ...
 
 struct segment_header {
     uint64_t magic;
@@ -51,6 +50,15 @@ struct record {
     uint64_t id;
 };
 typedef uint64_t log_position;
+const void *record_attributes(const struct record *r);
+const void *record_body(const struct record *r);
+size_t record_body_bytes(const struct record *r);
+uint64_t record_stride(const struct record *r);
+
+/* == log/log == */
+
+#define SEGMENT_MAX_BYTES ...
+
 enum log_result { LOG_OK, LOG_NO_SPACE, LOG_FAILING, ... };
 struct log;
 
@@ -73,14 +81,6 @@ const struct record *log_find(const struct log *log, log_position position);
 const void *log_body(const struct log *log, const struct record *r);
 bool log_map_apart(const struct log *log, const void *bytes, size_t count, uint8_t **map, size_t *map_bytes,
                    const uint8_t **at);
-enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
-                                uint64_t keep_bytes);
-const void *record_attributes(const struct record *r);
-const void *record_body(const struct record *r);
-size_t record_body_bytes(const struct record *r);
-uint64_t record_stride(const struct record *r);
-int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
-bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
 uint32_t log_first_segment(const struct log *log);
 uint32_t log_active_segment(const struct log *log);
 uint64_t log_segment_end(const struct log *log, uint32_t segment);
@@ -96,6 +96,16 @@ size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *u
 void log_mark_synced(struct log *log, uint64_t upto);
 bool log_keep_copies(struct log *log, int fd, uint32_t segment);
 void log_copy(struct log *log, log_position position);
+
+/* == log/large == */
+
+enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
+                                uint64_t keep_bytes);
+
+/* == log/log_scan == */
+
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
 
 /* == log/records == */
 

@@ -13,7 +13,7 @@ from tests.servers import wait_until
 
 GROUPS = 3000
 MESSAGES = 3
-MOST = 1 << 16  # NATS_GROUPS, csrc/acceptor/protocols/nats/nats.h
+MOST = 1 << 16  # NATS_GROUPS, csrc/acceptor/protocols/nats/nats_pass.h
 
 
 def sids(wire: Wire) -> Counter[bytes]:

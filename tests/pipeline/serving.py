@@ -34,7 +34,7 @@ class Message:
 
 def record(segment: int, seq: int, body: bytes, *, time_ns: int = 0, identity: int = 0, attributes: bytes = b"",
            kind: int = PUBLISH, flags: int = 0) -> bytes:  # fmt: skip
-    """As csrc/log/log.h lays it out, padded."""
+    """As csrc/log/layout.h lays it out, padded."""
     size = 40 + len(attributes) + len(body)
     rest = struct.pack("<BBHIQQQ", kind, len(attributes), flags, 1, seq, time_ns, identity) + attributes + body
     crc = crc32c.crc32c(rest, crc32c.crc32c(struct.pack("<II", size, segment)))

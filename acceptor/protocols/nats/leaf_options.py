@@ -18,7 +18,7 @@ from mq_shards.acceptor.protocols.nats import (
 )
 
 PREFIX: Final = "leaf-"
-MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats.h
+MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats_others.h
 # JetStream's subjects do not pass: each side may have a JetStream of its own.
 JETSTREAM: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 RESERVED_CLUSTER: Final = "_"

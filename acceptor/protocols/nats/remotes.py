@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
 DEFAULT_PORT: Final = 7422
-MOST: Final = 64  # NATS_HUBS, csrc/acceptor/protocols/nats/nats.h
+MOST: Final = 64  # NATS_HUBS, csrc/acceptor/protocols/nats/nats_others.h
 MOST_URLS: Final = 256  # that one hub may tell of
 FIRST_INFO_NS: Final = SECOND
 WEBSOCKETS: Final = ("ws", "wss")

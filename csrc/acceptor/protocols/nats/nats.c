@@ -7,8 +7,15 @@
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"

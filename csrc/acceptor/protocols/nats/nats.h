@@ -46,6 +46,7 @@
 
 #include "acceptor/engine.h"
 #include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_others.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
 #include "base/subjects.h"
 #include "base/text.h"
@@ -91,125 +92,6 @@ enum nats_reason {
     NATS_PROTOCOL_VIOLATION = 11,
     NATS_TOO_LARGE = 16,
     NATS_TOO_LONG = 17,
-};
-
-/* The numbers of others that may want messages. First come acceptors, then routes, each a connection to another server
- * of the cluster. Then come leaf nodes, whose connections are routes of a single account to servers outside the
- * cluster. Last come hubs, whose leaf node this server is; their connections are like those of leaf nodes. */
-enum {
-    NATS_ROUTES = 192,
-    NATS_LEAVES = 1024,
-    NATS_HUBS = 64,
-    NATS_LINKS = NATS_ROUTES + NATS_LEAVES + NATS_HUBS,
-    NATS_FIRST_LEAF = BOARD_MAX_ACCEPTORS + NATS_ROUTES,
-    NATS_FIRST_HUB = NATS_FIRST_LEAF + NATS_LEAVES,
-    NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_LINKS,
-};
-
-static inline bool nats_is_route(uint32_t other) {
-    return other >= BOARD_MAX_ACCEPTORS;
-}
-
-/* Whether it is a leaf node or a hub. */
-static inline bool nats_is_leaf(uint32_t other) {
-    return other >= NATS_FIRST_LEAF;
-}
-
-static inline bool nats_is_hub(uint32_t other) {
-    return other >= NATS_FIRST_HUB;
-}
-
-/* Kinds of others, as bits. */
-enum nats_kind {
-    NATS_ACCEPTORS = 1,
-    NATS_SERVERS = 2,
-    NATS_LEAF_NODES = 4,
-    NATS_HUB_SERVERS = 8,
-    NATS_SERVERS_LEAVES = 16, /* servers, for leaf nodes of theirs whose cluster they name */
-    NATS_OUTSIDE = NATS_LEAF_NODES | NATS_HUB_SERVERS | NATS_SERVERS_LEAVES, /* of the cluster */
-    NATS_ANY_KIND = 31,
-};
-
-/* Whether an account has dedicated routes. While it is moving to them, interest that servers tell on pooled routes is
- * obsolete. */
-enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
-
-/* An account and its subjects, on this acceptor. Accounts do not see each other's messages. An account's number is this
- * acceptor's own; others are told its name. */
-struct nats_account {
-    struct nats_shares *shares; /* its mappings and imports; NULL: none */
-    struct nats_subscription
-        *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
-    struct subjects *subjects; /* what our clients want */
-    struct subjects *remote;   /* what others want (struct nats_remote); NULL while they want nothing */
-    char *name;                /* the same at all servers of the cluster */
-    uint32_t name_bytes;
-    uint32_t name_hash; /* decides which connection of a pool of routes carries the account */
-    enum nats_account_routes routes;
-    uint32_t place;   /* where its members are counted on the board; see members.h */
-    uint32_t members; /* connections here that count as members */
-    /* Since the acceptor began: `taken` from publishers, `given` to clients. */
-    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t inserts, removes; /* subscriptions made and removed */
-    uint8_t *trace_dest;       /* where messages with traceparent are traced to; NULL: nowhere */
-    uint32_t trace_dest_bytes;
-    uint32_t trace_percent; /* of them; 0: all */
-};
-
-struct nats_subscription {
-    struct subject_entry entry;    /* must be first: a match yields this */
-    struct connection *connection; /* NULL: the server's own, for answers */
-    uint64_t delivered;
-    uint32_t max; /* 0: any number */
-    uint32_t sid_hash;
-    uint16_t sid_bytes;
-    char sid[]; /* there may be millions, so no padding before it */
-};
-_Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than the line of its SUB");
-
-/* Interest of another acceptor, or of a server behind a route: stands for all its plain subscriptions of one pattern,
- * or for its members of one group. */
-struct nats_remote {
-    struct subject_entry entry; /* first */
-    struct nats_remote *next, *previous;
-    uint16_t account;
-    uint16_t other;
-    uint32_t epoch;    /* the other's epoch: see nats_has_left */
-    uint32_t origin;   /* the cluster of leaf nodes that wants this, or for which a server says so; 0: none */
-    uint64_t messages; /* messages sent because of this, and of no earlier interest */
-};
-_Static_assert(NATS_MAX_ACCOUNTS <= UINT16_MAX + 1 && NATS_OTHERS <= UINT16_MAX, "each has a number");
-
-struct nats_remotes {
-    struct nats_remote *first, *last;
-};
-
-/* Another acceptor, route or leaf node. When it leaves, its number is free and begins a new epoch. */
-struct nats_other {
-    struct nats_remotes wanted;
-    uint32_t count; /* of wanted */
-    uint32_t epoch;
-};
-
-/* Another acceptor. What we tell it is numbered, and it confirms all up to a number. */
-struct nats_peer {
-    uint32_t *accounts; /* our numbers of accounts, by its numbers; 0: not told yet */
-    uint32_t account_count;
-    struct connection_list waiting; /* clients that wait for its confirmation */
-    uint64_t asked, confirmed;      /* up to which number confirmation was asked for, and received */
-    bool told;                      /* it has told us all interest that it had when it connected */
-    /* A new acceptor is told interest account by account: first that of clients here, then that of servers. */
-    bool is_new, of_servers;
-    uint32_t account;
-    struct subjects_cursor cursor;
-};
-
-/* A route, as seen by the acceptor that has all routes, and by the others. */
-struct nats_route_link {
-    struct connection *connection;  /* NULL: another acceptor has it, or the route does not exist */
-    struct connection_list waiting; /* publishers that wait while it is full */
-    uint32_t origin;                /* cluster of a leaf node or hub; only set at the acceptor that has it */
-    bool full;
 };
 
 /* Subjects bound to topics. */
@@ -350,18 +232,6 @@ struct nats {
     struct connection *next_orphaned;
 };
 
-/* Whether this is interest of another that has left, and is still to be removed. */
-static inline bool nats_has_left(const struct nats_server *server, const struct nats_remote *r) {
-    return r->epoch != server->others[r->other].epoch;
-}
-
-static inline uint32_t nats_kind_of(const struct nats_remote *r) {
-    if (nats_is_hub(r->other)) return NATS_HUB_SERVERS;
-    if (nats_is_leaf(r->other)) return NATS_LEAF_NODES;
-    if (!nats_is_route(r->other)) return NATS_ACCEPTORS;
-    return r->origin == 0 ? NATS_SERVERS : NATS_SERVERS_LEAVES;
-}
-
 static inline struct nats *nats_of(const struct connection *c) {
     return connection_state(c);
 }
@@ -370,15 +240,8 @@ static inline struct nats_server *nats_server_of(const struct acceptor *a, const
     return codec_state(a, c->protocol);
 }
 
-/* A measured round-trip time is used for this long. */
-#define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
-
 static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
     return (nats_of(c)->flags & flag) != 0;
-}
-
-static inline struct nats_account *nats_account_of(const struct acceptor *a, const struct connection *c) {
-    return &nats_server_of(a, c)->accounts[nats_of(c)->account];
 }
 
 /* What a client calls itself, or a server is called. */
@@ -397,39 +260,6 @@ static inline uint8_t *nats_put(uint8_t *out, const void *text, size_t bytes) {
     return out + bytes;
 }
 
-/* A message being delivered. The payload begins with `header_bytes` of headers. */
-struct nats_message {
-    struct text subject, reply;
-    struct text size, header_size; /* as the publisher wrote them */
-    const uint8_t *payload;
-    size_t payload_bytes, header_bytes;
-    uint64_t from;   /* nats_sender(); 0: it came over a route */
-    uint64_t tried;  /* acceptors that should have chosen a group member but had none, as bits */
-    uint32_t origin; /* the cluster of leaf nodes that has the message already; 0: none known here */
-    bool joined;     /* reply, sizes, payload and its CRLF are contiguous, as a subscriber gets them */
-};
-
-/* A number of a client that is unique over all acceptors. */
-static inline uint64_t nats_sender(const struct acceptor *a, const struct connection *c) {
-    return ((uint64_t)a->index + 1) << 32 | c->number;
-}
-
-/* --- nats_say.c --------------------------------------------------------------------------------------------------- */
-
-void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
-void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
-/* Says +OK if the client is verbose. */
-void nats_say_ok(struct acceptor *a, struct connection *c);
-/* Says `before`, then `text` in double quotes as Go's %q writes them. */
-void nats_say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text);
-/* Sends -ERR 'Permissions Violation for WHAT "subject" using queue "queue"'. */
-void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
-                        struct text queue);
-/* Closes the connection when its output has been sent, or is not taken in time. */
-void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
-/* Says -ERR 'text' and ends the connection. */
-void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
-
 /* --- nats_name.c -------------------------------------------------------------------------------------------------- */
 
 /* Sets the name of a client or server. Without memory it has none. */
@@ -439,11 +269,6 @@ void nats_set_name(struct nats_name **name, const void *text, size_t bytes);
 
 uint64_t nats_random(struct nats_server *server);
 
-/* --- nats_websocket.c --------------------------------------------------------------------------------------------- */
-
-/* Tells a websocket's client, behind all other output, why its connection ends. */
-void nats_say_closing(struct acceptor *a, struct connection *c);
-
 /* --- nats_proxied.c ----------------------------------------------------------------------------------------------- */
 
 /* Looks for a PROXY header at the beginning of the input. A header goes to Python, which is also told if there is none.
@@ -452,181 +277,6 @@ size_t nats_take_proxied(struct acceptor *a, struct connection *c, const uint8_t
 /* The header has not come in time. */
 void nats_proxied_in_vain(struct acceptor *a, struct connection *c);
 
-/* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
-
-enum nats_subscribed {
-    NATS_SUBSCRIBED,
-    NATS_NOT_ALLOWED,
-    NATS_SID_IN_USE,
-    NATS_INVALID_SUBJECT,
-    NATS_TOO_MANY,
-    NATS_TOO_MANY_TOKENS,
-    NATS_NO_MEMORY
-};
-
-enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
-                                    struct text sid);
-struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
-void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
-/* The next subscription, from *place on (begin with 0), that the connection may no longer have; NULL: no more. *place
- * stays at it, because another moves there when it is removed. */
-struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
-/* Removes all subscriptions of a connection. */
-void nats_let_go(struct acceptor *a, struct connection *c);
-/* The same for a closed connection, at most *left of them, which is reduced. True if those were all. */
-bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left);
-
-/* --- nats_leaving.c ----------------------------------------------------------------------------------------------- */
-
-/* A client has gone: removes its subscriptions, piece by piece if they are many. */
-void nats_client_left(struct acceptor *a, struct connection *c);
-/* One of the others has gone, and with it its interest. */
-void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t other);
-/* Whether the limit of interest allows one more. If need be, interest that is to be forgotten makes room. */
-bool nats_may_hear(struct nats_server *server);
-void nats_leave_on(struct acceptor *a, void *state);
-/* The acceptor ends: frees what has not been forgotten yet. `freed` frees what a connection refers to. */
-void nats_leaving_free(struct nats_server *server, void (*freed)(struct connection *));
-
-/* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
-
-/* Delivers a message that this server publishes itself. */
-void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
-                            const struct nats_message *message);
-/* A subscription of the connection without a queue group that matches a subject, or NULL. */
-struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
-
-/* --- nats_journey.c ----------------------------------------------------------------------------------------------- */
-
-/* Delivers a message of one of our clients to all who want it; false if nobody did. */
-bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
-/* Delivers a message from another acceptor to our clients: to plain subscribers if `alone`, and to one member of each
- * group named. Groups without members here stay in `groups`; returns how many. */
-size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
-                         const struct nats_message *message, bool alone, struct text *groups, size_t count);
-/* Delivers a message that came over a route, from `from`: to all plain subscribers and to one member of each group
- * named, on this server and behind its leaf nodes. A leaf node's message goes to routes too, but not back to its
- * cluster. A hub's goes to no route, since other servers have hubs of their own. `kept`: it is logged here, so no other
- * server of the topics-queue may log it. */
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
-                         const struct nats_message *message, const struct text *groups, size_t count);
-/* Delivers a message that this server publishes in an account, whose imports hold, too. */
-void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m);
-
-/* --- nats_turns.c ------------------------------------------------------------------------------------------------- */
-
-/* Whether a client or server may publish in this turn; else its connection stalls until a later one. */
-bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c);
-static inline bool nats_may_hand_out(struct acceptor *a, struct nats_server *server, struct connection *c) {
-    return a->handed < HANDED_PER_TURN || nats_wait_for_turn(a, server, c);
-}
-
-/* At the beginning of a turn: lets publishers go on, those that have waited longest first. */
-void nats_hand_on(struct acceptor *a, struct nats_server *server);
-
-/* --- nats_mesh_send.c --------------------------------------------------------------------------------------------- */
-
-/* Most groups in one message, and bytes of their names; a single name always fits. As a server is sent a message only
- * once, no more groups can match a subject there. A nats-server has no such limit, and sends lines of any length. */
-enum {
-    NATS_GROUPS = 1 << 16,
-    NATS_GROUPS_BYTES = 1 << 20,
-    NATS_MAX_ROUTE_LINE = NATS_GROUPS_BYTES + 2 * NATS_MAX_CONTROL_LINE, /* subject, reply and sizes beside them */
-    NATS_ROUTE_ARGUMENTS = 6 + NATS_GROUPS, /* account, subject, sign, reply, two sizes, groups */
-};
-
-/* Returns the bytes that a group's name takes up on a ring. */
-static inline size_t nats_group_bytes(size_t name_bytes) {
-    return sizeof(uint32_t) + name_bytes;
-}
-
-/* Groups of which another acceptor or server is to choose a member. */
-struct nats_chosen {
-    uint32_t other[NATS_GROUPS];
-    struct text name[NATS_GROUPS];
-    size_t count;
-    size_t bytes; /* NATS_GROUPS_BYTES at most */
-};
-
-/* Scratch for the message being delivered: too large for the stack; pages are used only when written. */
-struct nats_scratch {
-    struct text words[NATS_ROUTE_ARGUMENTS]; /* words of a server's line, or groups that another acceptor names */
-    struct nats_chosen chosen;
-    uint8_t names[NATS_GROUPS_BYTES]; /* names of the groups for one acceptor */
-};
-
-enum {
-    PASSED_ALONE = 1,
-    PASSED_FROM_ROUTE = 4,
-    PASSED_ONLY_TRACED = 8,  /* it is traced, and delivered to nobody */
-    PASSED_HANDED_OVER = 16, /* it is traced, and has come by another acceptor */
-};
-
-/* Sends a message to another acceptor, for its plain subscribers and for groups; a message for a route goes to the
- * acceptor that has it. `flags` are PASSED_*. */
-void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
-                  const struct nats_message *m, const struct nats_chosen *chosen);
-/* Tells another acceptor what has become here of a message that it traces. */
-void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
-                      struct text head, struct text events);
-/* Tells other acceptors that a route has ended, or that it is full or no longer. */
-void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
-void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
-/* Tells others of an account, before they hear of anything in it. */
-void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
-
-/* --- nats_pass.c -------------------------------------------------------------------------------------------------- */
-
-/* Others with plain subscribers for a message. */
-struct nats_alone {
-    uint32_t count;
-    uint16_t other[NATS_OTHERS];
-};
-
-/* Sends a message to the others in `alone`, for their plain subscribers, and to those chosen for groups. */
-void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
-                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
-
-/* --- nats_interest.c ---------------------------------------------------------------------------------------------- */
-
-/* Tells the others that `weight` clients here want a subject; 0: none any more. */
-void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-               uint32_t weight);
-/* Notes that `weight` subscribers of `other`, of cluster `origin`, want a subject, and tells the others of it. */
-void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t origin,
-                        uint32_t account, struct text subject, struct text queue, uint32_t weight);
-/* Forgets interest without telling anybody. */
-void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
-/* Whether there is anybody to tell what our clients want. */
-static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
-    return a->mesh_there != 0 || server->route_count > 0;
-}
-
-/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
-
-/* Whether all others know the connection's subscriptions and have delivered its messages; else it stalls until they
- * have. */
-bool nats_is_known(struct acceptor *a, struct connection *c);
-/* Lets publishers go on that waited for a route. */
-void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
-void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
-void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
-void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
-/* Goes on telling newcomers. */
-void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server);
-bool nats_may_serve(const struct acceptor *a, const void *state);
-
-/* --- nats_account.c ----------------------------------------------------------------------------------------------- */
-
-/* Returns the number of an account by its name, or 0. */
-uint32_t nats_account_named(const struct nats_server *server, struct text name);
-/* The same, made if need be; 0 when the limit is reached. */
-uint32_t nats_open_account(struct nats_server *server, struct text name);
-void nats_accounts_close(struct nats_server *server);
-/* Counts a connection as a member of its account, unless all acceptors together have `most` members. */
-bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);
-void nats_leave(struct acceptor *a, struct connection *c);
-
 /* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
 
 /* See struct codec. */
@@ -634,25 +284,5 @@ int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct
 size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
 /* The same for a leaf node or a hub; or, behind the figures, what was wrong with its compressed input. */
 size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
-
-/* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
-
-/* Nanoseconds since 1970. */
-uint64_t nats_wall_now(const struct acceptor *a);
-/* Sets the connection's timer to when something may be due next. */
-void nats_schedule(struct acceptor *a, struct connection *c);
-void nats_sent(struct acceptor *a, struct connection *c);
-/* A client or server has answered a PING. */
-static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
-    uint64_t now = exact_now(a);
-    if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
-    *pings = 0;
-}
-
-/* --- nats_due.c --------------------------------------------------------------------------------------------------- */
-
-/* Hands the first byte, if it has come, to Python, which waits for it. */
-void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-void nats_due(struct acceptor *a, struct connection *c);
 
 #endif

@@ -1,9 +1,10 @@
 /* Accounts by their names: a hash table of their numbers, with open addressing. Accounts are never removed: clients
  * cannot make any, and their number is limited. */
+#include "acceptor/protocols/nats/nats_account.h"
+
 #include <stdlib.h>
 
 #include "acceptor/members.h"
-#include "acceptor/protocols/nats/nats.h"
 
 enum { FIRST_ACCOUNTS = 8 };
 

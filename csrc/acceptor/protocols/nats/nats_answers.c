@@ -5,7 +5,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "base/hex.h"
 
 enum { ID_BYTES = 16, PREFIX_BYTES = 4 + ID_BYTES + 1, TOKEN_BYTES = 32, MEASURED_BYTES = 1 + ID_BYTES + 2 };

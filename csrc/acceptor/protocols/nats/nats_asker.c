@@ -1,5 +1,6 @@
 /* What services are told of a client, leaf node or hub that makes a request. */
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/decimal.h"

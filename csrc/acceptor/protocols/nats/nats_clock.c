@@ -1,5 +1,5 @@
 /* The time, and when something of a connection is due next. */
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_clock.h"
 
 #include <time.h>
 

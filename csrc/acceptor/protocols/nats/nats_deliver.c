@@ -1,8 +1,13 @@
 /* Delivery: from one publisher to all that want the message, wherever they are. */
+#include "acceptor/protocols/nats/nats_deliver.h"
+
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
 /* --- to all ------------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,9 @@
 /* Timeouts of a connection: for its first byte, its PROXY header, CONNECT, PINGs, and output that the client does not
  * take. */
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_say.h"
 
 static const char PING[] = "PING\r\n";
 

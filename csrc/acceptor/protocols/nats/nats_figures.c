@@ -2,7 +2,9 @@
  * from where the last answer ended. Counting for this must not slow messages down. */
 #include "acceptor/protocols/nats/nats_figures.h"
 
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/subject_groups.h"
 

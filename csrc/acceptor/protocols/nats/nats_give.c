@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"

@@ -4,6 +4,9 @@
 #define MQ_NATS_GIVE_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 
 /* What follows a subscription's sid in a line, and the payload: for clients with headers, or for those without. */
 struct nats_tail {

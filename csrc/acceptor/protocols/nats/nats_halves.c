@@ -2,6 +2,8 @@
  * keyed hashes. A request that nobody answers stays there until another takes its place. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 
 enum { PROBES = 8, HALF_BYTES = 1 << 20 /* longest half */ };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "base/entries.h"
 

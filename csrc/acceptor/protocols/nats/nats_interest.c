@@ -1,6 +1,9 @@
 /* What others want, and what others are told of that; see nats_mesh.c. */
+#include "acceptor/protocols/nats/nats_interest.h"
+
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "base/subject_groups.h"

@@ -6,6 +6,7 @@
  * import that a message has passed is not taken again. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_set_header.h"

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/decimal.h"
 #include "base/hex.h"

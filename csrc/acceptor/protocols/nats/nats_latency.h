@@ -17,6 +17,7 @@
 #define MQ_NATS_LATENCY_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "base/json_text.h"
 
 enum {

@@ -6,6 +6,7 @@
  * nodes of its own cluster, its origin, which get them from each other. A hub's messages and interest go to no route.
  * INFO, CONNECT and authentication are handled by Python (acceptor/protocols/nats/leaves.py and hubs.py).
  */
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 

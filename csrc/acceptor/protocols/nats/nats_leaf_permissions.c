@@ -1,6 +1,8 @@
 /* What leaf nodes and hubs may want and send, and interest by which a loop is found. */
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_say.h"
 
 static void end_loop(struct acceptor *a, struct connection *c) {
     const struct nats_account *account = &route_server(a, c)->accounts[route_of(c)->account];

@@ -5,9 +5,13 @@
  * One that comes back, or gets the number of one that has left, starts without interest. Other servers are told of each
  * subject as it is removed. Until then they may send messages that are no longer wanted here, and are dropped.
  */
+#include "acceptor/protocols/nats/nats_leaving.h"
+
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 
 enum { FORGOTTEN_AT_ONCE = 2048 };
 

@@ -10,9 +10,15 @@
  * other acceptors have confirmed what they were told. Interest and messages go over one ring, so a request comes after
  * the subscription to its reply.
  */
+#include "acceptor/protocols/nats/nats_mesh.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_interest.h"
+#include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"

@@ -2,7 +2,7 @@
 #ifndef MQ_NATS_MESH_H
 #define MQ_NATS_MESH_H
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 
 enum nats_mesh_kind {
     MESH_INTEREST = 1, /* body: struct nats_mesh_interest, subject, queue */
@@ -46,5 +46,32 @@ void nats_mesh_send_number(struct acceptor *a, const struct nats_server *server,
 /* Tells interest to all other acceptors. */
 void nats_mesh_tell(struct acceptor *a, struct nats_server *server, const struct nats_mesh_interest *i,
                     struct text subject, struct text queue);
+
+/* Sends a message to another acceptor, for its plain subscribers and for groups; a message for a route goes to the
+ * acceptor that has it. `flags` are PASSED_*. */
+void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
+                  const struct nats_message *m, const struct nats_chosen *chosen);
+/* Tells another acceptor what has become here of a message that it traces. */
+void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint32_t other, uint64_t number,
+                      struct text head, struct text events);
+/* Tells other acceptors that a route has ended, or that it is full or no longer. */
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
+/* Tells others of an account, before they hear of anything in it. */
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
+
+/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether all others know the connection's subscriptions and have delivered its messages; else it stalls until they
+ * have. */
+bool nats_is_known(struct acceptor *a, struct connection *c);
+/* Lets publishers go on that waited for a route. */
+void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
+/* Goes on telling newcomers. */
+void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server);
+bool nats_may_serve(const struct acceptor *a, const void *state);
 
 #endif

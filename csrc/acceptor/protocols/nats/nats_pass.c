@@ -1,4 +1,8 @@
 /* Sends a message to the other acceptors and servers that want it. */
+#include "acceptor/protocols/nats/nats_pass.h"
+
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 

@@ -3,7 +3,9 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_publish.h"
+#include "acceptor/protocols/nats/nats_say.h"
 
 #define TOLD_APART_NS ((uint64_t)5 * 1000000000u) /* time for the rest, once its beginning is known */
 

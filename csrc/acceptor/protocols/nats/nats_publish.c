@@ -4,10 +4,14 @@
 #include <stdio.h>
 
 #include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
+#include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {

@@ -2,6 +2,7 @@
 #ifndef MQ_NATS_PUBLISH_H
 #define MQ_NATS_PUBLISH_H
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_line.h"
 
 #define NATS_UNKNOWN_OPERATION "Unknown Protocol Operation"

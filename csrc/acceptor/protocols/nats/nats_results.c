@@ -1,6 +1,7 @@
 /* Publishes the results of measurements, in the turn after: a result may be a request to a measured service itself. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "base/decimal.h"
 

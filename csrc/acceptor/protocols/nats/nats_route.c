@@ -3,8 +3,15 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_leaving.h"
 #include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_topics.h"

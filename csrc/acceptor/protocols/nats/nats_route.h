@@ -21,7 +21,11 @@
 #define MQ_NATS_ROUTE_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_figures.h"
+#include "acceptor/protocols/nats/nats_interest.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 
 enum { NATS_ROUTING_ACCEPTOR = 0, NATS_LOOP_BYTES = 48 };
 

@@ -6,6 +6,8 @@
  * leaf nodes only: other servers of the cluster have hubs of their own, and hubs do not hear of each other. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/subject_groups.h"

@@ -5,6 +5,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_reserved.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_trace.h"

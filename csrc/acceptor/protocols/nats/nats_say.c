@@ -1,7 +1,8 @@
 /* What clients and servers are told outside of messages, and how a connection ends. */
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_say.h"
 
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_clock.h"
 
 static const char OK[] = "+OK\r\n";
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "base/decimal.h"
 
 enum { KEPT_ROOM_BYTES = 64 << 10 };

@@ -3,6 +3,7 @@
 #define MQ_NATS_SET_HEADER_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 
 enum { NATS_FIRST_LINE_BYTES = 10 }; /* "NATS/1.0\r\n" */
 

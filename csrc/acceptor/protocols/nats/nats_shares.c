@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_transform.h"

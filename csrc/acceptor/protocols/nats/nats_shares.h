@@ -16,6 +16,7 @@
 #define MQ_NATS_SHARES_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 
 enum {

@@ -1,8 +1,12 @@
 /* A connection's subscriptions. Each is an entry of its account's subjects, and is found by its sid in a table of the
  * connection, with open addressing; after a removal, entries that a probe would no longer reach are moved back. */
+#include "acceptor/protocols/nats/nats_subscription.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "base/map.h"
 #include "base/subject_groups.h"

@@ -8,6 +8,7 @@
 #include "acceptor/protocols/nats/nats_topics.h"
 
 #include "acceptor/bridge.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_route.h"
 
 /* The priority that clients of other protocols see. */

@@ -3,6 +3,7 @@
 #define MQ_NATS_TOPICS_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "base/decimal.h"
 
 /* --- nats_bound.c ------------------------------------------------------------------------------------------------- */

@@ -5,10 +5,13 @@
 #include <string.h>
 #include <strings.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_say.h"
 
 static const char FIRST_LINE[] = "NATS/1.0\r\n", DISABLED[] = "trace disabled";
 

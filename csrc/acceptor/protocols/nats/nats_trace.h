@@ -14,6 +14,9 @@
 #define MQ_NATS_TRACE_H
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "base/json_text.h"
 

@@ -4,6 +4,10 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_pass.h"
 #include "base/decimal.h"
 
 /* Publishes the event in the account of the message, from where it goes on as any message does. */

@@ -2,8 +2,12 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"

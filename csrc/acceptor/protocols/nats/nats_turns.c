@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_deliver.h"
 
 bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c) {
     connection_list_add(&server->publishers, c->number);

@@ -1,0 +1,26 @@
+/* When something of a connection is due. */
+#ifndef MQ_NATS_CLOCK_H
+#define MQ_NATS_CLOCK_H
+
+#include "acceptor/protocols/nats/nats.h"
+
+/* A measured round-trip time is used for this long. */
+#define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
+
+/* Nanoseconds since 1970. */
+uint64_t nats_wall_now(const struct acceptor *a);
+/* Sets the connection's timer to when something may be due next. */
+void nats_schedule(struct acceptor *a, struct connection *c);
+void nats_sent(struct acceptor *a, struct connection *c);
+/* A client or server has answered a PING. */
+static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
+    uint64_t now = exact_now(a);
+    if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
+    *pings = 0;
+}
+
+/* Hands the first byte, if it has come, to Python, which waits for it. */
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+void nats_due(struct acceptor *a, struct connection *c);
+
+#endif

@@ -1,0 +1,30 @@
+/* Walks the records of a segment: at recovery, to find damage and the end, and later, of a segment that is sealed. */
+#ifndef MQ_LOG_SCAN_H
+#define MQ_LOG_SCAN_H
+
+#include "log/log.h"
+
+/* Walks a segment at recovery. Start with offset 0.
+ *    1: *record is the next record; it begins at *offset - record_stride(*record).
+ *    0: the end. *offset is where to append, and what to pass to log_truncate. *bad is 0 if only zeros follow, else
+ *       equal to *offset: a record torn by a crash in the middle of a write, or damage with no whole record after it.
+ *   -1: damage from *bad to *offset. The segment continues at *offset with a whole record, or ends there, if the header
+ *       of the next segment says that this one was longer. (So all segments are added before the first is scanned.)
+ * Takes time linear in the segment's size, whatever it contains. What cannot be read is damage too. At the end of a log
+ * such damage is not taken for the trace of a crash: the log continues behind it, in a new segment. */
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+/* The same for a sealed segment while the log is in use. A record that is returned can be read. -1: something cannot be
+ * read or is damaged, and *offset is behind it: behind one record, if its head can be read, else at the next whole
+ * record. 2: LOG_SCAN_PIECE bytes of a larger record have been checked; call again for the next ones. Once the record
+ * has been returned, it is not checked again until another one is, or log_check_again was called. */
+#define LOG_SCAN_PIECE ((uint32_t)1 << 20)
+int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
+void log_check_again(struct log *log);
+/* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended. If
+ * the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the
+ * log continues in a new segment (see log_uncut). False with errno if that fails too. */
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
+/* Why the segment could not be cut, an errno; 0: it was cut. */
+int log_uncut(const struct log *log, uint32_t segment);
+
+#endif
