@@ -104,7 +104,7 @@ class Logins:
         return None if login is None else user_of(login)
 
     def now(self, client: Client) -> User | str:
-        """The current state of a client's user, or the error with which the client must be closed."""
+        """The current state of a client's user, or the error with which the client must be closed; "": without one."""
         access = self._access()
         if client.login is not None and access is not None:
             client.login = access.users.again(client.login)
@@ -116,7 +116,12 @@ class Logins:
         if user is not None and user.is_called_out:
             return "User Authentication Expired" if 0 < user.until_s <= time.time() else user
         user = self.who(client).now(user)
-        return (fenced(user, terms.account) if terms is not None else user) or "Authorization Violation"
+        user = fenced(user, terms.account) if terms is not None else user
+        return user or ("" if self.has_moved(client) else "Authorization Violation")
+
+    def has_moved(self, client: Client) -> bool:
+        """Whether a client that has logged in has to do so again, since its user is gone or has another account now."""
+        return client.user is not None and self.who(client).has_moved(client.user, client.options)
 
     def _asks(self) -> FileTerms | None:
         """The terms of the file's auth callout; None if it has none."""

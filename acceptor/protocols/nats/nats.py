@@ -232,7 +232,7 @@ class Nats(Guarding):
     def _cut_forbidden(self) -> None:
         """Closes clients that are not admitted, of too many the newest; updates the others' permissions."""
         for conn, client in reversed(list(self._clients.items())):
-            if client.connects and self.logins.required(conn, client):
+            if client.connects and (self.logins.required(conn, client) or self.logins.has_moved(client)):
                 self._look_again(conn, client)
 
     users_changed = _cut_forbidden
@@ -240,7 +240,7 @@ class Nats(Guarding):
     def _look_again(self, conn: int, client: Client) -> None:
         user = self.logins.now(client)
         if isinstance(user, str):
-            self._end(conn, user)
+            self._end(conn, user, reasons.CLIENT_CLOSED)
             return
         if user != client.user or self.logins.limits(user).connections is not None:
             client.user = user
@@ -693,8 +693,8 @@ class Nats(Guarding):
         self._engine.call(conn, "flags", flags_of(client.options))
         self._engine.resume(conn)
 
-    def _end(self, conn: int, text: str) -> None:
-        self._engine.call(conn, "end", reasons.REASONS.get(text, reasons.PROTOCOL_VIOLATION), text.encode())
+    def _end(self, conn: int, text: str, otherwise: int = reasons.PROTOCOL_VIOLATION) -> None:
+        self._engine.call(conn, "end", reasons.REASONS.get(text, otherwise), text.encode())
 
 
 PROTOCOL: Final = Nats

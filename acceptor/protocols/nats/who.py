@@ -201,6 +201,12 @@ class Who:
         same = found is not None and replace(found, permissions=user.permissions) == user
         return found if same else None
 
+    def has_moved(self, user: User, said: Mapping[str, Any]) -> bool:
+        """Whether a user is in no account any more, or in another one. `said`: the fields of CONNECT."""
+        name = user.nkey or user.name or said.get("user", "")
+        found = (self._nkeys if user.nkey else self._names).get(name)
+        return bool(name) and (found is None or found.account != user.account)
+
 
 def _may_come(user: User, connection_type: str) -> bool:
     return not user.connection_types or connection_type in user.connection_types

@@ -1,0 +1,95 @@
+"""Clients of users that are gone, moved or changed when the configuration file is read anew."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mq_shards.acceptor.protocols.nats import nkeys
+
+from tests.nats.jwts import Key
+from tests.nats.operators import KINDS
+from tests.nats.servers import NatsServer, running
+from tests.nats.wire import Wire
+from tests.servers import wait_until
+
+NKEY = Key(nkeys.USER, "someone")
+USERS = "accounts { A { users [ %s ] }, B { users [ %s ] } }"
+ONE = "{user: one, password: p}"
+BY_KEY = f"{{nkey: {NKEY.public}}}"
+SAYS = {"user": "one", "pass": "p"}
+VIOLATION = b"-ERR 'Authorization Violation'\r\n"
+SILENT = b""
+
+# The file before, the file after, what CONNECT says, and what the client is told; None: it stays.
+CHANGES: dict[str, tuple[str, str, dict[str, str], bytes | None]] = {
+    "removed": (USERS % (ONE, ""), USERS % ("{user: x, password: p}", ""), SAYS, SILENT),
+    "moved": (USERS % (ONE, ""), USERS % ("", ONE), SAYS, SILENT),
+    "key removed": (USERS % (BY_KEY, ""), USERS % (ONE, ""), {"nkey": NKEY.public}, SILENT),
+    "key moved": (USERS % (BY_KEY, ""), USERS % ("", BY_KEY), {"nkey": NKEY.public}, SILENT),
+    "other password": (USERS % (ONE, ""), USERS % ("{user: one, password: q}", ""), SAYS, VIOLATION),
+    "another user": (USERS % (ONE, ""), USERS % (ONE + ", {user: x, password: y}", ""), SAYS, None),
+    "type of connection": (
+        USERS % (ONE, ""), USERS % ("{user: one, password: p, allowed_connection_types: [LEAFNODE]}", ""), SAYS,
+        VIOLATION,
+    ),
+    "without accounts": (
+        f"authorization {{ users [ {ONE} ] }}", "authorization { users [ {user: x, password: p} ] }", SAYS, SILENT,
+    ),
+    "one for all": (
+        "authorization { user: one, password: p }", "authorization { user: one, password: q }", SAYS, SILENT,
+    ),
+    "one for all, then users": (
+        "authorization { user: one, password: p }", f"authorization {{ users [ {ONE} ] }}", SAYS, None,
+    ),
+    "token": ("authorization { token: a }", "authorization { token: b }", {"auth_token": "a"}, VIOLATION),
+    "token, named": (
+        "authorization { token: a }", "authorization { token: b }", {"auth_token": "a", "user": "u"}, SILENT,
+    ),
+    "nobody": ("", USERS % (ONE, ""), {}, VIOLATION),
+    "no login any more": (USERS % (ONE, ""), "", SAYS, SILENT),
+    "no_auth_user moved": (
+        USERS % (ONE, "") + "\nno_auth_user: one", USERS % ("", ONE) + "\nno_auth_user: one", {}, SILENT,
+    ),
+}
+
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_client_hears(kind: int, change: str, tmp_path: Path) -> None:
+    """Whoever hears nothing may connect again, and is then in the other account; clients that are told of a violation
+    may give up."""
+    before, after, said, expected = CHANGES[change]
+    path = tmp_path / "nats.conf"
+    path.write_text(before)
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
+        wire = Wire(server.port)
+        options: dict[str, Any] = {"verbose": False, "pedantic": False, **said}
+        if "nkey" in said:
+            nonce = json.loads(wire.info[5:])["nonce"]
+            options["sig"] = base64.urlsafe_b64encode(NKEY.sign(nonce.encode())).decode().rstrip("=")
+        wire.send(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
+        wire.barrier()
+        before_it = len(wire.heard.data)
+        path.write_text(f"{after}\nmax_payload: 1000")
+        os.kill(server.process.pid, signal.SIGHUP)
+        if expected is None:
+            wait_until(lambda: _is_read(server), "the file was read anew")
+            wire.barrier()
+            assert b"-ERR" not in wire.heard.data and not wire.heard.closed
+            return
+        while not wire.heard.closed:
+            wire.receive()
+        assert wire.heard.data[before_it:] == expected
+
+
+def _is_read(server: NatsServer) -> bool:
+    with contextlib.closing(Wire(server.port)) as wire:
+        return bool(json.loads(wire.info[5:])["max_payload"] == 1000)
