@@ -51,7 +51,7 @@ class Changes:
         for topic in topics:
             now.add(topic.name)
             last = self._last.get(topic.name)
-            if last is None or last.topic != topic:
+            if last is None or (last.topic is not topic and last.topic != topic):
                 self._note(topic.name, topic)
         for name in before - now:
             self._note(name, None)

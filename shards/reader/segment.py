@@ -64,11 +64,13 @@ class Segment:
     aborted: set[tuple[int, int]] = field(default_factory=set)  # topic number, transaction or ALL_OF_TOPIC
     topics: dict[int, Known] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
+    touched: set[int] = field(default_factory=set)  # topic numbers of which something was read since a listing
 
     def add(self, part: Stretches, to: list[Stretches]) -> None:
         """Adds a part. Each part of a list is at least twice as large as the next: they are few and seldom merged."""
         if len(part):
             to.append(part)
+            self.touched.update(part.number.tolist())
         while len(to) > 1 and len(to[-2]) < 2 * len(to[-1]):
             last = to.pop()
             to[-1] = merge([to[-1], last])
@@ -86,6 +88,7 @@ class Segment:
                 self.parts = [merge(self.parts)]
             if len(self.staged) > 1:
                 self.staged = [merge(self.staged)]
+            self.touched.clear()
             self.sealed = True
 
 
@@ -178,6 +181,7 @@ class _Reading:
         ends = batch.take(is_gone | (batch.kind == TXN_END) & (batch.flags & TXN_COMMIT == 0))
         numbers = np.where(ends.kind == TOPIC_GONE, np.uint64(ALL_OF_TOPIC), ends.id)
         self._segment.aborted.update(zip(ends.topic.tolist(), numbers.tolist(), strict=True))
+        self._segment.touched.update(ends.topic.tolist())
 
     def _close(self) -> None:
         """Adds the open batches, which are complete, to the segment."""

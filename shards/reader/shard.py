@@ -102,6 +102,8 @@ class ShardView:
     learned: tuple[int, int, bool] = (0, 0, False)  # where names were last taken from
     settled: dict[str, int] = field(default_factory=dict)  # by topic: transactions with messages below have ended
     totals: Totals | None = None  # sums over the sealed segments, while these stay the same
+    listed: dict[str, Topic] = field(default_factory=dict)  # by name, those that are as they were last listed
+    listed_of: tuple[Totals, list[Segment]] | None = None  # the sealed segments and the others that they are of
 
     # --- the segments -----------------------------------------------------------------------------------------------
 
@@ -235,11 +237,14 @@ class ShardView:
     def _name(self, number: int, name: str, next_seq: int, segment: int) -> None:
         known = self.names.get(number)
         if known is not None and known.name == name:
-            known.next_seq = max(known.next_seq, next_seq)
+            if next_seq > known.next_seq:
+                known.next_seq = next_seq
+                self.listed.pop(name, None)
             known.segment = max(known.segment, segment)
             return
         if known is not None:
             self._drop(number)
+        self.listed.pop(name, None)
         self.names[number] = _Name(name, next_seq, segment)
         self.numbers.setdefault(name, set()).add(number)
 
@@ -254,6 +259,7 @@ class ShardView:
 
     def _drop(self, number: int) -> None:
         name = self.names.pop(number).name
+        self.listed.pop(name, None)
         self.numbers[name].discard(number)
         if not self.numbers[name]:
             del self.numbers[name]
@@ -267,7 +273,20 @@ class ShardView:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def topics(self) -> list[Topic]:
-        return [topic for name in self.numbers if (topic := self.topic(name)) is not None]
+        """All topics. Of many only those are added up anew of which something was read since the last call."""
+        totals, growing = self._totals(), self._growing()
+        of_totals, of_growing = self.listed_of or (None, [])
+        if of_totals is not totals or [*map(id, of_growing)] != [*map(id, growing)]:
+            self.listed.clear()
+        self.listed_of = totals, growing
+        for segment in growing:
+            for number in segment.touched & self.names.keys():
+                self.listed.pop(self.names[number].name, None)
+            segment.touched.clear()
+        for name in self.numbers.keys() - self.listed.keys():
+            if (topic := self.topic(name)) is not None:
+                self.listed[name] = topic
+        return list(self.listed.values())
 
     def topic(self, name: str) -> Topic | None:
         numbers = self.numbers.get(name)
@@ -283,7 +302,7 @@ class ShardView:
                 latest, last_ns = max(latest, sealed.latest), max(last_ns, sealed.last_ns)
                 records += sealed.records
                 size += sealed.bytes
-        growing = [segment for segment in self.segments.values() if not segment.sealed]
+        growing = self._growing()
         for _, part, place in self._parts(name, growing):
             start, end = part.range(place)
             earliest = min(earliest, int(part.seq[start]))
@@ -311,6 +330,9 @@ class ShardView:
     def _sealed(self) -> list[Segment]:
         return [segment for segment in self.segments.values() if segment.sealed]
 
+    def _growing(self) -> list[Segment]:
+        return [segment for segment in self.segments.values() if not segment.sealed]
+
     def _totals(self) -> Totals:
         if self.totals is None:
             self.totals = totals_of(self._sealed())
@@ -334,8 +356,7 @@ class ShardView:
         transactions stage higher seqs."""
         settled, end_staged = self.settled.get(name, 0), 0
         pieces = [np.empty(0, np.uint64)]
-        growing = (segment for segment in self.segments.values() if not segment.sealed)
-        for _, part, place in self._staged(name, [*self._totals().staging, *growing]):
+        for _, part, place in self._staged(name, [*self._totals().staging, *self._growing()]):
             start, end = part.range(place)
             end_staged = max(end_staged, int(part.seq[end - 1]) + int(part.count[end - 1]))
             start += max(0, int(np.searchsorted(part.seq[start:end], np.uint64(settled), "right")) - 1)

@@ -33,6 +33,7 @@ def check(disk: Disk, view: DataView, bodies: dict[str, list[bytes]], max_bytes:
     expected = messages_in(disk.directory)
     topics = {topic.name: topic for topic in view.topics()}
     assert set(expected) <= set(topics)
+    assert view.topics() == DataView(disk.directory, SHARDS).topics(), "what was added up before is as it is now"
     for name, messages in expected.items():
         topic = topics[name]
         sent = read_all(view, name, max_bytes)
@@ -137,6 +138,19 @@ def test_the_first_seq_of_a_time_is_found(disk: Disk) -> None:
 
 
 # --- what is damaged, half written, gone ------------------------------------------------------------------------------
+
+
+def test_only_topics_that_something_was_read_of_are_added_up_anew(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(200):
+        disk.publish(f"topic-{n}", [b"1"])
+    view, looked = DataView(disk.directory, SHARDS), []
+    view.topics()
+    one = ShardView.topic
+    monkeypatch.setattr(ShardView, "topic", lambda shard, name: (looked.append(name), one(shard, name))[1])
+    for name in ("topic-3", "topic-77", "new"):
+        disk.publish(name, [b"2"])
+    view.topics()
+    assert sorted(looked) == ["new", "topic-3", "topic-77"]
 
 
 def fill(disk: Disk, count: int = 300, name: str = "a") -> None:

@@ -94,6 +94,7 @@ def test_a_view_ends_at_the_first_open_transaction_and_shows_none_that_was_abort
         if chance.random() < 0.02:
             disk.restart()
         if chance.random() < 0.2:
+            assert view.topics() == DataView(disk.directory, SHARDS).topics()
             check(view, name, bodies[name], waiting[name], chance.choice((1, 3000, 1 << 20)))
     assert list(disk.directory.glob("*/*.index"))
     for whole in (view, DataView(disk.directory, SHARDS)):  # the second with the indexes that are there
