@@ -68,9 +68,8 @@ def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, 
 def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set[Key]:
     """Returns topics whose shard has another log than the offset's: their seqs were given out again."""
     found = set()
-    for key in offset.seqs:
-        stream = streams.get(key)
-        if stream is None:
+    for key, stream in streams.items():
+        if key not in offset.seqs:
             continue
         before = offset.logs.get((key.broker, stream.topic.shard))
         if before is not None and before != stream.topic.incarnation:

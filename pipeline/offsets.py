@@ -45,7 +45,7 @@ class Offset:
     def encode(self) -> Json:
         """Equal offsets give equal texts, because Spark compares texts."""
         brokers = sorted({key.broker for key in self.seqs} | set(self.addresses))
-        version = VERSION if all(key.topic.isascii() for key in self.seqs) else VERSION_OF_TEXT
+        version = VERSION if all(topic.isascii() for _, topic in self.seqs) else VERSION_OF_TEXT
         found: Json = {"version": version, "brokers": {broker: self._of(broker) for broker in brokers}}
         if self.owner:
             found["owner"] = self.owner
@@ -58,13 +58,13 @@ class Offset:
         if broker in self.absent:
             found["absent"] = True
         found["logs"] = {str(shard): log for (of, shard), log in sorted(self.logs.items()) if of == broker}
-        found["topics"] = {key.topic: self._place(key) for key in sorted(self.seqs) if key.broker == broker}
+        ours = [key for key in sorted(self.seqs) if key.broker == broker]
+        topics: dict[str, int | list[int]] = {key.topic: self.seqs[key] for key in ours}
+        for key, complete in self.complete.items():
+            if key.broker == broker and (seq := self.seqs.get(key, complete)) < complete:
+                topics[key.topic] = [seq, complete]
+        found["topics"] = topics
         return found
-
-    def _place(self, key: Key) -> int | list[int]:
-        seq = self.seqs[key]
-        complete = self.complete.get(key, seq)
-        return [seq, complete] if seq < complete else seq
 
     @staticmethod
     def decode(found: Json, brokers: Mapping[str, Address]) -> Offset:
@@ -83,7 +83,7 @@ class Offset:
         for broker, of in found["brokers"].items():
             logs |= {(broker, int(shard)): log for shard, log in of["logs"].items()}
             for topic, place in of["topics"].items():
-                key = Key(broker, topic if version == VERSION_OF_TEXT else _text(topic))
+                key = Key(broker, topic if version == VERSION_OF_TEXT or topic.isascii() else _text(topic))
                 seqs[key] = place if isinstance(place, int) else place[0]
                 if not isinstance(place, int):
                     complete[key] = place[1]
@@ -108,8 +108,6 @@ class Offset:
 
 def _text(topic: str) -> str:
     """Decodes a name that has a letter for each byte."""
-    if topic.isascii():
-        return topic
     try:
         return topic.encode("latin-1").decode()
     except ValueError:

@@ -61,6 +61,8 @@ class StreamReader(Arrives, DataSourceStreamReader):
         self._gone: set[Key] = set()  # topics that were read to the end when their brokers forgot them
         self._first: list[Json] = []  # offsets that Spark may use as the first one
         self._committed: Json | None = None
+        self._decoded: list[tuple[Json, Offset]] = []  # the last ones: each comes several times, and may be large
+        self._idle: tuple[Json, dict[Key, Stream]] | None = None  # where nothing came next, and what there was then
         # The owner that this checkpoint will have: a query with another owner is another query. Made once, because
         # Spark may ask for the first offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
@@ -95,6 +97,8 @@ class StreamReader(Arrives, DataSourceStreamReader):
     def _end(self, start: Json, *, limited: bool, done: bool) -> Json:
         """Returns where a micro-batch that begins at `start` is to end. `done`: all before `start` has been read."""
         found = self._look()
+        if self._idle is not None and self._idle[1] is found and self._idle[0] == start:
+            return start
         offset = identity.with_brokers(self._decode(start), self._connected().by_id, self._lost)
         anew = identity.begun_anew(offset, found, self._lost)
         owner = offset.owner or self._new_owner
@@ -105,6 +109,7 @@ class StreamReader(Arrives, DataSourceStreamReader):
             return start
         end = identity.of_now(replace(offset, seqs=seqs, complete=complete, owner=owner), found, {})
         if end.encode() == start:
+            self._idle = start, found
             return start
         return replace(end, begin=offset if start in self._first else None).encode()
 
@@ -147,10 +152,12 @@ class StreamReader(Arrives, DataSourceStreamReader):
             begin = replace(begin, seqs=seqs)
         if start in self._first:
             self._commit(replace(begin, owner=until.owner or self._new_owner), begin=True)
-        if any(key not in self._streams for key in until.seqs):
+        moved = [key for key, end_seq in until.seqs.items() if begin.seqs.get(key, end_seq) < end_seq]
+        if any(key not in self._streams for key in moved):
             self._look()  # a micro-batch that is run again after a restart
-        anew = identity.begun_anew(until, self._streams, self._lost)
-        ranges = [r for key in until.seqs if key not in anew and (r := self._range(key, begin, until)) is not None]
+        there = {key: self._streams[key] for key in moved if key in self._streams}
+        anew = identity.begun_anew(until, there, self._lost)
+        ranges = [r for key in moved if key not in anew and (r := self._range(key, begin, until)) is not None]
         sizes = {r.key: self._streams[r.key].topic.message_bytes for r in ranges}
         return [*tasks(ranges, sizes, self._options.min_partitions, self._options.max_records_per_partition)]
 
@@ -210,7 +217,12 @@ class StreamReader(Arrives, DataSourceStreamReader):
     # --- how far ----------------------------------------------------------------------------------------------------
 
     def _decode(self, offset: Json) -> Offset:
-        return Offset.decode(offset, self._connected().by_id)
+        for said, known in self._decoded:
+            if said == offset:
+                return known
+        found = Offset.decode(offset, self._connected().by_id)
+        self._decoded = [*self._decoded[-2:], (offset, found)]
+        return found
 
     def _latest(self, key: Key, found: dict[Key, Stream], start: int) -> int:
         latest = found[key].topic.latest if key in found else start

@@ -6,7 +6,7 @@ A broker is known by the id of its data directory, and not by the address at whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mq_shards.pipeline.client import Address, Client, Topic
@@ -44,7 +44,7 @@ class _Known:
 
     broker: str
     changes: str
-    topics: Mapping[str, Topic]
+    streams: Mapping[str, Stream]  # those that the query selects, by topic; another mapping when one has changed
     counts_on: bool
 
 
@@ -56,6 +56,7 @@ class Brokers:
         self._by_id: dict[str, Address] = {}
         self._selection = options.selection
         self._known: dict[Address, _Known] = {}
+        self._streams: dict[Key, Stream] = {}
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -77,27 +78,33 @@ class Brokers:
         return self._known[self.by_id[broker]].counts_on
 
     def streams(self) -> dict[Key, Stream]:
-        """Returns the streams that the query selects, in the order of keys. Raises BrokerError, OptionError."""
-        self._known = {address: self._look(address, client) for address, client in self._clients.items()}
-        self._by_id = by_id([(known.broker, address) for address, known in self._known.items()])
-        found = {
-            Key(known.broker, topic.topic): Stream(known.broker, address, topic)
-            for address, known in self._known.items()
-            for topic in known.topics.values()
-            if self._selection.takes(address, known.broker, topic.topic)
-        }
-        return dict(sorted(found.items()))
+        """Returns the streams that the query selects, in the order of keys: the same dict as before if nothing has
+        changed, which most looks find. Raises BrokerError, OptionError."""
+        before = self._known
+        now = {address: self._look(address, client) for address, client in self._clients.items()}
+        self._by_id = by_id([(known.broker, address) for address, known in now.items()])
+        self._known = now
+        if not before or any(known.streams is not before[address].streams for address, known in now.items()):
+            found = {stream.key: stream for known in now.values() for stream in known.streams.values()}
+            self._streams = dict(sorted(found.items()))
+        return self._streams
 
     def _look(self, address: Address, client: Client) -> _Known:
         """Asks a broker, which may have many topics, only for what has changed."""
-        before = self._known.get(address)
-        names, prefix = self._selection.asked
+        before, selection = self._known.get(address), self._selection
+        names, prefix = selection.asked
         found = client.listing(before.changes if before else "", names, prefix)
-        topics = {topic.topic: topic for topic in found.topics if self._selection.has(topic.topic)}
+        streams = {
+            topic.topic: Stream(found.broker, address, topic)
+            for topic in found.topics
+            if selection.has(topic.topic) and selection.takes(address, found.broker, topic.topic)
+        }
         if before is not None and not found.whole:
-            gone = set(found.gone)
-            topics = {name: topic for name, topic in before.topics.items() if name not in gone} | topics
-        return _Known(found.broker, found.changes, topics, found.counts_on)
+            gone = before.streams.keys() & found.gone
+            if not streams and not gone:
+                return replace(before, changes=found.changes)
+            streams = {name: stream for name, stream in before.streams.items() if name not in gone} | streams
+        return _Known(found.broker, found.changes, streams, found.counts_on)
 
 
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:

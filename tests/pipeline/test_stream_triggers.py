@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mq_shards.pipeline import stream
+from mq_shards.pipeline import identity, stream
 
 from tests.pipeline.serving import Gateway
 from tests.pipeline.stream_driver import Checkpoint, Driver, run
@@ -91,6 +91,29 @@ def test_a_broker_is_asked_for_what_has_changed(gateway: Gateway) -> None:
     assert all("prefix=t" in call for call in listings)
     assert "since=" in listings[-1]
     assert "since=" not in listings[0]
+
+
+def test_a_trigger_without_anything_new_works_out_nothing(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 20,000 topics that was 0.1 s of processor for each trigger."""
+    fill(gateway, "a", 3)
+    driver = Driver(Checkpoint(), {"brokers": gateway.address})
+    assert driver.begin()
+    assert len(driver.do_begun()) == 3
+    assert not driver.begin()
+    ends: list[object] = []
+    of_now = identity.of_now
+    monkeypatch.setattr(identity, "of_now", lambda *a: (ends.append(a), of_now(*a))[1])
+    for _ in range(3):
+        assert not driver.begin()
+    assert not ends
+    fill(gateway, "a", 2)
+    fill(gateway, "b", 1)
+    assert driver.begin()
+    assert len(driver.do_begun()) == 2
+    assert driver.begin(), "a topic that is new is read from the next micro-batch on"
+    assert driver.do_begun() == [("b", 0)]
+    assert not driver.begin()
+    assert len(ends) == 3
 
 
 def test_many_small_topics_share_a_task(gateway: Gateway) -> None:
