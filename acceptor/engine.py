@@ -516,6 +516,14 @@ def protocol_number(name: str) -> int:
     return number
 
 
+def protocol_names() -> dict[int, str]:
+    """The wire protocols by number."""
+    found: dict[int, str] = {}
+    while name := lib.table_name(len(found) + 1):
+        found[len(found) + 1] = ffi.string(name).decode()
+    return found
+
+
 def is_name(protocol: int, name: bytes) -> bool:
     """Whether this is a valid topic name in that protocol."""
     return bool(lib.table_is_name(protocol, name, len(name)))

@@ -1,7 +1,8 @@
 """/metrics: the broker's figures in Prometheus's text format.
 
 A counter restarts from 0 with the process that counts, as Prometheus expects. Counters of several processes are never
-added up: such a sum would fall at a restart, but not to 0. The figures of topics are in metrics_topics.py.
+added up, unless they outlive these processes: such a sum would fall at a restart, but not to 0. The figures of topics
+are in metrics_topics.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mq_shards.acceptor import certificate_times, named_files
-from mq_shards.acceptor.engine import Durations, Engine
+from mq_shards.acceptor.engine import Durations, Engine, protocol_names
 from mq_shards.gateway.broker import Broker, Ring
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.http_answers import Answer
@@ -50,6 +51,11 @@ _TOTALS: Final = (
 _WAITS: Final = (
     "Times that a connection of an acceptor had to wait for a worker that is gone or behind, for another acceptor, "
     "for its own client to take replies, or for room in memory; or a request of a worker for a segment of its log."
+)
+# What protocols count as "in-..." and "out-..."; a protocol that does not is left out.
+_OF_PROTOCOLS: Final = (
+    ("messages", "protocol_messages", "Messages of a protocol, whether or not a topic keeps them."),
+    ("bytes", "protocol_bytes", "Bytes of these messages' bodies."),
 )
 _DURATIONS: Final = (
     ("turn", "turn_seconds", "Turns of workers in which there was something to do."),
@@ -93,7 +99,7 @@ class Metrics:
                 found = await asyncio.to_thread(choose, topics, self.most_topics)
                 await look_at_ages(self._broker, found, self._ages_from)
             others = [
-                *self._of_broker(figures, totals.draining, up), *self._of_loops(up),
+                *self._of_broker(figures, totals.draining, up), *self._of_protocols(), *self._of_loops(up),
                 *self._of_rings(await self._rings(up)), *_of_refused(refused), _of_certificates(), *beside,
             ]  # fmt: skip
             return await asyncio.to_thread(self._written, found, others)
@@ -146,6 +152,19 @@ class Metrics:
                 (("all",), float(disk.f_blocks * disk.f_frsize)),
             ]
             yield _metric(False, "disk_bytes", "Of the file system of the data directory.", ("which",), sizes)
+
+    def _of_protocols(self) -> Iterator[Metric]:
+        """An acceptor that is started again goes on counting, so these sums over all of them only rise."""
+        counted = {name: self._engine.counters(number) for number, name in protocol_names().items()}
+        for what, metric, help_text in _OF_PROTOCOLS:
+            rows = [
+                ((name, way), float(of[f"{way}-{what}"]))
+                for name, of in counted.items() for way in ("in", "out") if f"{way}-{what}" in of
+            ]  # fmt: skip
+            yield _metric(True, metric, help_text, ("protocol", "direction"), rows)
+        slow = [((name,), float(of["slow-consumers"])) for name, of in counted.items() if "slow-consumers" in of]
+        yield _metric(True, "protocol_slow_consumers", "Connections cut off because they did not take their messages.",
+                      ("protocol",), slow)  # fmt: skip
 
     def _of_loops(self, up: Sequence[bool]) -> Iterator[Metric]:
         loops = [(f"mq-acceptor-{n}", self._engine.loop(n, of_worker=False)) for n in range(self._acceptors)]

@@ -25,6 +25,7 @@ def names() -> set[str]:
     found = {(name, rises) for _, rises, name, _ in metrics._TOTALS}
     found |= {(name, rises) for _, rises, name, _ in (*metrics_topics._TOPIC, *metrics_topics._CHANNEL)}
     found |= {(name, True) for _, name, _ in metrics._COUNTED}
+    found |= {(name, True) for _, name, _ in metrics._OF_PROTOCOLS}
     found |= {(f"{name}_bucket", False) for _, name, _ in metrics._DURATIONS}
     found |= {(name, True) for name in re.findall(r'\(\d, "(\w+)", "', source)}
     made = re.findall(r'(?:_metric|family)\(\s*(True|False), "(\w+)"', source)

@@ -206,4 +206,5 @@ uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);
 /* == acceptor/protocols/table == */
 const struct codec_table *table_protocols(void);
 uint32_t table_protocol(const char *name);
+const char *table_name(uint32_t protocol);
 bool table_is_name(uint32_t protocol, const char *name, size_t name_bytes);

@@ -12,7 +12,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import Acceptors, UnavailableError
 from mq_shards.gateway.nats.connz import ConnzOptions, connz
 from mq_shards.gateway.nats.listings import HealthOptions, LeafzOptions, RoutezOptions, SubszOptions
-from mq_shards.gateway.nats.varz import Served, Usage, varz
+from mq_shards.gateway.nats.varz import Counted, Served, Usage, varz
 from mq_shards.ringbuf.control import Message
 
 Row = dict[str, Any]
@@ -53,12 +53,12 @@ class Monitoring:
         """What acceptors say of the server; brief: without accounts. Raises UnavailableError."""
         return {**await self._acceptors.server(brief=brief), "loaded_ns": self._loaded_ns}
 
-    def counters(self) -> dict[str, int]:
-        return self._engine.counters(protocol_number("nats"))
+    def _counted(self) -> Counted:
+        return Counted(*(self._engine.counters(protocol_number(name)) for name in ("nats", "nats-route", "nats-leaf")))
 
     async def varz(self) -> Row:
         served = Served(self._started_ns, self._loaded_ns, self._wall_ns(), self._http, self._requests)
-        return varz(await self.server(brief=True), self._settings, self.counters(), self._usage.now(), served)
+        return varz(await self.server(brief=True), self._settings, self._counted(), self._usage.now(), served)
 
     async def connz(self, options: ConnzOptions) -> Row:
         return await connz(options, self._acceptors, await self.server(), self._wall_ns())

@@ -36,6 +36,14 @@ class Usage:
         return (round(max(0.0, cpu_s - before_s) / passed_s * 100, 1) if passed_s > 0 else 0.0), resident
 
 
+class Counted(NamedTuple):
+    """The counters of each kind of connection."""
+
+    clients: Mapping[str, int]
+    routes: Mapping[str, int]
+    leafs: Mapping[str, int]
+
+
 class Served(NamedTuple):
     """What /varz shows besides what acceptors say."""
 
@@ -47,9 +55,9 @@ class Served(NamedTuple):
 
 
 def varz(
-    server: Mapping[str, Any], settings: Settings, counters: Mapping[str, int], usage: tuple[float, int], served: Served
+    server: Mapping[str, Any], settings: Settings, counted: Counted, usage: tuple[float, int], served: Served
 ) -> Row:
-    """Makes the answer. `server`: the result of Acceptors.server(); `counters`: of the protocol; `usage`: of now()."""
+    """Makes the answer. `server`: the result of Acceptors.server(); `usage`: of now()."""
     cores = len(os.sched_getaffinity(0))
     return {
         **_configured(server, settings, served.http),
@@ -60,15 +68,15 @@ def varz(
         "cores": cores,
         "gomaxprocs": cores,
         "cpu": _whole(usage[0]),
-        **_counted(server, counters),
+        **_counted(server, counted),
         "http_req_stats": dict(sorted(served.requests.items())),
         "config_load_time": instant(served.loaded_ns),
         "config_digest": server["config_digest"],
         **{name: server[name] for name in ("tags", "metadata") if name in server},
         "feature_flags": FEATURE_FLAGS,
         "system_account": server["system_account"],
-        **_by_kind("slow_consumer_stats", counters["slow-consumers"]),
-        **_by_kind("stale_connection_stats", counters["stale-connections"]),
+        **_by_kind("slow_consumer_stats", *(of["slow-consumers"] for of in counted)),
+        **_by_kind("stale_connection_stats", counted.clients["stale-connections"]),
         "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
     }
 
@@ -123,25 +131,25 @@ def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:
     return {name: value for name, value in found.items() if value}
 
 
-def _counted(server: Mapping[str, Any], counters: Mapping[str, int]) -> Row:
+def _counted(server: Mapping[str, Any], counted: Counted) -> Row:
+    clients = counted.clients
     found: Row = {
-        "connections": counters["connections"],
-        "total_connections": counters["total-connections"],
+        "connections": clients["connections"],
+        "total_connections": clients["total-connections"],
         "routes": server.get("routes", 0),
         "remotes": server.get("remotes", 0),
         "leafnodes": len(server.get("leaf_list", ())),
     }
     for way in ("in", "out"):
-        for kind in ("", "_client"):
-            for what in ("msgs", "bytes"):
-                others = counters.get(f"route-{way}-{what}", 0) if not kind else 0
-                found[f"{way}{kind}_{what}"] = counters[f"{way}-{what}"] + others
+        for what, name in (("msgs", f"{way}-messages"), ("bytes", f"{way}-bytes")):
+            found[f"{way}_{what}"] = sum(of[name] for of in counted)
+            found[f"{way}_client_{what}"] = clients[name]
     return {
         **found,
-        "slow_consumers": counters["slow-consumers"],
-        "stale_connections": counters["stale-connections"],
+        "slow_consumers": sum(of["slow-consumers"] for of in counted),
+        "stale_connections": clients["stale-connections"],
         "stalled_clients": 0,
-        "subscriptions": counters["subscriptions"],
+        "subscriptions": clients["subscriptions"],
     }
 
 
@@ -150,8 +158,8 @@ def _cluster(server: Mapping[str, Any]) -> Row:
     return {"name": server["cluster"]} if server["cluster"] not in ("", server["server_name"]) else {}
 
 
-def _by_kind(name: str, clients: int) -> Row:
-    return {name: {"clients": clients, "routes": 0, "gateways": 0, "leafs": 0}}
+def _by_kind(name: str, clients: int, routes: int = 0, leafs: int = 0) -> Row:
+    return {name: {"clients": clients, "routes": routes, "gateways": 0, "leafs": leafs}}
 
 
 def _whole(number: float) -> int | float:

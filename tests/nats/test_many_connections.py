@@ -98,7 +98,7 @@ def test_publishers_wait_until_what_was_published_is_on_its_way_and_those_of_oth
             longest, asked_at = max(longest, turns - asked_at), turns
             quick.say(b"PUB b 0\r\n\r\n")
         now = heard(listeners)
-        most = max(most, engines[0].counters(NATS)["out-msgs"] - answered - now // line)
+        most = max(most, engines[0].counters(NATS)["out-messages"] - answered - now // line)
         if now == 2 * count * line * LISTENERS:
             break
     expected = [[b"%b%04d" % (name, n) for n in range(count)] for name in (b"here", b"over")]

@@ -80,7 +80,7 @@ class Client:
 
 
 def published(engine: Engine) -> int:
-    return engine.counters(NATS)["in-msgs"]
+    return engine.counters(NATS)["in-messages"]
 
 
 def test_a_turn_hands_out_so_much_and_others_are_answered_meanwhile(engine: Engine) -> None:

@@ -33,6 +33,11 @@ uint32_t table_protocol(const char *name) {
     return codec_number(&table, name, strlen(name));
 }
 
+const char *table_name(uint32_t protocol) {
+    const struct codec *codec = codec_at(&table, protocol);
+    return codec != NULL ? codec->name : NULL;
+}
+
 bool table_is_name(uint32_t protocol, const char *name, size_t name_bytes) {
     const struct codec *codec = codec_at(&table, protocol);
     return codec != NULL && codec->is_name != NULL && codec->is_name((const uint8_t *)name, name_bytes);

@@ -547,8 +547,8 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
 }
 
 static const char *const counters[] = {
-    "slow-consumers", "stale-connections", "total-connections", "in-msgs",     "in-bytes",
-    "out-msgs",       "out-bytes",         "subscriptions",     "connections",
+    "slow-consumers", "stale-connections", "total-connections", "in-messages", "in-bytes",
+    "out-messages",   "out-bytes",         "subscriptions",     "connections",
 };
 _Static_assert(sizeof counters / sizeof *counters == NATS_COUNTERS, "a name for each");
 

@@ -88,7 +88,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return 0;
 }
 
-static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-leaves"};
+static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-consumers"};
 _Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
 
 const struct codec nats_leaf_codec = {

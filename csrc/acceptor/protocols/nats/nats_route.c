@@ -638,7 +638,7 @@ int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *wh
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-routes"};
+static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-consumers"};
 _Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
 
 const struct codec nats_route_codec = {
