@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.subscriptions import Channels, drop_oldest, roll
+from tests.test_naming import records
 from tests.test_packed import publish as publish_batch
 from tests.test_shard_protocol import HEAD, ask, deliveries, got, join, told
 from tests.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
@@ -668,3 +670,27 @@ def test_what_another_takes_back_is_not_the_first_channels_that_has_it_ahead(ben
     assert position(bench, "c").unfinished == retained[0] - 1
     assert bench.change(lib.CHANGE_DELETE, "t") == OK
     bench.turn()
+
+
+@pytest.mark.parametrize("channel", ["c", "__compaction"])
+def test_behind_damage_a_channel_set_back_still_has_what_nobody_else_has(bench: Channels, channel: str) -> None:
+    """And a compacted view, which is such a channel. The damage lies before all of its topic."""
+    bench.pub("elsewhere", durable=False)
+    ((_, fd),) = bench.segments[0]
+    (hit,) = [r for r in records(bench) if r.kind == 3]
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    ids = [bench.pub("t")[0] for _ in range(3)]
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    assert bench.turn() == []
+    assert bench.ask(lib.MSG_DELETE, 5, id=ids[1]).status == OK, "they are jobs now"
+    if channel == "c":
+        begin(bench, 1, EARLIEST, credit=0)
+    else:
+        assert ask(bench, lib.MSG_COMPACT, 6, topic=bench.topic("t"), ttr=3).status == OK
+    os.pwrite(fd, bytes(40), hit.offset)
+    bench.restart()
+    assert bench.found.damages == 1
+    assert (bench.catalog()["t"].jobs, bench.catalog()["t"].channels[channel].depth) == (2, 3)
+    if channel == "c":
+        begin(bench, 1, EARLIEST)
+        assert seqs(bench.turn(), 1) == [0, 1, 2]

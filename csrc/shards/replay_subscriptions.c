@@ -81,6 +81,7 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
         s->took_by = subscription;
         s->took_from = made->cursor;
         s->took_until = r->seq;
+        made->passed_until = r->seq;
         return;
     }
     uint64_t given = topic_given_until(t), end = made->cursor < given ? made->cursor : given;
@@ -192,10 +193,20 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
     return stream_position(&topic_at(&w->topics, j->topic)->stream, r->seq);
 }
 
+/* Moves a subscription. In life it had passed the jobs that begin_at has put ahead of it because of damage. So it passes
+ * them first: then it is set back, and takes back what the topic only retains, too. */
+static void replay_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *of = worker_subscription(w, subscription);
+    bool retains = subscription_topic(w, of)->stream.retains;
+    if (retains && of->passed_until > of->cursor) subscription_release_ahead(w, subscription, of->passed_until);
+    subscription_seek(w, subscription, seq);
+}
+
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *of = worker_subscription(w, subscription);
     const struct topic *t = topic_at(&w->topics, of->topic);
     bool earlier = !(r->flags & ADOPT_FROM);
+    of->passed_until = 0;
     /* In earlier releases it began behind all messages. */
     if (earlier && t->keeps && of->cursor > t->stopped_seq) of->cursor = of->logged_cursor = t->stopped_seq;
     /* The first message it adopted may have moved with its segment. */
@@ -359,7 +370,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
     case RECORD_FINISH: replay_finish(w, s, subscription, r); break;
     case RECORD_REDELIVERY: replay_redelivery(w, s, subscription, r); break;
     case RECORD_EMPTY: subscription_empty(w, subscription, r->seq); break;
-    case RECORD_SEEK: subscription_seek(w, subscription, r->seq); break;
+    case RECORD_SEEK: replay_seek(w, subscription, r->seq); break;
     case RECORD_ADOPT: replay_adopt(w, s, subscription, r); break;
     case RECORD_UNSUBSCRIBE:
         s->subscriptions[r->id] = 0;

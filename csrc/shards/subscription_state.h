@@ -126,8 +126,11 @@ struct subscription {
 
     uint64_t requeues, timeouts, delivered, finished; /* since this process began */
     uint64_t read_back;                               /* as in struct topic */
-    uint64_t view_last; /* of a compacted view, if view_known: its last message; NO_PLACE: it has none */
-    uint64_t upto;      /* 1 + the number of the last transaction with a cumulative acknowledgement; 0: none */
+    union {
+        uint64_t view_last;    /* of a compacted view, if view_known: its last message; NO_PLACE: it has none */
+        uint64_t passed_until; /* during recovery: it had passed all before this, though it now has some ahead again */
+    };
+    uint64_t upto; /* 1 + the number of the last transaction with a cumulative acknowledgement; 0: none */
     /* The seq of that acknowledgement, NO_PLACE: it is not done yet; and the first part of the message that it leaves,
      * UPTO_ALL: it leaves none. */
     uint64_t upto_seq;
