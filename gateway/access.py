@@ -127,7 +127,8 @@ class HttpAccess:
                 proven.set_result(login)
 
         self._logins.prove(said, request.peer, done)
-        login = await proven
+        with request.unproven():
+            login = await proven
         if login is None:
             self._count_refused(request, said.user or "no user")
         return login

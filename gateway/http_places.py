@@ -1,8 +1,8 @@
 """Limits the connections of an HTTP server, and decides which one must go for a new one.
 
 Clients that connect and send nothing, or very slowly, must not keep others out. When all places are taken, a new
-connection takes the place of the one that the server has waited for longest: first of those that have not made a
-request yet, then of the others. A connection that is being served keeps its place.
+connection takes the place of the one that the server has waited for longest: first of those whose login is not proven,
+then of those that have not made a request yet, then of the others. A connection that is being served keeps its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._held: Final[set[Holder]] = set()
-        # Connections that the server waits for, the longest first: those without a request yet, and the others.
+        # Connections that the server waits for, the longest first: those whose login is not proven, those without a
+        # request yet, and the others.
+        self._unproven: Final[dict[Holder, None]] = {}
         self._new: Final[dict[Holder, None]] = {}
         self._known: Final[dict[Holder, None]] = {}
 
@@ -30,7 +32,7 @@ class Places:
         """Makes room for a new connection. False when none can go, because all are being served."""
         if len(self._held) < self._most:
             return True
-        longest = next(iter(self._new or self._known), None)
+        longest = next(iter(self._unproven or self._new or self._known), None)
         if longest is None:
             return False
         self.leave(longest)
@@ -51,7 +53,13 @@ class Places:
         if holder in self._held:
             (self._known if has_asked else self._new).setdefault(holder)
 
+    def waits_for_proof(self, holder: Holder) -> None:
+        """The server waits for the check of a login, which a wrong one makes last, until heard()."""
+        if holder in self._held:
+            self._unproven.setdefault(holder)
+
     def heard(self, holder: Holder) -> None:
         """The server has received all that it waited for."""
+        self._unproven.pop(holder, None)
         self._new.pop(holder, None)
         self._known.pop(holder, None)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext, SSLObject
@@ -164,6 +164,16 @@ class Request:
         """The names in the client's verified certificate."""
         return self._connection.certificate_names
 
+    @contextlib.contextmanager
+    def unproven(self) -> Iterator[None]:
+        """While a login is checked the connection may lose its place to another."""
+        places = self._connection.server.places
+        places.waits_for_proof(self._connection)
+        try:
+            yield
+        finally:
+            places.heard(self._connection)
+
     @property
     def transport(self) -> asyncio.Transport:
         """For a handler that sends a file. ConnectionError when the client is gone."""
@@ -266,12 +276,16 @@ class _Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._taken_head = b""
         self._has_served = False  # it has had a request
+        self._is_let_go = False  # its place is another's, perhaps before connection_made()
         self._last: asyncio.TimerHandle | None = None  # drops unsent output when it takes too long
 
     # --- called by the event loop -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        if self._is_let_go:
+            transport.abort()
+            return
         self._transport = transport
         transport.set_write_buffer_limits(UNSENT_BYTES)
         self.server.connections.add(self)
@@ -401,6 +415,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def let_go(self) -> None:
         # Not close(): with TLS the client could delay that.
+        self._is_let_go = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -618,7 +633,9 @@ class HttpServer:
         if not self.places.make_room():
             return _Refused()
         connection = _Connection(self, listened)
-        self.places.take(connection)  # at once: many are accepted before the first connection_made()
+        # At once: many are accepted before the first connection_made(), and each may have to go for the next.
+        self.places.take(connection)
+        self.places.waits_for(connection, has_asked=False)
         return connection
 
     async def close(self, patience_s: float) -> None:

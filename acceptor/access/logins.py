@@ -15,15 +15,15 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
-from mq_shards.acceptor.access.attempts import Attempts
+from mq_shards.acceptor.access.attempts import PATIENCE_S, Attempts
 from mq_shards.acceptor.access.rights import Login, Users
 from mq_shards.acceptor.access.secrets import Secrets
 
 FOREVER: Final = -1
 MAX_WAITING: Final = 4096  # logins that wait for their turn; further ones are refused unchecked
+MAX_DELAYED: Final = 4096  # refusals that wait; further ones are sent at once
 # The hash of no password: it makes a login of an unknown user take as long as that of a known one.
 NOBODYS: Final = "$2b$12$C6UzMDM.H6dfI/f/IKcEeOzJXrKpJcFkgZN5PVyUjCYQf8sTDhQ2C"
 
@@ -74,6 +74,7 @@ class Logins:
         self._call_later = call_later
         self._secrets = Secrets(poke)
         self._waiting = 0
+        self._delayed = 0  # apart from those that wait, as one address can have any number of them
         self._attempts = attempts
 
     def prove(self, said: Said, address: str, done: Done) -> None:
@@ -87,7 +88,7 @@ class Logins:
         elif said.user:
             self._prove_password(said, address, done)
         else:
-            self._later(self._attempts.failed(address), partial(done, None))
+            self._refuse_later(self._attempts.failed(address), done)
 
     def _prove_password(self, said: Said, address: str, done: Done) -> None:
         user = self._users().by_name.get(said.user)
@@ -96,8 +97,9 @@ class Logins:
             done(login)
             return
         wait_s = self._attempts.begin(address)
-        if wait_s is None or self._waiting >= MAX_WAITING:
-            self._later(0.0, partial(done, None))
+        if wait_s is None or (wait_s > 0 and self._waiting >= MAX_WAITING):
+            # At once, it would come again at once.
+            self._refuse_later(PATIENCE_S, done)
             return
 
         def compared(right: bool) -> None:
@@ -110,19 +112,28 @@ class Logins:
             if right is not None:
                 compared(right)
 
-        self._later(wait_s, compare)
-
-    def _later(self, wait_s: float, work: Callable[[], None]) -> None:
-        if wait_s <= 0 or self._waiting >= MAX_WAITING:
-            work()
+        if wait_s <= 0:
+            compare()
             return
         self._waiting += 1
 
-        def run() -> None:
+        def turn() -> None:
             self._waiting -= 1
-            work()
+            compare()
 
-        self._call_later(wait_s, run)
+        self._call_later(wait_s, turn)
+
+    def _refuse_later(self, wait_s: float, done: Done) -> None:
+        if wait_s <= 0 or self._delayed >= MAX_DELAYED:
+            done(None)
+            return
+        self._delayed += 1
+
+        def refuse() -> None:
+            self._delayed -= 1
+            done(None)
+
+        self._call_later(wait_s, refuse)
 
     def settle(self) -> None:
         """Finishes the logins whose passwords have been compared meanwhile."""

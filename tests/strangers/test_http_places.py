@@ -168,3 +168,47 @@ def test_a_flood_of_connections_takes_no_more_than_the_places() -> None:
         assert most <= MOST
 
     play(scene)
+
+
+def test_who_waits_for_the_check_of_a_login_goes_before_who_has_asked_for_nothing() -> None:
+    async def scene(served: Served) -> None:
+        checked, doubted = asyncio.Event(), 0
+
+        async def gate(request: Request) -> None:
+            nonlocal doubted
+            if "authorization" in request.headers:
+                doubted += 1
+                with request.unproven():
+                    await checked.wait()
+
+        served.server.gate = gate
+        new = [await served.connect() for _ in range(MOST // 2)]
+        await until(lambda: len(served.server.connections) == MOST // 2)
+        wrong = HEAD[:-2] + b"Authorization: Bearer wrong\r\n\r\n"
+        strangers = [await served.connect(wrong) for _ in range(MOST // 2)]
+        await until(lambda: doubted == MOST // 2)
+        for stranger in strangers[:-1]:
+            assert b"served" in await answer(await served.connect(HEAD))
+            assert await has_ended(stranger)
+        for one in new:
+            one[1].write(HEAD)
+            assert b"served" in await answer(one)
+        checked.set()
+        assert b"served" in await answer(strangers[-1]), "who keeps its place is served when it is proven"
+
+    play(scene)
+
+
+def test_many_that_come_at_once_do_not_keep_out_the_last() -> None:
+    """They are accepted in one turn, before anything is read from them."""
+
+    async def scene(served: Served) -> None:
+        crowd = [socket.create_connection((HOST, served.port)) for _ in range(3 * MOST)]
+        with socket.create_connection((HOST, served.port)) as last:
+            last.sendall(HEAD)
+            last.setblocking(False)
+            assert b"200" in await asyncio.get_running_loop().sock_recv(last, 1000)
+        for one in crowd:
+            one.close()
+
+    play(scene)
