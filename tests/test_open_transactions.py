@@ -47,10 +47,10 @@ def acknowledge_upto(bench: Channels, seq: int, conn: int = 1, txn: int = TXN) -
     return ask(bench, lib.MSG_TXN_ACK, conn, topic=bench.topic("t"), id=txn, ttr=seq, flags=lib.MSG_UPTO).status
 
 
-def acknowledge_parts(bench: Channels, seq: int, left: int, txn: int = TXN) -> int:
+def acknowledge_parts(bench: Channels, seq: int, left: int, txn: int = TXN, flags: int = 0) -> int:
     """`left`: the parts that are not acknowledged, as bits."""
     body = left.to_bytes(8, "little")
-    return ask(bench, lib.MSG_TXN_ACK, 1, topic=bench.topic("t"), id=txn, ttr=seq, body=body).status
+    return ask(bench, lib.MSG_TXN_ACK, 1, topic=bench.topic("t"), id=txn, ttr=seq, body=body, flags=flags).status
 
 
 def end(bench: Channels, how: int, txn: int = TXN) -> None:
@@ -426,6 +426,22 @@ def test_one_transaction_at_a_time_acknowledges_all_up_to_a_message_also_after_a
     bench.restart()
     assert not open_ones(bench)
     assert bench.catalog()["t"].channels["c"].depth == 0
+
+
+def test_what_could_not_be_acknowledged_up_to_a_message_keeps_no_other_transaction_from_it(bench: Channels) -> None:
+    lib.worker_limit_parts(bench.worker, 0)
+    bench.sub(1, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
+    for _ in range(3):
+        publish_batch(bench, "t", 3)
+    first, second, third = seqs(bench.turn())
+    assert acknowledge(bench, third) == OK
+    assert acknowledge_parts(bench, second, 0b110, flags=lib.MSG_UPTO) == lib.STATUS_NO_SPACE, "batches cannot be split"
+    assert acknowledge_upto(bench, second, txn=8) == OK
+    assert acknowledge_upto(bench, second) == lib.STATUS_FULL
+    end(bench, ABORT, 8)
+    assert acknowledge_upto(bench, first) == OK
+    assert acknowledge_parts(bench, second, 0b110, flags=lib.MSG_UPTO) == lib.STATUS_NO_SPACE
+    assert acknowledge_upto(bench, second, txn=9) == lib.STATUS_FULL, "of what it has acknowledged it keeps the place"
 
 
 @pytest.mark.parametrize("restarts", [True, False])

@@ -347,11 +347,16 @@ static bool may_acknowledge_before(const struct worker *w, const struct subscrip
     return !other || worker_transaction(w, other)->state != TRANSACTION_OPEN;
 }
 
-/* What an acknowledgement has to go beyond is noted only when it is done: until then it may be begun again. */
-static void note_before(struct subscription *s, const struct message *m) {
-    if (s->upto != m->id + 1 || !goes_further(s, m)) return;
-    s->upto_seq = m->seq;
-    s->upto_part = first_left(m);
+/* Notes what the next cumulative acknowledgement has to go beyond. That waits until this one is done, which may be
+ * begun again until then. If it failed and was the transaction's first, another transaction may have one. */
+static void note_before(struct subscription *s, const struct message *m, uint8_t status) {
+    if (s->upto != m->id + 1) return;
+    if (status != STATUS_OK) {
+        if (s->upto_seq == NO_PLACE) s->upto = 0;
+    } else if (goes_further(s, m)) {
+        s->upto_seq = m->seq;
+        s->upto_part = first_left(m);
+    }
 }
 
 static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
@@ -393,7 +398,7 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     if (outcome == DONE && status == STATUS_OK && (m->body_bytes || !(m->flags & MSG_UPTO)))
         outcome = acknowledge_one(w, consumer, m, &status);
     if (outcome != DONE) return outcome;
-    if (status == STATUS_OK && m->flags & MSG_UPTO) note_before(worker_subscription(w, c->subscription), m);
+    if (m->flags & MSG_UPTO) note_before(worker_subscription(w, c->subscription), m, status);
     struct message a = request_answer_of(w, client, m, status);
     if (status == STATUS_FULL) a.seq = s->upto_seq;
     request_send(w, client, &a, NULL, 0);

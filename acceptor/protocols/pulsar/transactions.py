@@ -56,7 +56,8 @@ def _conflict(request: Request, consumer: Consumer, wanted: _Wanted, answer: Ans
     where = f"[{consumer.topic}][{consumer.subscription}] Transaction:(0,{request.body.txnid_least_bits})"
     place = f"{consumer.ledger}:{wanted.seq}"
     if wanted.upto and answer.status == engine.FULL:
-        now = f"{consumer.ledger}:{answer.seq}"
+        # One that is still under way has no position yet.
+        now = f"{consumer.ledger}:{-1 if answer.seq == lib.NO_PLACE else answer.seq}"
         why = f"try to cumulative batch ack position: {place} within range of current currentPosition: {now}"
     else:
         state = "already acked before." if answer.status == engine.NONE else "in pending ack status."
