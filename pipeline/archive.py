@@ -31,7 +31,7 @@ from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError
-from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.session import breaking_off, open_session
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
 from pyspark.errors import PySparkException
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         most_s = math.inf if options.every is None else UPKEEP_S
         try:
             while True:
-                _follow(writer.start(options.to), tally, stopping, most_s)
+                _follow(spark, writer.start(options.to), tally, stopping, most_s)
                 if not stopping and directory is not None:
                     files = look_after(directory, options.compact_below << 20)
                     describe(directory, files, wait=options.every is None)
@@ -154,7 +154,7 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
     return writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")
 
 
-def _follow(query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s: float) -> None:
+def _follow(spark: SparkSession, query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s: float) -> None:
     """Follows the query until it ends, is to be stopped, or has run for `most_s`. It has stopped when this returns."""
     until = time.monotonic() + most_s
     try:
@@ -164,8 +164,9 @@ def _follow(query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s
         if not stopping:  # a real failure while stopping will show in the next run
             raise
     finally:
-        query.stop()
-        tally.add(query)
+        with breaking_off(spark) if stopping else contextlib.nullcontext():
+            query.stop()
+            tally.add(query)
 
 
 def local_directory(to: str) -> Path | None:

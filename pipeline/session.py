@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +74,16 @@ def _in_the_jvm() -> None:
 
 
 os.register_at_fork(after_in_child=_in_the_jvm)
+
+
+@contextlib.contextmanager
+def breaking_off(spark: SparkSession) -> Iterator[None]:
+    """While a job that was stopped ends: Spark calls the tasks that it breaks off errors, and PySpark's thread for
+    accumulators prints a traceback when a task's end does not reach it. Both are kept from stderr."""
+    with contextlib.suppress(Exception):  # the JVM may be gone
+        spark.sparkContext.setLogLevel("OFF")
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 def open_session(
