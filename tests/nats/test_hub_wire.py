@@ -215,6 +215,18 @@ def test_a_circle_is_ended(kinds: Sequence[str], port: HubPort, other_port: HubP
 
 
 @pytest.mark.parametrize("kinds", EITHER)
+def test_a_hub_for_which_this_version_is_too_old_is_not_tried_again_at_once(
+    kinds: Sequence[str], port: HubPort
+) -> None:
+    with leaf_of(kinds[0], remote(port)):
+        one = port.joins()
+        one.send(b"-ERR 'connection rejected since minimum version required is \"9.0.0\"'\r\n")
+        one.barrier()
+        one.close()
+        assert port.is_alone(0.5)  # "reconnect" is a fifth of that
+
+
+@pytest.mark.parametrize("kinds", EITHER)
 def test_an_account_is_connected_to_no_more_hubs_than_it_may_have_leaf_nodes(
     kinds: Sequence[str], port: HubPort, other_port: HubPort
 ) -> None:

@@ -110,6 +110,22 @@ def test_who_may_not_come_is_told_so(hub: Member, what: str) -> None:
     wire.close()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_leaf_node_may_have_to_be_of_some_version(kind: tuple[str, ...]) -> None:
+    conf = CONF.replace("compression: off", "compression: off\n  min_version: 2.11.3")
+    with configured(kind[0], conf) as hub:
+        for version in ("2.11.3", "2.11.3-beta.1", "2.12.0", "3.0.0"):
+            LeafWire.joining(hub.route_port, version=version).close()
+        for version in ("2.11.2", "2.9.25", "2.11", "v2.12.0", "", None):
+            wire = LeafWire(hub.route_port)
+            wire.connect(**{"user": "a", "pass": "a", "version": version})
+            said = wire.rest()
+            assert said.startswith(b"INFO ") and b'"connect_info":true' in said
+            error = b"-ERR 'connection rejected since minimum version required is \"2.11.3\"'\r\n"
+            assert said.split(b"\n", 1)[1] == error
+            wire.close()
+
+
 def test_who_does_not_begin_with_connect_is_refused(hub: Member) -> None:
     wire = LeafWire(hub.route_port)
     wire.send(b"LS+ a\r\n")

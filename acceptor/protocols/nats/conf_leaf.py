@@ -23,6 +23,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     take_block,
     unsupported,
 )
+from mq_shards.acceptor.protocols.nats.leaf_options import OLDEST, version_of
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
 SCHEME: Final = "nats-leaf"
@@ -109,6 +110,16 @@ TLS: Final[Mapping[str, Taker]] = {
 }
 
 
+def _take_min_version(conf: Conf, value: Value) -> None:
+    text = value.text()
+    version = version_of(text)
+    if version is None:
+        raise value.error("invalid leafnode's minimum version: invalid semver")
+    if version < OLDEST:
+        raise value.error("the minimum version should be at least 2.8.0")
+    conf.set("leaf-min-version", value, text)
+
+
 LEAFNODES: Final[Mapping[str, Taker]] = {
     "listen": listen(SCHEME),
     "port": _take_port,
@@ -124,10 +135,7 @@ LEAFNODES: Final[Mapping[str, Taker]] = {
     "remotes": take_remotes,
     **dict.fromkeys(("reconnect", "reconnect_delay", "reconnect_interval"), duration_option("leaf-reconnect")),
     "dial_timeout": duration_option("leaf-dial-timeout"),
-    **{
-        key: unsupported(f"leafnodes.{key}", "leaf nodes of any version may come")
-        for key in ("min_version", "minimum_version")
-    },
+    **dict.fromkeys(("min_version", "minimum_version"), _take_min_version),
     **{
         key: unsupported(f"leafnodes.{key}", "leaf nodes hear what others want")
         for key in ("isolate_leafnode_interest", "isolate")

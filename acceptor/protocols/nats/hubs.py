@@ -32,7 +32,7 @@ from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_C
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
 from mq_shards.acceptor.protocols.nats.nats import Nats
-from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, TLS_HANDSHAKE, leaf_reason
+from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, TLS_HANDSHAKE, leaf_reason
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 ANSWER_NS: Final = 5 * SECOND  # from CONNECT to the INFO that names the account, at most
 DELAY_NS: Final = 30 * SECOND  # added before a hub is tried again that forms a loop
+OLD_DELAY_NS: Final = 5 * SECOND  # ... or that accepts only leaf nodes of a later version
 # Errors of a hub that will recur, so that the next attempt is delayed.
 LASTING: Final = ("Loop detected", "remote leafnode has same cluster name")
 
@@ -263,6 +264,8 @@ class Hubs:
         self._remark(logging.WARNING, hub, f"said {words}")
         if any(one in words for one in LASTING):
             self._delay(hub)
+        elif OLD_VERSION in words:
+            self._delay(hub, OLD_DELAY_NS)
         if LASTING[0] in words:
             raise HubError("")
 
@@ -272,9 +275,9 @@ class Hubs:
             self._remark(logging.WARNING, hub, f"there is a circle of leaf nodes in account {hub.remote.account}")
             self._delay(hub)
 
-    def _delay(self, hub: Hub) -> None:
-        hub.delay_ns = DELAY_NS
-        self._remark(logging.WARNING, hub, "it is not tried again for 30 s")
+    def _delay(self, hub: Hub, delay_ns: int = DELAY_NS) -> None:
+        hub.delay_ns = delay_ns
+        self._remark(logging.WARNING, hub, f"it is not tried again for {delay_ns // SECOND} s")
 
     # --- greeting ---------------------------------------------------------------------------------------------------
 

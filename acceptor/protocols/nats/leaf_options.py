@@ -3,6 +3,7 @@ nats-server's block `leafnodes`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,6 +34,20 @@ TLS_OPTIONS: Final[Mapping[str, Kind]] = {
 # See tls_options.py.
 DEMANDS: Final = tuple(f"{PREFIX}{name}" for name in nats_tls_options.DEMANDS)
 
+# The oldest version that may be demanded of leaf nodes.
+OLDEST: Final = (2, 8, 0)
+_VERSION: Final = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(?:[-+][0-9A-Za-z.+-]+)?", re.ASCII)
+
+
+def version_of(text: str) -> tuple[int, ...] | None:
+    """The three numbers of a server's version; None if it is not one."""
+    found = _VERSION.fullmatch(text)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def _may_be_demanded(text: str) -> bool:
+    version = version_of(text)
+    return not text or (version is not None and version >= OLDEST)
 
 
 def _is_hub_url(text: str) -> bool:
@@ -53,6 +68,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-advertise": Text("", "what leaf nodes are told to connect to", "HOST or HOST:PORT", lambda text: True),
     "leaf-no-advertise": Flag(False, "leaf nodes are not told where else they can connect to"),
     "leaf-max-connections": Number(MOST, 1, MOST, "leaf nodes"),
+    "leaf-min-version": Text("", "of leaf nodes' servers; empty: any", "2.8.0 or later", _may_be_demanded),
     "leaf-write-deadline": Duration(0, 0, YEAR, "a leaf node that takes nothing is cut off; 0: as clients are"),
     "leaf-remotes": TextList(
         "hubs: servers that this one is a leaf node of", "nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws://, wss://",

@@ -36,12 +36,13 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
     PREFIX,
     RESERVED_CLUSTER,
     tls_settings,
+    version_of,
 )
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
-from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, leaf_reason
+from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, leaf_reason
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
@@ -359,6 +360,7 @@ class Leaves:
                 raise LeafError(VIOLATION)
             leaf.client.user = user
             self._check(leaf)
+            self._check_version(leaf, user)
             self._join(leaf, user)
         except LeafError as error:
             self._end(leaf, str(error), leaf_reason(str(error)))
@@ -381,6 +383,14 @@ class Leaves:
             raise LeafError("this server cannot be the spoke of a leaf node")
         if self._is_lame:
             raise LeafError("")
+
+    def _check_version(self, leaf: Leaf, user: User) -> None:
+        oldest = version_of(self._settings["leaf-min-version"])
+        if oldest is not None and (version_of(leaf.said.get("version", "")) or ()) < oldest:
+            # INFO comes first, as from a nats-server: to a leaf node that waits for it an error is a failed login.
+            said = self._connected(user, user.permissions or Permissions())
+            self._engine.reply(leaf.conn, json_line("INFO", {**self._info(leaf), **said}))
+            raise LeafError(f'{OLD_VERSION} "{self._settings["leaf-min-version"]}"')
 
     def _join(self, leaf: Leaf, user: User) -> None:
         engine, conn, admission = self._engine, leaf.conn, self._nats.admission

@@ -61,7 +61,7 @@ REASONS: Final[Mapping[int, str]] = {
     15: "Maximum Connections Exceeded", 16: "Maximum Message Payload Exceeded", 17: "Maximum Control Line Exceeded",
     18: "Maximum Subscriptions Exceeded", 21: "Server Shutdown", 22: "Authentication Expired", 23: "Wrong Gateway",
     24: "Missing Account", 25: "Credentials Revoked", 27: "Message Header Violation",
-    28: "No Responders Requires Headers", 30: "Duplicate Remote LeafNode Connection",
+    28: "No Responders Requires Headers", 30: "Duplicate Remote LeafNode Connection", 32: "Minimum Version Required",
     33: "Cluster Names Identical", 34: "Kicked", LOOPED: "Protocol Violation", DAMAGED: "Read Error",
 }  # fmt: skip
 

@@ -35,7 +35,13 @@ LEAF_REASONS: Final[Mapping[str, int]] = {
 }
 
 
+# ... and the beginning of what a leaf node of too old a version is told.
+OLD_VERSION: Final = "connection rejected since minimum version required is"
+
+
 def leaf_reason(words: str) -> int:
+    if words.startswith(OLD_VERSION):
+        return 32
     if words.startswith("Rejecting connection from gateway"):
         return 23
     return LEAF_REASONS.get(words, PROTOCOL_VIOLATION)
