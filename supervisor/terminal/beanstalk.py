@@ -63,8 +63,9 @@ class Beanstalk(Client):
     def finish(self, message: Message) -> None:
         self._ask(f"delete {message.handle}", "DELETED")
 
-    def _stats(self, command: str) -> dict[str, str] | None:
-        words = self._ask(command, "OK", "NOT_FOUND")
+    def _stats(self, command: str, *refused: str) -> dict[str, str] | None:
+        """None when it is not there, or the answer is one of `refused`."""
+        words = self._ask(command, "OK", "NOT_FOUND", *refused)
         if words[0] != "OK":
             return None
         lines = self._body(words[1]).decode("latin-1").splitlines()
@@ -75,7 +76,8 @@ class Beanstalk(Client):
         names = [line[2:] for line in self._body(size).decode("latin-1").splitlines() if line.startswith("- ")]
         found = []
         for name in sorted(names):
-            tube = self._stats(f"stats-tube {name}")
+            # A topic of another protocol is listed though beanstalkd's clients cannot say its name.
+            tube = self._stats(f"stats-tube {name}", "BAD_FORMAT")
             if tube is not None:
                 number = {key: int(value) for key, value in tube.items() if value.isdecimal()}
                 backlog = sum(number[f"current-jobs-{state}"] for state in ("ready", "delayed", "buried"))

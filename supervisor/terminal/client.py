@@ -143,6 +143,11 @@ def doubt(at: At) -> str:
     return f"is this a port for {at.scheme}://{certificate}?"
 
 
+def words(data: bytes) -> str:
+    """What a broker says, or a name in it, as text."""
+    return data.decode(errors="backslashreplace")
+
+
 def as_word(name: str, of: str = "topic") -> str:
     """The name, for a protocol in which a space or a line end would end it. Raises ClientError."""
     if not name or any(one.isspace() or not one.isprintable() for one in name):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from mq_shards.supervisor.terminal import at, show
-from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError, Message, reason
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -155,6 +155,12 @@ def _above_zero(text: str) -> float:
     return number
 
 
+def _text(text: str) -> str:
+    """ValueError: it was given as bytes that are not UTF-8."""
+    text.encode()
+    return text
+
+
 def _some(text: str) -> int:
     number = _count(text)
     if number == 0:
@@ -162,7 +168,9 @@ def _some(text: str) -> int:
     return number
 
 
-for _kind, _name in ((_count, "number"), (_above_zero, "number above 0"), (_some, "whole number above 0")):
+for _kind, _name in (
+    (_count, "number"), (_above_zero, "number above 0"), (_some, "whole number above 0"), (_text, "UTF-8"),
+):  # fmt: skip
     _kind.__name__ = _name  # the name that argparse shows in an error
 
 
@@ -210,7 +218,7 @@ def parser() -> argparse.ArgumentParser:
     parent.add_argument("--insecure", action="store_true", help="whoever has signed it, and whatever its name")
     parent.add_argument("--json", action="store_true", help="for programs: an object a line")
     message = _Parser(add_help=False)
-    message.add_argument("topic", metavar="TOPIC")
+    message.add_argument("topic", type=_text, metavar="TOPIC")
     message.add_argument("--raw", action="store_true", help="bodies as they are, a line end behind each")
 
     main = _Parser(prog="mq-shards", description="Commands for a broker that runs.")
@@ -225,7 +233,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--interval", type=_above_zero, default=2.0, metavar="SECONDS")
     top.add_argument("--count", type=_some, metavar="N", help="so often, then end; without a screen")
     topics = add("topics", "all topics and tubes", _topics)
-    topics.add_argument("search", nargs="?", default="", metavar="TEXT", help="only those with this in their name")
+    topics.add_argument(
+        "search", nargs="?", type=_text, default="", metavar="TEXT", help="only those with this in their name"
+    )
     peek = add("peek", "messages of a topic, which are not taken", _peek, message)
     peek.add_argument("-n", "--count", type=_some, default=10, metavar="N", help="so many (default: 10)")
     peek.add_argument("--from", type=_count, dest="first", metavar="SEQ", help="from this seq on (default: the newest)")
@@ -235,7 +245,7 @@ def parser() -> argparse.ArgumentParser:
     )
     tail.add_argument("-f", "--follow", action="store_true", help="and what is published from now on")
     publish = add("publish", "messages to a topic: BODYs, or the lines of the input", _publish)
-    publish.add_argument("topic", metavar="TOPIC")
+    publish.add_argument("topic", type=_text, metavar="TOPIC")
     publish.add_argument("body", nargs="*", metavar="BODY")
     publish.add_argument("--whole", action="store_true", help="the whole input is one message")
     publish.add_argument("--delay", type=_above_zero, default=0.0, metavar="SECONDS")
@@ -243,6 +253,7 @@ def parser() -> argparse.ArgumentParser:
     consume.add_argument("-n", "--count", type=_some, metavar="N", help="so many, then end")
     consume.add_argument(
         "--channel",
+        type=_text,
         default="mq-shards",
         metavar="NAME",
         help="NSQ's channel, Pulsar's subscription, NATS's queue group (default: mq-shards)",
@@ -270,10 +281,19 @@ def main(arguments: Sequence[str]) -> int:
         options.do(options)
         sys.stdout.flush()
     except ClientError as error:
-        print(f"mq-shards: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"mq-shards: {show.safe(' '.join(str(error).split()))}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
+    except OSError as error:  # of the output, as on a full disk, or of the input
+        _write_no_more()
+        print(f"mq-shards: {reason(error)}", file=sys.stderr)
+        return FAILED
     return 0
+
+
+def _write_no_more() -> None:
+    """What could not be written is dropped: Python would try it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

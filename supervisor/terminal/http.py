@@ -24,6 +24,7 @@ from mq_shards.supervisor.terminal.client import (
     begin_tls,
     doubt,
     reason,
+    words,
 )
 from mq_shards.supervisor.terminal.wire import LAST_WORDS
 
@@ -245,7 +246,7 @@ class NsqHttp(Http):
             if status == 401:
                 raise self._refusal(status, "a login is needed")
             if status != 200:
-                raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')[:LAST_WORDS]}")
+                raise ClientError(f"{self.at} answers {status} {words(data)[:LAST_WORDS]}")
             count += 1
         return count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word, words
 from mq_shards.supervisor.terminal.wire import Wire
 
 
@@ -38,7 +38,7 @@ class Nats(Client):
             if line == b"PONG":
                 return
             if line.startswith(b"-ERR"):
-                raise ClientError(f"{self.at} answers {line.decode('latin-1')[5:]}")
+                raise ClientError(f"{self.at} answers {words(line)[5:]}")
 
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
         if delay_s:
@@ -65,20 +65,21 @@ class Nats(Client):
         self._wire.send(subscribe + b"PING\r\n")
         self._wire.wait_for_ever()
         while True:
-            words = self._wire.line().split(b" ")
-            if words[0] == b"PING":
+            line = self._wire.line()
+            kind = line.partition(b" ")[0]
+            if kind == b"PING":
                 self._wire.send(b"PONG\r\n")
-            elif words[0] == b"-ERR":
-                raise ClientError(f"{self.at} answers {b' '.join(words[1:]).decode('latin-1')}")
-            elif words[0] in (b"MSG", b"HMSG"):
-                yield self._message(words)
+            elif kind == b"-ERR":
+                raise ClientError(f"{self.at} answers {words(line)[5:]}")
+            elif kind in (b"MSG", b"HMSG"):
+                yield self._message(line.split(b" "))
 
-    def _message(self, words: list[bytes]) -> Message:
-        data = self._wire.take(int(words[-1]) + 2)[:-2]
-        head = int(words[-2]) if words[0] == b"HMSG" else 0
+    def _message(self, fields: list[bytes]) -> Message:
+        data = self._wire.take(int(fields[-1]) + 2)[:-2]
+        head = int(fields[-2]) if fields[0] == b"HMSG" else 0
         more = {}
-        if len(words) > (5 if head else 4):
-            more["reply"] = words[3].decode("latin-1")
+        if len(fields) > (5 if head else 4):
+            more["reply"] = words(fields[3])
         if head:
-            more["headers"] = data[:head].decode("latin-1").strip()
-        return Message(words[1].decode("latin-1"), data[head:], more)
+            more["headers"] = words(data[:head]).strip()
+        return Message(words(fields[1]), data[head:], more)

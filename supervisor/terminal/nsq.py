@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word, words
 from mq_shards.supervisor.terminal.wire import Wire
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -48,7 +48,7 @@ class Nsq(Client):
     def _response(self) -> bytes:
         kind, data = self._frame()
         if kind != RESPONSE:
-            raise ClientError(f"{self.at} answers {data.decode('latin-1')}")
+            raise ClientError(f"{self.at} answers {words(data)}")
         return data
 
     def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
@@ -76,7 +76,7 @@ class Nsq(Client):
             self._wire.send(b"RDY 1\n")
             kind, data = self._frame()
             if kind != MESSAGE:
-                raise ClientError(f"{self.at} answers {data.decode('latin-1')}")
+                raise ClientError(f"{self.at} answers {words(data)}")
             time_ns, attempts = struct.unpack(">QH", data[:10])
             self._wire.send(b"RDY 0\n")
             id = data[10:26].decode()

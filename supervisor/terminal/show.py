@@ -49,8 +49,13 @@ def printable(body: bytes) -> str:
         text = body.decode()
     except UnicodeDecodeError:
         text = "0x" + body[:TEXT_CHARACTERS].hex()
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:TEXT_CHARACTERS])
+    shown = safe(text[:TEXT_CHARACTERS])
     return shown if len(text) <= TEXT_CHARACTERS else f"{shown}... ({len(body)} bytes)"
+
+
+def safe(text: str) -> str:
+    """The text as one line, without anything that a terminal would act on."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def moment(time_ns: int) -> str:
@@ -80,9 +85,10 @@ def counted(count: int, things: str) -> str:
 
 
 def topics(rows: Sequence[dict[str, Any]]) -> None:
-    width = max((len(row["name"]) for row in rows), default=5)
+    names = [safe(row["name"]) for row in rows]
+    width = max((5, *map(len, names)))
     print(f"{'TOPIC':<{width}}" + "".join(f"  {title:>9}" for _, title in COLUMNS))
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         paused = "  paused" if row.get("paused") else ""
-        print(f"{row['name']:<{width}}" + "".join(f"  {short(row.get(name)):>9}" for name, _ in COLUMNS) + paused)
+        print(f"{name:<{width}}" + "".join(f"  {short(row.get(column)):>9}" for column, _ in COLUMNS) + paused)
     sys.stdout.flush()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +192,29 @@ def test_a_terminal_obeys_nothing_that_a_message_says(broker: Broker, at: At) ->
     assert done("peek", "odd", "--raw", "-n", "2", at["http"]).startswith(ODD)
 
 
+def test_a_terminal_obeys_nothing_that_a_name_says(broker: Broker, at: At) -> None:
+    name = "odd\x1b[31mn\u00e4me"
+    done("publish", name, "x", at["pulsar"])
+    wait_until(lambda: b"odd" in done("topics", "odd\x1b", at["http"]), "it is listed")
+    shown = done("topics", "odd\x1b", at["http"]).decode()
+    assert r"odd\x1b[31mn\xe4me".replace(r"\xe4", "\u00e4") in shown
+    assert "\x1b" not in shown
+    assert done("topics", "named so by nobody", at["http"]).startswith(b"TOPIC  ")
+    gone = run("peek", "no\x1b[31mne", at["http"])
+    assert gone.stderr == b"mq-shards: there is no topic no\\x1b[31mne\n"
+
+
+def test_a_name_is_text_to_every_protocol(broker: Broker, at: At) -> None:
+    refused = run("publish", "n\u00e4me", "x", at["nsq"])
+    assert '"n\u00e4me"' in refused.stderr.decode(), refused
+    process = started("consume", "n\u00e4me", "-n", "1", "--json", at["nats"])
+    talker = at["nats"]
+    while process.poll() is None:
+        done("publish", "n\u00e4me", "x", talker)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.read())["topic"] == "n\u00e4me"
+
+
 def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
     for scheme in ("http", "beanstalk"):  # without an http:// address that it finds, all has to be taken
         found = objects("bench", "--seconds", "0.02", at[scheme])[0]
@@ -231,6 +256,7 @@ def test_bench_ends_though_its_time_is_over_before_it_begins(broker: Broker, at:
         (("peek", "t", "-n", "0"), 2, "whole number above 0"),
         (("tail", "t", "-n", "-1"), 2, "number"),
         (("publish", "t", "x", "--delay", "soon"), 2, "--delay"),
+        (("peek", "\udcff"), 2, "invalid UTF-8 value"),
         (("top", "--nonsense"), 2, "unrecognized arguments: --nonsense"),
     ],
 )
@@ -272,6 +298,18 @@ def test_who_reads_no_more_is_no_error(broker: Broker, at: At) -> None:
     assert process.wait(20) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+def test_output_that_cannot_be_written_is_one_line(broker: Broker, at: At) -> None:
+    broker.publish(("unwritten", b"x"), ("unwritten", b"y"))
+    for arguments in (("peek", "unwritten"), ("topics",), ("consume", "unwritten", "--channel", "c", "--json")):
+        with Path("/dev/full").open("wb") as full:
+            command = [*MQ, *arguments, at["http"]]
+            result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=30, cwd=ROOT, check=False)
+        assert (result.returncode, result.stderr) == (1, b"mq-shards: No space left on device\n")
+    found = channel_stats(broker.server, "unwritten", "c")
+    assert found is not None
+    assert found["depth"] == 2
 
 
 def test_what_was_not_written_is_not_finished(broker: Broker, at: At) -> None:
