@@ -244,6 +244,27 @@ void channel_sent(struct channel *channel) {
     ring_commit(&channel->out, FRAGMENT_WHOLE);
 }
 
+void channel_send_prefixed(struct channel *channel, const struct message *header, const void *prefix,
+                           size_t prefix_bytes, const void *body, size_t body_bytes) {
+    const size_t total = prefix_bytes + body_bytes;
+    assert(header->body_bytes == total);
+    struct message *place = channel_reserve(channel, total);
+    uint8_t *assembled = place != NULL ? (uint8_t *)(place + 1) : malloc(total);
+    if (assembled == NULL) {
+        channel_break(channel);
+        return;
+    }
+    memcpy(assembled, prefix, prefix_bytes);
+    memcpy(assembled + prefix_bytes, body, body_bytes);
+    if (place != NULL) {
+        *place = *header;
+        channel_sent(channel);
+        return;
+    }
+    channel_send(channel, header, assembled, total);
+    free(assembled);
+}
+
 bool channel_grows(const struct channel *channel, const struct growing *growing) {
     const bool is_last = channel->out.tail == growing->tail && growing->place < growing->tail;
     const bool unseen = growing->place >= channel->publishable;

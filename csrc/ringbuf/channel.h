@@ -72,6 +72,11 @@ bool channel_lend(struct channel *channel, const struct message *header, const v
 struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 
+/* As channel_send, for a body in two pieces: header->body_bytes must be the sum of both. Asks for memory only if there
+ * is no room in the ring now. */
+void channel_send_prefixed(struct channel *channel, const struct message *header, const void *prefix,
+                           size_t prefix_bytes, const void *body, size_t body_bytes);
+
 /* A message in one record of the ring that may still be made longer: possible as long as nothing was sent since and the
  * other side cannot have seen it. Kept by the sender, who knows what the message is; all zeros at first. */
 struct growing {

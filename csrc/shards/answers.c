@@ -1,8 +1,6 @@
 /* Sends answers, and jobs to the clients that asked for one. */
 #include "shards/answers.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
@@ -98,22 +96,9 @@ static void send_packed(struct worker *w, uint32_t client, struct message *m, co
     struct channel *channel = p->channel;
     if (!channel) return;
     if (p->joined_client == client) p->joined_client = 0;
-    const size_t body_bytes = sizeof run + record_body_bytes(r);
     m->flags |= MSG_PACKED | MSG_HEADERS;
-    m->body_bytes = (uint32_t)body_bytes;
-    struct message *place = channel_reserve(channel, body_bytes);
-    uint8_t *large = place ? NULL : malloc(body_bytes);
-    if (!place && !large) process_die("out of memory");
-    uint8_t *body = place ? (uint8_t *)(place + 1) : large;
-    memcpy(body, &run, sizeof run);
-    memcpy(body + sizeof run, record_body(r), record_body_bytes(r));
-    if (place) {
-        *place = *m;
-        channel_sent(channel);
-    } else {
-        channel_send(channel, m, large, body_bytes);
-        free(large);
-    }
+    m->body_bytes = (uint32_t)(sizeof run + record_body_bytes(r));
+    channel_send_prefixed(channel, m, &run, sizeof run, record_body(r), record_body_bytes(r));
 }
 
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job) {

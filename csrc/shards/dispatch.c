@@ -2,7 +2,6 @@
 #include "shards/dispatch.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "shards/acknowledge.h"
@@ -35,20 +34,17 @@ enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
 
 /* --- delivering --------------------------------------------------------------------------------------------------- */
 
-/* Sends a message preceded by the parts that are left. Rare, so it may be assembled in a buffer of its own. */
+/* Sends a message preceded by the parts that are left. */
 static void send_in_parts(struct channel *channel, struct message *m, const struct parts_left *left,
                           const uint8_t *body) {
-    struct parts_head head = {.words = left->words};
-    size_t before = sizeof head + left->words * sizeof *left->bits;
-    uint8_t *all = malloc(before + m->body_bytes);
-    if (!all) process_die("out of memory");
-    memcpy(all, &head, sizeof head);
-    memcpy(all + sizeof head, left->bits, before - sizeof head);
-    memcpy(all + before, body, m->body_bytes);
+    const struct parts_head head = {.words = left->words};
+    uint8_t before[sizeof head + sizeof left->bits];
+    const size_t before_bytes = sizeof head + left->words * sizeof *left->bits, body_bytes = m->body_bytes;
+    memcpy(before, &head, sizeof head);
+    memcpy(before + sizeof head, left->bits, before_bytes - sizeof head);
     m->flags |= MSG_PARTS;
-    m->body_bytes += (uint32_t)before;
-    channel_send(channel, m, all, m->body_bytes);
-    free(all);
+    m->body_bytes += (uint32_t)before_bytes;
+    channel_send_prefixed(channel, m, before, before_bytes, body, body_bytes);
 }
 
 /* How many of its parts are not finished. */
@@ -102,12 +98,7 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     struct peer *peer = &w->peers[client->acceptor];
     struct packed_run run = {.id = r->id, .first = d->part ? d->part - 1u : 0, .count = count};
     struct headers h;
-    size_t body_bytes = sizeof run + record_body_bytes(r);
-    uint8_t *all = malloc(body_bytes);
-    if (!all) process_die("out of memory");
     memcpy(&h, record_body(r), sizeof h);
-    memcpy(all, &run, sizeof run);
-    memcpy(all + sizeof run, record_body(r), record_body_bytes(r));
     struct message m = {.kind = MSG_DELIVER,
                         .flags = MSG_PACKED | MSG_HEADERS,
                         .conn = client->conn,
@@ -115,11 +106,10 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
                         .topic = c->topic_number,
                         .id = delivery_id(&w->subscriptions, d),
                         .attempts = d->attempts,
-                        .body_bytes = (uint32_t)body_bytes,
+                        .body_bytes = (uint32_t)(sizeof run + record_body_bytes(r)),
                         .time_ns = r->time_ns,
                         .seq = r->seq};
-    channel_send(peer->channel, &m, all, body_bytes);
-    free(all);
+    channel_send_prefixed(peer->channel, &m, &run, sizeof run, record_body(r), record_body_bytes(r));
     peer->full = channel_backlogged(peer->channel);
     /* Charges the window with the whole batch; the acceptor that opens it reports the rest as SENT. */
     widen(c, peer, count * (uint32_t)sizeof m + h.packed_bytes);
