@@ -2,7 +2,8 @@
 
 Before anything else is loaded, SIGINT gets its default action, as SIGTERM has: the process ends at once, without a word
 (130 and 143 for a shell). Otherwise a ^C would be an exception in the middle of an import: a traceback, and a crash if
-it comes while some compiled modules are set up.
+it comes while some compiled modules are set up. A command that runs is ended by the exception, since it may have to
+clean up; that is without a word too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+INTERRUPTED = 130
 # The commands that are clients of a running broker; their options are in supervisor/terminal/command.py.
 CLIENTS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
@@ -28,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return serve.main(given)  # the supervisor takes signals as soon as it has something to clean up
     finally:
         signal.signal(signal.SIGINT, heard_by)
-    return command(given)
+    try:
+        return command(given)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _command(given: list[str], hiding: bool) -> Callable[[list[str]], int] | None:

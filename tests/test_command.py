@@ -18,6 +18,14 @@ from mq_shards.supervisor.options.options import PROTOCOLS, SECTIONS
 from tests.servers import ROOT
 
 
+def test_an_interrupt_ends_a_command_that_runs_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mq_shards.supervisor.command._command", lambda words, hiding: interrupted)
+    assert main(["import", "beanstalkd", "/nowhere"]) == 130
+
+
 def test_help_shows_every_section_option_with_its_default_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--help"])

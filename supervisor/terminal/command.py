@@ -13,7 +13,6 @@ from mq_shards.supervisor.terminal import at, show
 from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError, Message, reason
 
 FAILED: Final = 1
-INTERRUPTED: Final = 130
 MAX_LINE_BYTES: Final = 64 << 20
 
 Options = argparse.Namespace
@@ -283,8 +282,6 @@ def main(arguments: Sequence[str]) -> int:
     except ClientError as error:
         print(f"mq-shards: {show.safe(' '.join(str(error).split()))}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:  # `... | head`
         _write_no_more()
     except OSError as error:  # of the output, as on a full disk, or of the input
