@@ -232,9 +232,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--interval", type=_above_zero, default=2.0, metavar="SECONDS")
     top.add_argument("--count", type=_some, metavar="N", help="so often, then end; without a screen")
     topics = add("topics", "all topics and tubes", _topics)
-    topics.add_argument(
-        "search", nargs="?", type=_text, default="", metavar="TEXT", help="only those with this in their name"
-    )
+    topics.add_argument("search", nargs="?", type=_text, default="", metavar="TEXT", help="only names with this")
     peek = add("peek", "messages of a topic, which are not taken", _peek, message)
     peek.add_argument("-n", "--count", type=_some, default=10, metavar="N", help="so many (default: 10)")
     peek.add_argument("--from", type=_count, dest="first", metavar="SEQ", help="from this seq on (default: the newest)")
