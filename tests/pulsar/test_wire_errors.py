@@ -21,14 +21,15 @@ SAYS_MORE: Final = {
     ("no name", "getOrCreateSchema"), ("a bad name", "getOrCreateSchema"), ("a name of two parts", "getOrCreateSchema"),
     ("a bad domain", "getOrCreateSchema"), ("a name that ends early", "getOrCreateSchema"), ("schemas", "getSchema"),
     ("a namespace that is none", "getTopicsOfNamespace"), ("no namespace", "getTopicsOfNamespace"),
-    ("a watched namespace that is none", "watchTopicList"),
+    ("a watched namespace that is none", "watchTopicList"), ("a name of a space", "getOrCreateSchema"),
 }  # fmt: skip
 # A real broker takes ranges that no hash is in.
 STRICTER: Final = {"a range that begins before the first", "a range that ends behind the last"}
 # What Java's libraries say, and what of a real broker's objects is shown, is not said here: where it begins.
 AS_FAR_AS: Final = (
     "Error during schema compatibility check with strategy", "Invalid schema definition data for AVRO schema",
-    "Range conflict with consumer", "java.util.regex.PatternSyntaxException", "Invalid topics pattern: ",
+    "Invalid schema definition data for PROTOBUF schema", "Range conflict with consumer",
+    "java.util.regex.PatternSyntaxException", "Invalid topics pattern: ",
 )  # fmt: skip
 
 

@@ -132,16 +132,13 @@ class Consumers:
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
-        if body.durable and not body.HasField("start_message_id") and not body.start_message_rollback_duration_sec:
-            earliest = body.initialPosition == EARLIEST
-            self._subscribe(request, topic, Start(lib.START_EARLIEST if earliest else lib.START_LATEST))
-        elif body.HasField("start_message_id"):
-            self._look_for_place(request, topic)
-        elif body.start_message_rollback_duration_sec:
+        if body.start_message_rollback_duration_sec and not body.HasField("start_message_id"):
             since_ns = time.time_ns() - body.start_message_rollback_duration_sec * SECOND
             self._subscribe(request, topic, Start(lib.START_TIME, max(since_ns, 0)))
+        elif body.HasField("start_message_id"):
+            self._look_for_place(request, topic)
         else:
-            self._subscribe(request, topic, Start(lib.START_LATEST))
+            self._subscribe(request, topic, _initial(body))
 
     def _check_often(self, client: Client, topic: TopicName, body: Message) -> None:
         """Raises PulsarError if a consumer subscribes more often than a policy allows."""
@@ -166,7 +163,10 @@ class Consumers:
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
             return
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
-        self._subscribe(request, topic, start_at(request.body.start_message_id, incarnation))
+        start = start_at(request.body.start_message_id, incarnation)
+        if start.start == lib.START_LATEST and not request.body.durable:
+            start = _initial(request.body)
+        self._subscribe(request, topic, start)
 
     def _subscribe(self, request: Request, topic: TopicName, start: Start, *, may_look: bool = True) -> None:
         body, client = request.body, request.client
@@ -465,6 +465,11 @@ def keep_nothing(body: Message) -> None:
     body.durable = False
     body.ClearField("start_message_id")
     body.ClearField("start_message_rollback_duration_sec")
+    body.ClearField("initialPosition")
+
+
+def _initial(body: Message) -> Start:
+    return Start(lib.START_EARLIEST if body.initialPosition == EARLIEST else lib.START_LATEST)
 
 
 def _check(body: Message) -> None:
@@ -472,7 +477,7 @@ def _check(body: Message) -> None:
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
     if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
-        raise PulsarError(NOT_ALLOWED, "The name of a consumer is too long")
+        raise PulsarError(NOT_ALLOWED, f"The name of a consumer has {lib.CONSUMER_NAME_MAX} bytes at most")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):

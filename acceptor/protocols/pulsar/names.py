@@ -89,7 +89,7 @@ def topic_name(text: str) -> TopicName:
     parts = rest.split("/", 2)
     if len(parts) != 3 or parts[2].startswith("/"):
         raise PulsarNameError(f"Invalid topic name: {text}")
-    if not parts[2]:
+    if not parts[2].strip():
         raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
     check_namespace(f"{parts[0]}/{parts[1]}")
     if "\n" in parts[2]:  # a request to a worker ends the name of a topic with one

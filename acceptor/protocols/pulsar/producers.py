@@ -74,7 +74,7 @@ class Producers:
             return
         name = body.producer_name or self._new_name()
         if len(name.encode()) > lib.ATTACH_NAME_MAX:
-            request.fail(NOT_ALLOWED, "The name of a producer is too long")
+            request.fail(NOT_ALLOWED, f"The name of a producer has {lib.ATTACH_NAME_MAX} bytes at most")
             return
         core = topic.core.encode()
         number = self._desk.engine.call(client.conn, "add-producer", body.producer_id, core)

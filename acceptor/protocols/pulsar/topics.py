@@ -35,8 +35,8 @@ Url: TypeAlias = Callable[[], tuple[str, str | None]]
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 CONNECT, FAILED = 1, 2  # answers to LOOKUP; to PARTITIONED_METADATA:
 PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
-# Types of schema: none, and that of a consumer that accepts any.
-NO_SCHEMA: Final = (0, 21)
+NONE: Final = 0  # a type of schema like others, but for GET_OR_CREATE_SCHEMA
+ANY_SCHEMA: Final = 21  # of a consumer that accepts any
 PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_WATCHERS: Final = 1000  # of a connection
@@ -86,7 +86,7 @@ def who(client: Client) -> Fields:
 
 
 def producer_fields(body: Message) -> Fields:
-    has_schema = body.HasField("schema") and body.schema.type not in NO_SCHEMA
+    has_schema = body.HasField("schema") and body.schema.type != ANY_SCHEMA
     found = {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
     return found | {"initial": body.initial_subscription_name} if body.initial_subscription_name else found
 
@@ -187,7 +187,7 @@ class Topics:
 
     def _check_schema(self, request: Request, topic: TopicName, consumer: bool, then: Opened) -> None:
         schema = request.body.schema
-        if not request.body.HasField("schema") or schema.type in NO_SCHEMA:
+        if not request.body.HasField("schema") or schema.type == ANY_SCHEMA:
             then(b"")
             return
 
@@ -393,6 +393,9 @@ class Topics:
             else:
                 request.reply(name, schema_version=version_bytes(found["version"]))
 
+        if request.body.schema.type == NONE:
+            request.reply("getOrCreateSchemaResponse", schema_version=b"")
+            return
         try:
             fields = schema_fields(topic, request.body.schema)
         except PulsarError as error:
