@@ -21,6 +21,7 @@ class Found(NamedTuple):
     why_foreign: str = ""  # and why it does not belong to this shard
     bytes: int = 0
     is_written: bool = False  # its header is zeros, but something is written behind it
+    log_began_ns: int = 0  # the same in all segments of a log; 0: the header does not tell
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Sto
         listed = {number: files[n].begun_ns or 0 for n, number in sorted(own.items(), key=lambda at: at[0] == at[1])}
     else:
         listed = dict(manifest.segments)
+        files = _of_this_log(files, listed)
     right = _sort_out(files, listed, stock, manifest is None)
     _see_what_is_missing(right, listed, stock)
     return stock
@@ -66,6 +68,22 @@ def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
     begun = listed.get(number)
     is_named = not file.why_foreign and file.number == number and begun is not None
     return is_named and (begun in (0, file.begun_ns) or file.begun_ns is None)
+
+
+def _of_this_log(files: Mapping[int, Found], listed: Mapping[int, int]) -> dict[int, Found]:
+    """Tells segments of another log from those that are surely of this one. It is not listed yet when the newest was
+    begun, so without this any segment of its number would be taken for it."""
+    sure = [file for file in files.values() if file.begun_ns and listed.get(file.number) == file.begun_ns]
+    began = {file.log_began_ns for file in sure} - {0}
+    if not began:
+        return dict(files)
+    why = "it is from another data directory or an older time"
+    foreign = {
+        number: file._replace(why_foreign=file.why_foreign or why)
+        for number, file in files.items()
+        if file.log_began_ns not in {0, *began}
+    }
+    return {**files, **foreign}
 
 
 def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, is_unlisted: bool) -> dict[int, int]:

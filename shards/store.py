@@ -318,7 +318,7 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     elif header.shards != shards:
         why = f"it is of a data directory of {header.shards} shards"
     # A header rewritten after damage knows the segment's number, but not when it was begun.
-    return Found(header.time_ns or None, header.segment, why, status.st_size)
+    return Found(header.time_ns or None, header.segment, why, status.st_size, log_began_ns=header.log_began_ns)
 
 
 def _read_begun(path: Path) -> int:

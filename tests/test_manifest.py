@@ -14,12 +14,13 @@ import pytest
 from crc32c import crc32c
 from mq_shards.shards.dump import Record, decode_segment
 from mq_shards.shards.manifest import Manifest
-from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header
+from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header, encode_header
 
 from tests.reader.small_disk import small_disk
 from tests.test_store import write_records
 
 SHARDS = 8
+BEGAN_NS = 1700000000000000000  # of the log
 
 
 @pytest.fixture
@@ -29,11 +30,17 @@ def data(tmp_path: Path) -> Iterator[DataDirectory]:
     data.close()
 
 
-def write(store: ShardStore, *segments: int) -> None:
+def write(store: ShardStore, *segments: int, log_began_ns: int = BEGAN_NS, noted: bool = True) -> None:
+    """`noted`: it is listed that they were begun, as it is when a next one is made."""
     for segment in segments:
         now = time.time_ns()
         write_records(store.create(segment), segment, [b"of %d" % segment], shard=store.shard, shards=SHARDS, now=now)
-        store.note_begun()
+        with log(store.path, segment).open("r+b") as file:
+            header = decode_header(file.read(64))
+            file.seek(0)
+            file.write(encode_header(header._replace(log_began_ns=log_began_ns)))
+        if noted:
+            store.note_begun()
 
 
 @pytest.fixture
@@ -164,6 +171,31 @@ def test_what_is_no_segment_of_this_shard_is_put_aside(shard: Path, tmp_path: Pa
     assert "0000000003.log is missing: the messages that were in it are lost" in said
     assert (shard / f"{name}.odd").exists() or (shard / f"{name}.odd").is_symlink()
     assert recover(shard) == (segments, [])
+
+
+@pytest.mark.parametrize("segment", [3, 4])
+def test_a_segment_of_another_log_is_not_taken_for_the_newest_after_a_kill(
+    data: DataDirectory, tmp_path: Path, segment: int
+) -> None:
+    """Nor for one that follows it, of which the manifest does not know yet."""
+    store = data.shard(7)
+    write(store, 1, 2)
+    write(store, 3, noted=False)
+    store.close()
+    other = DataDirectory.open_or_create(tmp_path / "other", SHARDS)
+    theirs = other.shard(7)
+    write(theirs, *range(1, segment + 1), log_began_ns=BEGAN_NS + 1)
+    theirs.close()
+    other.close()
+    shutil.copy(log(theirs.path, segment), log(store.path, segment))
+    name, lost = f"{segment:010d}", [f"{segment:010d}.log is missing: the messages that were in it are lost"]
+    with pytest.raises(StoreError, match="refused"):
+        recover(store.path, refuse=True)
+    assert recover(store.path) == (
+        [1, 2, 3],
+        [f"{name}.log is put aside: it is from another data directory or an older time", *lost * (segment == 3)],
+    )
+    assert bodies(store.path / f"{name}.odd") == [b"of %d" % segment]
 
 
 def test_a_file_of_another_name_is_mentioned_and_left(shard: Path) -> None:
