@@ -65,7 +65,9 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 
 def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
-    if name in OPTIONS:
+    if name == "broadcast-address" and not values[-1]:  # as in the file that nsqd ships
+        t.notes.append("an empty -broadcast-address means the name of this host: nsqlookupd refuses an empty one")
+    elif name in OPTIONS:
         several = isinstance(OPTIONS[name], TextList)
         is_number = isinstance(OPTIONS[name], Number)
         for value in values if several else values[-1:]:

@@ -137,6 +137,15 @@ def test_nsqds_file_in_all_the_spellings_that_it_takes(tmp_path: Path) -> None:
     assert len(notes) == 2 and "no option former_key" in notes[0] and "no option nsqd" in notes[1]
 
 
+def test_an_empty_address_in_the_file_that_nsqd_ships_is_this_hosts_name(tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text('broadcast_address = ""\n')
+    arguments = ["nsqd", "-data-path", str(tmp_path), "-config", str(file)]
+    assert options_of(*arguments).settings["nsq"]["broadcast-address"]
+    (note,) = translate(arguments).notes
+    assert note.startswith("an empty -broadcast-address means the name of this host")
+
+
 def test_nsqds_file_and_a_flag_that_wins_over_it(tmp_path: Path) -> None:
     file = tmp_path / "nsqd.cfg"
     file.write_text(
