@@ -13,6 +13,7 @@ from typing import Final
 
 import nkeys
 import pytest
+from mq_shards.acceptor.protocols.nats.expiry import Expiries
 
 from tests.nats.jwts import Account, Key
 from tests.nats.operators import (
@@ -287,6 +288,31 @@ def test_a_user_whose_time_is_over_is_cut_off(server: NatsServer) -> None:
     while not wire.heard.closed:
         wire.receive()
     assert wire.heard.data == b"PONG\r\n-ERR 'User Authentication Expired'\r\n"
+
+
+def test_a_user_whose_end_is_negative_is_cut_off_at_once(server: NatsServer) -> None:
+    """It is no end that the clock can be before, and an acceptor once looked for it for ever."""
+    for exp in (-1, -(1 << 60)):
+        wire = connect(server, A.user("e2", exp=exp))
+        while not wire.heard.closed:
+            wire.receive()
+        assert wire.heard.data == b"-ERR 'User Authentication Expired'\r\n"
+    assert heard(server, A.user("e3")) == b""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_whose_end_is_negative_lets_nobody_in(kind: int) -> None:
+    with serving(kind, conf(preload={**accounts(), SMALL.public: OPERATOR.account(SMALL, exp=-1)})) as server:
+        assert heard(server, SMALL.user("e4")) == VIOLATION
+        assert heard(server, A.user("e5")) == b""
+
+
+def test_a_connection_that_is_left_open_with_an_end_in_the_past_holds_nobody_up() -> None:
+    ends = Expiries(lambda: 100.0)
+    ends.set(1, 50.0)
+    for conn in ends.over():
+        ends.set(conn, 50.0)
+    assert ends.wait_ns() == 0 and list(ends.over()) == [1] and list(ends.over()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,8 +38,12 @@ class Expiries:
         return int(min(max(self._soonest[0][0] - self._now_s(), 0), LOOK_S) * 1e9)
 
     def over(self) -> Iterator[int]:
-        """Removes and yields the connections whose time is over."""
-        while self._soonest and self._soonest[0][0] <= self._now_s():
+        """Removes and yields the connections whose time is over. One that is set meanwhile waits for the next call, so
+        that a caller who leaves a connection open, and its end in the past, is not kept here for ever."""
+        now_s = self._now_s()
+        for _ in range(len(self._soonest)):
+            if self._soonest[0][0] > now_s:
+                return
             ends_s, conn = heapq.heappop(self._soonest)
             if self._ends.get(conn) == ends_s:
                 del self._ends[conn]

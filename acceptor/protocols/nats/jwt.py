@@ -64,7 +64,7 @@ class Token:
         return text(self.nats, "issuer_account") or self.issuer
 
     def counts_at(self, now_s: float) -> bool:
-        return not (0 < self.expires_s <= now_s) and not self.begins_s > now_s
+        return (not self.expires_s or self.expires_s > now_s) and self.begins_s <= now_s
 
 
 def decode(token: str, kind: str) -> Token:

@@ -114,7 +114,7 @@ class Logins:
             return found if isinstance(found, User) else found.text
         user, terms = client.user, self._asks()
         if user is not None and user.is_called_out:
-            return "User Authentication Expired" if 0 < user.until_s <= time.time() else user
+            return "User Authentication Expired" if user.is_over(time.time()) else user
         user = self.who(client).now(user)
         user = fenced(user, terms.account) if terms is not None else user
         return user or ("" if self.has_moved(client) else "Authorization Violation")

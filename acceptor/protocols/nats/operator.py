@@ -290,7 +290,8 @@ class Operator:
     def prove(self, client: Client, done: Done) -> None:
         try:
             token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)
-            if not token.counts_at(self._now_s()):
+            # As with a nats-server a user whose end is before 1970 is let in, and told at once that it is over.
+            if token.expires_s >= 0 and not token.counts_at(self._now_s()):
                 raise JwtError("User JWT no longer valid")
             if self._pinned and token.issuer_account not in self._pinned:
                 raise JwtError(f"Account {token.issuer_account} not listed as operator pinned account")
@@ -352,7 +353,7 @@ class Operator:
         now_s = self._now_s()
         if not account.token.counts_at(now_s):
             return Ended(ACCOUNT_EXPIRED)
-        if 0 < user.until_s <= now_s:
+        if user.is_over(now_s):
             return Ended(USER_EXPIRED)
         if user.is_called_out:
             revocations = nats_jwt.block(account.token.nats, "revocations")

@@ -89,6 +89,9 @@ class User:
     issued_s: int = 0
     is_called_out: bool = False  # admitted by the service of an auth callout: callout.py
 
+    def is_over(self, now_s: float) -> bool:
+        return self.until_s != 0 and self.until_s <= now_s
+
 
 # The subject on which services of auth callouts are asked.
 ASKED_AT: Final = "$SYS.REQ.USER.AUTH"
