@@ -101,7 +101,7 @@ class Backup:
             return Backup(**found, files=files)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError(f"{path / CONTENTS} is damaged") from None
 
 
@@ -222,7 +222,7 @@ class _Making:
             try:
                 decision = json.loads((folder / name).read_bytes())
                 wanted = [one["name"] for one in decision["staged"]] if decision["state"] == "publishing" else []
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue  # it is damaged in the directory, too
             if any(f"{STAGED}/{staged}" not in found for staged in wanted):
                 return False

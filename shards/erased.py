@@ -57,7 +57,7 @@ def load(data_dir: Path) -> dict[str, Erasure]:
         return {topic: Erasure(**{name: said[name] for name in Erasure._fields}) for topic, said in items}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ErasedError(f"{path} cannot be read, so that nothing may be: {error!r}") from None
 
 
@@ -99,7 +99,7 @@ def load_segments(data_dir: Path) -> dict[int, Mark]:
         }
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ErasedError(f"{path} cannot be read, so that what was erased may stay on disk: {error!r}") from None
 
 

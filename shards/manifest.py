@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -84,6 +85,9 @@ class Manifest(NamedTuple):
     def load(path: Path, directory: str, shard: int) -> Manifest | None:
         """Reads the manifest; None: there is none. Raises ManifestError, OSError."""
         try:
+            # Opening something else, such as a pipe, could wait for ever.
+            if not stat.S_ISREG((path / NAME).stat().st_mode):
+                raise ManifestError("its manifest is not a file")
             text = (path / NAME).read_bytes()
         except FileNotFoundError:
             return None
@@ -95,7 +99,7 @@ class Manifest(NamedTuple):
             segments = {int(number): int(begun) for number, begun in found["segments"].items()}
             going = [int(number) for number in found["going"]]
             segment, end = map(int, found.get("ended", (0, 0)))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ManifestError("its manifest is damaged") from None
         if version != VERSION:
             raise ManifestError(f"its manifest is of version {version!r}; this program reads version {VERSION}")

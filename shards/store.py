@@ -104,7 +104,7 @@ class Meta(NamedTuple):
         try:
             found = json.loads(text)
             version, shards, identity = found["version"], found["shards"], found["id"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise StoreError(f"{path} is damaged: it should say version, shards and id") from None
         if version != VERSION:
             raise StoreError(f"{path} is of version {version!r}; this program reads version {VERSION}")
@@ -497,11 +497,15 @@ class ShardStore:
             return {n: begun_ns or _read_begun(self.path_of(n)) for n, begun_ns in listed.items()}
 
     def open(self, segment: int) -> int:
-        with explained(f"{self.path_of(segment)} cannot be opened"):
-            fd = os.open(segment_name(segment), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._fd)
+        return self._open_file(segment_name(segment))
+
+    def _open_file(self, name: str, create: int = 0) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create
+        with explained(f"{self.path / name} cannot be opened"):
+            fd = os.open(name, flags, 0o640, dir_fd=self._fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise StoreError(f"{self.path_of(segment)} is not a file")
+            raise StoreError(f"{self.path / name} is not a file")
         return fd
 
     def create(self, segment: int) -> int:
@@ -550,9 +554,7 @@ class ShardStore:
         return fd
 
     def open_copies(self, segment: int) -> int | None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with explained(f"{self.path / copies_name(segment)} cannot be opened"):
-            return os.open(copies_name(segment), flags, 0o640, dir_fd=self._fd)
+        return self._open_file(copies_name(segment), os.O_CREAT)
 
     def remove(self, segment: int) -> None:
         with explained(f"{self.path_of(segment)} cannot be removed"):

@@ -204,7 +204,11 @@ def test_a_file_of_another_name_is_mentioned_and_left(shard: Path) -> None:
     assert (shard / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"version": 1}'])
+NESTED = "[" * 100_000
+ENDLESS = '{"version": 1, "directory": "d", "shard": 7, "segments": {"1": 1e999}, "going": []}'
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"version": 1}', NESTED, ENDLESS])
 def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: str | None) -> None:
     (shard / "manifest.json").unlink()
     if text is not None:
@@ -213,6 +217,14 @@ def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: 
         recover(shard, refuse=True)
     segments, said = recover(shard)
     assert segments == [1, 2, 3, 4] and len(said) == 1 and "whether all of its segments are there" in said[0]
+    assert recover(shard) == (segments, [])
+
+
+def test_a_pipe_in_a_manifests_place_is_not_waited_for(shard: Path) -> None:
+    (shard / "manifest.json").unlink()
+    os.mkfifo(shard / "manifest.json")
+    segments, said = recover(shard)
+    assert (segments, len(said)) == ([1, 2, 3, 4], 1) and "its manifest is not a file" in said[0]
     assert recover(shard) == (segments, [])
 
 

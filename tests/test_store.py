@@ -177,6 +177,7 @@ def test_a_disk_that_refuses_to_sync_a_new_directory_is_said(tmp_path: Path, mon
     [
         ("", "damaged"),
         ("[]", "damaged"),
+        ("[" * 100_000, "damaged"),
         ('{"version": 1, "shards": 8}', "damaged"),
         ('{"version": 1, "shards": "8", "id": "x"}', "damaged"),
         ('{"version": 1, "shards": 0, "id": "x"}', "damaged"),
@@ -274,6 +275,13 @@ def test_one_with_copies_of_names_is_made_anew(store: ShardStore) -> None:
     os.close(again.create(1))
     assert not (store.path / "0000000001.names").exists()
     again.close()
+
+
+def test_a_pipe_in_the_place_of_copies_is_not_written_to(store: ShardStore) -> None:
+    os.close(store.create(1))
+    os.mkfifo(store.path / "0000000001.names")
+    with pytest.raises(StoreError, match=r"0000000001\.names is not a file"):
+        store.open_copies(1)
 
 
 def failing_once(monkeypatch: pytest.MonkeyPatch, call: str, name: str, error: int) -> None:
