@@ -131,7 +131,7 @@ class System:
         return f"$SYS.SERVER.{self._server_id}.{what}", orjson.dumps(row)
 
     def _ended(self, subject: str, known: Known, server: Row, row: Mapping[str, Any]) -> None:
-        event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
+        event = self._event(DISCONNECT_TYPE, server, client_row(known, row))
         # Seen from the client.
         event["sent"] = {"msgs": row["in_messages"], "bytes": row["in_bytes"]}
         event["received"] = {"msgs": row["out_messages"], "bytes": row["out_bytes"]}
@@ -220,14 +220,17 @@ def event_head(kind: str) -> Row:
     return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
 
 
-def client_row(known: Known) -> Row:
-    """The field `client` of an event."""
+def client_row(known: Known, ended: Mapping[str, Any] | None = None) -> Row:
+    """The field `client` of an event. `ended`: what monitoring keeps of the connection, if it has ended."""
     shown, account = known.row, known.account
     found: Row = {"start": instant(known.start_ns), "host": shown["ip"], "id": known.cid, "acc": account}
     if user := known.auth.get("authorized_user"):
         found["user"] = user
     named = {"name": shown.get("name"), "lang": shown.get("lang"), "ver": shown.get("version")}
     found |= {name: value for name, value in named.items() if value}
+    if ended is not None:
+        found |= {"rtt": ended["rtt_ns"]} if ended["rtt_ns"] else {}
+        found["stop"] = instant(ended["stop_ns"])
     found |= {"name_tag": account, "kind": shown.get("kind", "Client")}
     return found if "type" not in shown else {**found, "client_type": shown["type"]}
 
