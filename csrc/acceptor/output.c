@@ -46,8 +46,25 @@ static struct stretch *stretch_new(struct blocks *blocks) {
     return stretch;
 }
 
+/* Gives back whole pages of memory allocated elsewhere that have just been passed. */
+static void forget_pages(const struct buffer *buffer, size_t passed) {
+    const uintptr_t page = PAGE_BYTES;
+    uintptr_t begin = ((uintptr_t)buffer->bytes + page - 1) & ~(page - 1);
+    uintptr_t before = ((uintptr_t)buffer_front(buffer) - passed) & ~(page - 1);
+    uintptr_t end = (uintptr_t)buffer_front(buffer) & ~(page - 1);
+    if (begin < before) begin = before;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+/* Moves the front of a stretch. free() may keep large memory, so its pages are given back here, sent or not. */
+static void pass(struct stretch *stretch, size_t bytes) {
+    stretch->buffer.begin += bytes;
+    if (stretch->allocated != NULL && stretch->buffer.capacity >= LENT_BYTES) forget_pages(&stretch->buffer, bytes);
+}
+
 static void stretch_free(struct blocks *blocks, struct stretch *stretch) {
     if (stretch->allocated != NULL) {
+        pass(stretch, buffer_bytes(&stretch->buffer));
         blocks->taken_bytes -= stretch->buffer.capacity;
         free(stretch->allocated);
     } else if (stretch->shared != NULL) {
@@ -190,16 +207,6 @@ bool output_settle(struct blocks *blocks, struct output *output) {
     return settled;
 }
 
-/* Gives back whole pages of memory allocated elsewhere that have just been sent. */
-static void forget_pages(const struct buffer *buffer, size_t passed) {
-    const uintptr_t page = PAGE_BYTES;
-    uintptr_t begin = ((uintptr_t)buffer->bytes + page - 1) & ~(page - 1);
-    uintptr_t before = ((uintptr_t)buffer_front(buffer) - passed) & ~(page - 1);
-    uintptr_t end = (uintptr_t)buffer_front(buffer) & ~(page - 1);
-    if (begin < before) begin = before;
-    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
-}
-
 const uint8_t *output_front(const struct output *output, size_t *bytes) {
     const struct buffer *front = output->first != NULL ? &output->first->buffer : &output->last;
     *bytes = buffer_bytes(front);
@@ -232,10 +239,9 @@ void output_consume(struct blocks *blocks, struct output *output, size_t bytes) 
     while (output->first != NULL && bytes > 0) {
         struct stretch *first = output->first;
         size_t here = buffer_bytes(&first->buffer), passed = bytes < here ? bytes : here;
-        first->buffer.begin += passed;
+        pass(first, passed);
         output->chained -= passed;
         bytes -= passed;
-        if (first->allocated != NULL && first->buffer.capacity >= LENT_BYTES) forget_pages(&first->buffer, passed);
         if (passed < here) return;
         output->first = first->next;
         stretch_free(blocks, first);

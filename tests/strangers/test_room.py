@@ -15,10 +15,11 @@ from tests.acceptor.bench import PUBLISH, Bench, Client
 from tests.nats.s2 import FAST, IDENTIFIER_CHUNK, uncompress
 from tests.nsq import frames
 from tests.nsq.frames import size
-from tests.nsq.process_memory import own_bytes
+from tests.nsq.process_memory import anonymous_bytes, own_bytes
 from tests.nsq.servers import SHARDS, NsqServer, running
 from tests.nsq.wire import Wire
-from tests.servers import wait_until
+from tests.servers import SINGLE, wait_until
+from tests.servers import running as running_shards
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -221,3 +222,18 @@ def test_two_hundred_unfinished_mpubs_stay_within_the_limit_and_the_memory_goes_
             wire.close()
         wait_until(lambda: own_bytes(server, "mq-acceptor") - before < 24 * MIB, "the memory is given back")
         assert good.ask(frames.pub("room-good", b"x" * MIB)).data == b"OK"
+
+
+def test_a_large_body_that_its_client_did_not_read_is_given_back() -> None:
+    body = b"x" * (20 * MIB)
+    with running_shards(SINGLE, max_job_bytes=len(body)) as broker:
+        acceptor = broker.pid_of("mq-acceptor-0")
+        with socket.create_connection(("127.0.0.1", broker.port)) as client:
+            client.sendall(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
+            assert client.recv(100).startswith(b"INSERTED")
+        before = anonymous_bytes(acceptor)
+        for _ in range(2):  # malloc keeps more once a large piece was freed
+            with socket.create_connection(("127.0.0.1", broker.port)) as client:
+                client.sendall(b"reserve\r\n")
+                wait_until(lambda: anonymous_bytes(acceptor) > before + len(body) // 2, "the body has come")
+            wait_until(lambda: anonymous_bytes(acceptor) < before + len(body) // 4, "its memory is given back", 5)
