@@ -6,7 +6,7 @@ are put aside, not destroyed. A segment that is listed but not found is missing:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ class Found(NamedTuple):
     why_foreign: str = ""  # and why it does not belong to this shard
     bytes: int = 0
     is_written: bool = False  # its header is zeros, but something is written behind it
+    is_emptied: bool = False  # it has no content, but there are copies of names that were in it
     log_began_ns: int = 0  # the same in all segments of a log; 0: the header does not tell
 
 
@@ -31,9 +32,9 @@ class Stock:
     remove: list[int] = field(default_factory=list)  # files without any content, or that were being removed
     aside: list[int] = field(default_factory=list)  # no segments of this shard, by the number in their names
     back: dict[int, int] = field(default_factory=dict)  # misnamed files, by the number they should have
-    begin: list[int] = field(default_factory=list)  # missing segments, which empty ones replace
+    begin: list[int] = field(default_factory=list)  # missing or emptied segments, which new ones replace
     segments: dict[int, int] = field(default_factory=dict)  # the segments of the log after all this
-    lost_tail: int = 0  # how many of the newest are missing
+    lost_tail: int = 0  # how many of the newest are missing or emptied
     problems: list[str] = field(default_factory=list)  # a line each
     notes: list[str] = field(default_factory=list)  # one line each, worth telling but no damage
 
@@ -60,7 +61,7 @@ def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Sto
         listed = dict(manifest.segments)
         files = _of_this_log(files, listed)
     right = _sort_out(files, listed, stock, manifest is None)
-    _see_what_is_missing(right, listed, stock)
+    _see_what_is_missing(right, listed, {number for number, file in files.items() if file.is_emptied}, stock)
     return stock
 
 
@@ -100,7 +101,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
                     right[number] = listed.get(number, 0)
             elif file.is_written:
                 wrong.append(number)
-            else:
+            elif not file.is_emptied or number not in listed:
                 stock.remove.append(number)  # it waited for its first record
         elif not file.number and not file.why_foreign:
             if number in listed:  # recovery reports the damage, and what is whole after it
@@ -148,7 +149,9 @@ def _what_it_is(file: Found, number: int, listed: Mapping[int, int]) -> str:
     return "no segment of that number is known"
 
 
-def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], stock: Stock) -> None:
+def _see_what_is_missing(
+    right: Mapping[int, int], listed: Mapping[int, int], emptied: Collection[int], stock: Stock
+) -> None:
     """Reports the messages of missing segments as lost, even of one listed without a header, probably empty."""
     waiting = [n for n in stock.remove if n in listed]
     wanted = sorted(n for n in listed if n not in waiting)
@@ -160,5 +163,9 @@ def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], st
     stock.begin = [n for n in range(first, last + 1) if n not in right]
     stock.remove = [n for n in stock.remove if n not in stock.begin]  # an empty one takes its place
     for number in sorted({*wanted, *stock.begin} - right.keys()):
-        stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
+        if number in emptied and not listed.get(number):
+            # No reason to refuse a start: a machine that fails may have written the copies, and not yet the segment.
+            stock.notes.append(f"{_name(number)} is empty, and was not: the messages that were in it are lost")
+        else:
+            stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
     stock.segments |= dict.fromkeys(stock.begin, 0)

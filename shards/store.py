@@ -18,6 +18,7 @@ import json
 import os
 import re
 import stat
+import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed, struct_in
 from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES
+from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, record_crc_begun
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.stock import Found, Stock
@@ -50,6 +51,9 @@ BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back un
 BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
 KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.json(\.new)?")
+
+COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
+COPY_MOST: Final = 4096  # more than the copy of any name takes
 
 PIECE_BYTES: Final = 1 << 16
 LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
@@ -321,6 +325,17 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     return Found(header.time_ns or None, header.segment, why, status.st_size, log_began_ns=header.log_began_ns)
 
 
+def _is_copy(content: bytes, segment: int) -> bool:
+    """Whether this begins with the copy of a record of that segment; the layout is in csrc/log/copies.c."""
+    if len(content) < COPY_HEAD_BYTES + RECORD_BYTES:
+        return False
+    _, check, size, crc = struct.unpack_from("<IIII", content)
+    if not RECORD_BYTES <= size <= len(content) - COPY_HEAD_BYTES:
+        return False
+    rest = content[COPY_HEAD_BYTES + RECORD_CRC_END : COPY_HEAD_BYTES + size]
+    return bool(crc32c(rest, record_crc_begun(size, segment)) == crc and crc32c(content[:4], crc) == check)
+
+
 def _read_begun(path: Path) -> int:
     """The wall clock in a segment's header; 0 if it has none."""
     with path.open("rb", buffering=0) as file:
@@ -428,12 +443,23 @@ class ShardStore:
                 continue
             fd = self.open(int(name[1]))
             try:
-                found[int(name[1])] = _look(fd, self.shard, shards)
+                look = _look(fd, self.shard, shards)
+                found[int(name[1])] = look._replace(is_emptied=not look.bytes and self._has_copies(int(name[1])))
             except StoreError as error:
                 raise StoreError(f"shard {self.shard}, segment {int(name[1])}, offset 0: {error}") from None
             finally:
                 os.close(fd)
         return found
+
+    def _has_copies(self, segment: int) -> bool:
+        """Whether the copies of a segment's names begin with a whole one."""
+        with contextlib.suppress(FileNotFoundError, StoreError):
+            fd = self._open_file(copies_name(segment))
+            try:
+                return _is_copy(medium.read(fd, COPY_MOST, 0), segment)
+            finally:
+                os.close(fd)
+        return False
 
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
         """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""

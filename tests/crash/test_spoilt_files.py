@@ -247,6 +247,21 @@ def test_what_is_cut_off_a_log_while_the_broker_is_stopped_is_said_once(tmp_path
         assert int(wire.stats()["current-jobs-ready"]) == left + 1
 
 
+def test_a_log_that_is_emptied_after_a_kill_is_said_and_gives_out_no_id_again(tmp_path: Path) -> None:
+    data, options = tmp_path / "data", ("--shards", "1")
+    with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:
+        lost = [wire.put(b"%d" % n) for n in range(100)]
+        server.kill()
+    (log,) = logs(data)
+    os.truncate(log, 0)
+    with running(SINGLE, data_dir=data, options=("--damage", "refuse")) as server, Wire(server) as wire:
+        said = [line for line in server.said().splitlines() if log.name in line]
+        assert [line.partition("shard 0: ")[2] for line in said] == [
+            "0000000001.log is empty, and was not: the messages that were in it are lost"
+        ]
+        assert wire.put(b"new") > max(lost)
+
+
 def test_of_a_log_that_is_noise_nothing_is_said_that_nobody_knows(tmp_path: Path) -> None:
     data, options = tmp_path / "data", ("--shards", "1")
     with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:
