@@ -30,9 +30,9 @@ from typing import Any, Final
 from mq_shards.shards import durable, erased, medium
 from mq_shards.shards.backup_cut import Tail, cut
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import Manifest, ManifestError
-from mq_shards.shards.reader.scan import Columns, FileScan
+from mq_shards.shards.reader.scan import Columns, FileScan, find_whole
 from mq_shards.shards.store import (
     LOCK,
     SEGMENT_NAME,
@@ -58,7 +58,6 @@ LAST_BYTES: Final = 1 << 20  # of a segment that has the length of its copy, thi
 TRIES: Final = 20  # retention may remove what was about to be opened, and writers what they have staged
 WRITE_TRIES: Final = 5
 WRITE_S: Final = 0.02  # a write to the page cache takes much less
-ALL_KINDS: Final = 0xFFFFFFFF
 NO_HEADER: Final = 1  # stands for when a segment with a damaged header was begun
 STAGED: Final = "staged"
 WRITERS: Final = "writers"
@@ -379,22 +378,15 @@ class _Making:
             return size
         return scan.offset
 
-    def _is_damage(self, fd: int, segment: int, bad: int, size: int) -> bool:
+    @staticmethod
+    def _is_damage(fd: int, segment: int, bad: int, size: int) -> bool:
         """Whether a whole record follows a place without one, as recovery judges. A record that is being written may
         look damaged, so it is read again a moment later."""
         for _ in range(WRITE_TRIES):
-            window = medium.read(fd, min(PIECE_BYTES, size - bad), bad)
-            if self._is_whole(window, 0, segment):
-                return False
-            places = range(8, len(window) - RECORD_BYTES, 8)
-            if not any(any(window[at : at + 4]) and self._is_whole(window, at, segment) for at in places):
+            if find_whole(fd, segment, bad, size) in (None, bad):
                 return False
             time.sleep(WRITE_S)
         return True
-
-    def _is_whole(self, window: bytes, at: int, segment: int) -> bool:
-        records, *_ = self._columns.scan(window, at, len(window), segment, kinds=ALL_KINDS, check=True)
-        return records > 0
 
     def _goes_on(self, before: File, header: Header, segment: int, fd: int, size: int) -> bool:
         """Whether the segment still begins with what was copied: a power failure may have cut it."""

@@ -401,6 +401,24 @@ def test_a_damaged_segment_is_copied_as_it_is_and_said(small: Path) -> None:
     assert next((small / "restored").glob("shard-*/*.log")).read_bytes() == whole
 
 
+def test_damage_is_said_however_long_it_is(tmp_path: Path) -> None:
+    with broker_of(tmp_path / "data", *OPTIONS) as (_, client):
+        for _ in range(150):
+            client.put(BODY)
+        client.put(b"behind it")
+        segment = next((tmp_path / "data").glob("shard-*/*.log"))
+        end = segment.read_bytes().index(b"behind it") - 256
+        with segment.open("r+b") as file:
+            file.seek(4096)
+            file.write(bytes(end - 4096))  # 6 MB
+        made = backups.make(tmp_path / "data", tmp_path / "backup")
+        whole = segment.read_bytes()
+    assert len(made.problems) == 1
+    assert "is damaged at" in made.problems[0]
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert next((tmp_path / "restored").glob("shard-*/*.log")).read_bytes() == whole
+
+
 def fail(monkeypatch: pytest.MonkeyPatch, path: Path, block: int) -> None:
     """Who reads there is told of a medium error."""
     pread, preadv, inode = os.pread, os.preadv, path.stat().st_ino
