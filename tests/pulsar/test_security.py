@@ -12,7 +12,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.gateway.pulsar.http_tenants import Urls
+from mq_shards.supervisor.options.options import parse
 
 from tests.nsq.certificates import make
 from tests.pulsar.servers import PulsarServer, running
@@ -50,6 +52,18 @@ def test_who_has_a_token_gets_in(guarded: PulsarServer, topic: str) -> None:
     client = pulsar.Client(guarded.url, authentication=pulsar.AuthenticationToken(token().decode()))
     client.create_producer(topic).send(b"m")
     client.close()
+
+
+@pytest.mark.parametrize("secret", [b"", b"k" * 31])
+def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path, secret: bytes) -> None:
+    """A file that is being written is empty at first. After a reload nobody could log in any more."""
+    key = tmp_path / "secret"
+    key.write_bytes(SECRET)
+    options = ["--listen=pulsar://127.0.0.1:0", f"--set=pulsar.token-secret-key-file={key}"]
+    parse(options)
+    key.write_bytes(secret)
+    with pytest.raises(OptionsError, match=f"it has {len(secret)} bytes, and needs 32 at least"):
+        parse(options)
 
 
 FOREIGN = jwt.encode({"sub": "x"}, b"y" * 32, algorithm="HS256").encode()

@@ -17,6 +17,7 @@ TOKEN: Final = "token"
 BASIC: Final = "basic"
 CERTIFICATE: Final = "tls"
 SECRET_ALGORITHMS: Final = ("HS256", "HS384", "HS512")
+SECRET_KEY_BYTES: Final = 32  # at least, as in Pulsar (RFC 7518, section 3.2)
 PUBLIC_ALGORITHMS: Final = ("rs256", "rs384", "rs512", "es256", "es384", "es512")
 MAX_USERS: Final = 100_000
 # MD5-crypt as Apache's htpasswd writes it.
@@ -171,13 +172,20 @@ def _tokens(settings: Mapping[str, Setting]) -> Tokens | None:
     secret, public = str(settings["token-secret-key-file"]), str(settings["token-public-key-file"])
     try:
         if secret:
-            return Tokens(named_files.read(secret), SECRET_ALGORITHMS, claim)
+            return Tokens(_secret_key(named_files.read(secret)), SECRET_ALGORITHMS, claim)
         if public:
             key = _public_key(named_files.read(public))
             return Tokens(key, (str(settings["token-public-alg"]).upper(),), claim)
     except (OSError, ValueError) as error:
         raise ValueError(f"the key that pulsar's tokens are verified with: {error}") from None
     return None
+
+
+def _secret_key(data: bytes) -> bytes:
+    """Raises ValueError for a key that is too short, which can be guessed or is that of a half-written file."""
+    if len(data) < SECRET_KEY_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, and needs {SECRET_KEY_BYTES} at least")
+    return data
 
 
 def _public_key(data: bytes) -> object:
