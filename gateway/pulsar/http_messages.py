@@ -17,7 +17,7 @@ from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, N
 from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, where_is
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
-from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
 from mq_shards.gateway.pulsar.scalars import whole
 from mq_shards.gateway.pulsar.stats import Stats
 
@@ -146,9 +146,9 @@ class HttpMessages:
 
     async def _backlog_size(self, call: Call) -> Answer:
         """About how many bytes there are behind a message id."""
-        given = await call.json()
+        given = object_of(await call.json())
         name, where = await self._alone(call, "calculate backlog size is not allowed for partitioned-topic")
-        start, at = where_is(given or None, default=core_module.EARLIEST)
+        start, at = where_is(given or "earliest")
         behind = where.next_seq - where.first_seq
         if start == core_module.AT_SEQ and id_of(given)[0] >= where.incarnation:
             behind = max(min(where.next_seq - at - 1, behind), 0)

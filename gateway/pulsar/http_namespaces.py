@@ -14,7 +14,7 @@ from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, text_of, there
 from mq_shards.gateway.pulsar.schemas import STRATEGIES
 
 NO_NAMESPACE: Final = "Namespace does not exist"
@@ -30,18 +30,11 @@ _OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
 }
 
 
-def _there(given: Any) -> Any:  # noqa: ANN401
-    """Refuses an empty body, which does not stand for 0 or false."""
-    if given is None:
-        raise RefusedError(400, "MetadataError", "there is no body")
-    return given
-
-
 def whole(what: str, least: int, words: str = "") -> Callable[[Any], Any]:
     """`words`: what a real broker says that the number must be."""
 
     def check(given: Any) -> int:  # noqa: ANN401
-        found = scalars.whole(_there(given), what)
+        found = scalars.whole(there(given), what)
         if found < least:
             raise precondition(f"{what} must be {words or f'{least} or more'}")
         return found
@@ -55,14 +48,14 @@ def or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _ttl(given: Any) -> int:  # noqa: ANN401
-    found = scalars.whole(_there(given), "message TTL")
+    found = scalars.whole(there(given), "message TTL")
     if found < 0:
         raise precondition("Invalid value for message TTL, message TTL must >= 0")
     return found
 
 
 def _flag(given: Any) -> bool:  # noqa: ANN401
-    return scalars.flag(_there(given), "the body")
+    return scalars.flag(there(given), "the body")
 
 
 def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
@@ -157,12 +150,21 @@ def _inactive(given: Any) -> Json | None:  # noqa: ANN401
     return {"inactiveTopicDeleteMode": mode, **found}
 
 
+def _check_one_of(given: Any) -> None:  # noqa: ANN401
+    """Refuses a body that cannot name one of several values: a real broker takes words and numbers."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, str | int)):
+        raise RefusedError(400, "MetadataError", "the body is neither a word nor a number")
+
+
 def _strategy(given: Any) -> str:  # noqa: ANN401
-    """Anything that is not a strategy counts as UNDEFINED."""
+    """A string or number that is not a strategy counts as UNDEFINED."""
+    _check_one_of(given)
     return given if isinstance(given, str) and given in STRATEGIES else "UNDEFINED"
 
 
-def rate_of(given: Any) -> Json:  # noqa: ANN401
+def rate_of(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
     return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
 
 
@@ -186,7 +188,7 @@ def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
 def subscribe_rate(given: Any) -> Json | None:  # noqa: ANN401
     if given is None:
         return None
-    return _numbers(given, {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 0})
+    return _numbers(given, {"subscribeThrottlingRatePerConsumer": -1, "ratePeriodInSecond": 0})
 
 
 def by_cluster(checked: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -230,7 +232,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "schemaCompatibilityStrategy": Policy("schema_compatibility_strategy", _strategy, "PUT", "UNDEFINED", False),
     "schemaValidationEnforced": Policy("schema_validation_enforced", _flag, "POST", False, False),
     "isAllowAutoUpdateSchema": Policy("is_allow_auto_update_schema", _flag, "POST", True, False),
-    "delayedDelivery": Policy("delayed_delivery_policies", _delayed),
+    "delayedDelivery": Policy("delayed_delivery_policies", or_none(_delayed)),
     "autoTopicCreation": Policy("autoTopicCreationOverride", _auto_topics),
     "autoSubscriptionCreation": Policy("autoSubscriptionCreationOverride", _auto_subscriptions),
     "subscriptionTypesEnabled": Policy("subscription_types_enabled", _types, "POST", []),
@@ -403,6 +405,7 @@ class HttpNamespaces:
         """Names of subscriptions are nobody's, whatever role uses them."""
         given = await call.json()
         self._found(call)
+        _check_one_of(given)
         if given == "Prefix":
             raise RefusedError(501, "NotAllowedError", "this broker does not tie names of subscriptions to roles")
         return NO_CONTENT

@@ -69,6 +69,8 @@ _NO_ISOLATION = _missing("NamespaceIsolationPolicies for cluster {cluster} does 
 _NO_DOMAIN = _missing("Domain {domain} for cluster {cluster} does not exist")
 _NO_RACK = _missing("Bookie rack placement configuration not found: {bookie}")
 _CANNOT_ISOLATE = _off(501, "this broker has one cluster of one broker, and nothing to isolate")
+_CANNOT_RACK = _off(501, "this broker has no bookies")
+_CANNOT_GROW = _off(501, "this broker has one transaction coordinator")
 _CANNOT_LIMIT = _off(501, "this broker has no resource groups")
 
 _NO_WORKER = _off(409, "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false")
@@ -96,7 +98,8 @@ ROUTES: Routes = {
     },
     "/admin/v2/bookies/all": {"GET": _empty({"bookies": []})},
     "/admin/v2/bookies/racks-info": {"GET": _empty({})},
-    "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "DELETE": _NO_RACK},
+    "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "POST": _CANNOT_RACK, "DELETE": _NO_RACK},
+    "/admin/v3/transactions/transactionCoordinator/replicas": {"POST": _CANNOT_GROW},
     "/admin/v2/broker-stats/mbeans": {"GET": _empty([])},
     "/admin/v2/broker-stats/allocator-stats/{allocator}": {"GET": _allocator},
     "/admin/v2/resource-quotas": {"GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH},

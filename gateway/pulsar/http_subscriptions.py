@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, there
 from mq_shards.gateway.pulsar.scalars import flag, strings, whole
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.subscription_properties import NOTHING
@@ -77,7 +77,7 @@ class HttpSubscriptions:
         """Makes a subscription that begins where the body says, or at the topic's end."""
         name, wanted = call.topic(self._control), self._name(call)
         given = await call.json()
-        start, at = where_is(given, default=core_module.LATEST)
+        start, at = where_is(given)
         properties = strings(given.get("properties")) if isinstance(given, dict) else {}
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
             await self._control.open(name, create=True)
@@ -147,7 +147,7 @@ class HttpSubscriptions:
     async def _set_replicated(self, call: Call) -> Answer:
         given = await call.json()
         self._check_persistent(call, "enable/disable")
-        wanted = flag(given, "the body")
+        wanted = flag(there(given), "the body")
         for part in await self._having(call):
             await self._control.subscription_properties.set_replicated(
                 part, call.names["subscription"], replicated=wanted
@@ -200,8 +200,8 @@ class HttpSubscriptions:
         name, parts = await self._there(call)
         if parts != [name]:
             raise RefusedError(405, "NotAllowedError", "Reset-cursor at position is not allowed for partitioned-topic")
-        start, at = where_is(given, default=core_module.EARLIEST)
-        if start == core_module.AT_SEQ and isinstance(given, dict):
+        start, at = where_is(there(given))
+        if start == core_module.AT_SEQ:
             incarnation = (await self._stats.position(name)).incarnation
             ledger, _ = id_of(given)
             if ledger != incarnation:
@@ -234,7 +234,7 @@ class HttpSubscriptions:
         if parts != [name]:
             why = "Expire message at position is not supported for partitioned-topic"
             raise RefusedError(405, "NotAllowedError", why)
-        given = given if isinstance(given, dict) else {}
+        given = object_of(given)
         partition = whole(given.get("partitionIndex", -1), "partitionIndex")
         if partition != name.partition:
             raise precondition(
@@ -253,10 +253,10 @@ class HttpSubscriptions:
         return NO_CONTENT
 
 
-def where_is(given: object, default: int) -> tuple[int, int]:
-    """Where a message id in a body points to: earliest, latest, or a seq of this topic."""
+def where_is(given: object) -> tuple[int, int]:
+    """Where a message id in a body points to: earliest, latest, or a seq of this topic. Without a body: latest."""
     if given is None:
-        return default, 0
+        return core_module.LATEST, 0
     if isinstance(given, str) and given in ("earliest", "latest"):
         return (core_module.EARLIEST if given == "earliest" else core_module.LATEST), 0
     ledger, entry = id_of(given)

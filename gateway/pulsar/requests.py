@@ -13,7 +13,7 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError
-from mq_shards.gateway.pulsar.scalars import whole
+from mq_shards.gateway.pulsar.scalars import strings, whole
 
 MAX_BODY_BYTES: Final = 2 << 20
 JSON: Final = {"Content-Type": "application/json"}
@@ -43,17 +43,10 @@ class Call:
     async def object(self) -> dict[str, Any]:
         """The body, which is an object; an empty body gives an empty one."""
         found = await self.json()
-        if found is None:
-            return {}
-        if not isinstance(found, dict):
-            raise RefusedError(400, "MetadataError", "the body is not an object")
-        return found
+        return {} if found is None else object_of(found)
 
     async def texts(self) -> dict[str, str]:
-        found = await self.object()
-        if not all(isinstance(value, str) for value in found.values()):
-            raise RefusedError(400, "MetadataError", "the body has values that are no strings")
-        return found
+        return strings(await self.json())
 
     async def integer(self) -> int:
         return whole(await self.json(), "the body")
@@ -87,6 +80,20 @@ def _whole(text: str) -> int:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
     return int(text)
+
+
+def there(given: Any) -> Any:  # noqa: ANN401
+    """Refuses an empty body, where it does not stand for 0 or false."""
+    if given is None:
+        raise RefusedError(400, "MetadataError", "there is no body")
+    return given
+
+
+def object_of(given: object) -> dict[str, Any]:
+    """A body, or part of one, that is an object. Raises RefusedError."""
+    if not isinstance(given, dict):
+        raise RefusedError(400, "MetadataError", "the body is not an object")
+    return given
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]

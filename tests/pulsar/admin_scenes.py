@@ -27,6 +27,7 @@ AVRO_OTHER: Final = {
     "properties": {},
 }
 P: Final = "persistent/public/default"
+B: Final = "persistent/public/bodies"
 
 SCENES: Final[dict[str, list[Step]]] = {
     "partitions": [
@@ -490,6 +491,36 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("DELETE", "/admin/v3/sources/public/default/none"),
         ("GET", "worker/cluster"),
         ("GET", "/admin/v3/packages/function/public/default"),
+    ],
+    "bodies that are missing or wrong": [
+        ("PUT", "namespaces/public/bodies", {"bundles": {"numBundles": 4}}),
+        ("PUT", f"{B}/t"), ("PUT", f"{B}/t/subscription/s"),
+        ("POST", f"{B}/t/subscription/s/resetcursor", []), ("POST", f"{B}/t/subscription/s/resetcursor", "latest"),
+        ("POST", f"{B}/t/subscription/s/expireMessages", []), ("POST", f"{B}/t/subscription/s/expireMessages", "x"),
+        ("POST", f"{B}/t/subscription/s/expireMessages", 3), ("PUT", f"{B}/t/backlogSize", []),
+        ("POST", f"{B}/t/subscription/s/replicatedSubscriptionStatus"),
+        ("PUT", "namespaces/public/bodies/schemaCompatibilityStrategy", {"strategy": "FULL"}),
+        ("PUT", "namespaces/public/bodies/schemaCompatibilityStrategy", ["FULL"]),
+        ("PUT", "namespaces/public/bodies/schemaCompatibilityStrategy", True),
+        ("PUT", f"{B}/t/schemaCompatibilityStrategy", ["FULL"]),
+        ("POST", "namespaces/public/bodies/subscriptionAuthMode", ["None"]),
+        ("POST", "namespaces/public/bodies/publishRate", {"publishThrottlingRateInMsg": 9}),
+        ("POST", "namespaces/public/bodies/publishRate"), ("GET", "namespaces/public/bodies/publishRate"),
+        ("POST", "namespaces/public/bodies/delayedDelivery", {"active": True, "tickTime": 1}),
+        ("POST", "namespaces/public/bodies/delayedDelivery"), ("GET", "namespaces/public/bodies/delayedDelivery"),
+        ("PUT", f"{B}/t/properties", {"number": 1, "flag": True, "fraction": 1.5}), ("GET", f"{B}/t/properties"),
+        *(
+            step
+            for policy, value in {
+                "publishRate": {"publishThrottlingRateInMsg": 9}, "delayedDelivery": {"active": True, "tickTime": 1},
+                "dispatchRate": {"dispatchThrottlingRateInMsg": 9}, "subscribeRate": {"ratePeriodInSecond": 9},
+                "deduplicationEnabled": True, "maxUnackedMessagesOnConsumer": 5, "maxUnackedMessagesOnSubscription": 5,
+            }.items()
+            for step in (("POST", f"{B}/t/{policy}", value), ("POST", f"{B}/t/{policy}"), ("GET", f"{B}/t/{policy}"))
+        ),
+        ("POST", f"{B}/t/backlogQuota", {"limitSize": 9, "policy": "producer_exception"}),
+        ("POST", f"{B}/t/backlogQuota"), ("GET", f"{B}/t/backlogQuotaMap"),
+        ("DELETE", f"{B}/t"), ("DELETE", "namespaces/public/bodies"),
     ],
     "lookup": [
         ("GET", f"/lookup/v2/topic/{P}/sometopic"),

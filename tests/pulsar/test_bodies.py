@@ -118,6 +118,16 @@ def _routes() -> list[tuple[str, str]]:
     )
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["bookies/racks-info/b:1", "resourcegroups/r", "/admin/v3/transactions/transactionCoordinator/replicas"],
+)
+def test_what_there_is_none_of_here_cannot_be_set_and_says_so(server: PulsarServer, path: str) -> None:
+    found = request(server.http, "", "", "PUT" if "groups" in path else "POST", path, {})
+    assert found["status"] == 501
+    assert found["json"]["reason"].startswith("this broker has ")
+
+
 def test_odd_bodies_are_answered_without_a_failure_of_ours(topic: str) -> None:
     """By a broker of its own: whatever is taken changes what others find there."""
     with running() as server:
