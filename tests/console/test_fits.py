@@ -72,6 +72,21 @@ def test_every_control_is_reached_without_scrolling_sideways(page: Browser, brok
         assert page.js(CUT_OFF) == [], where
 
 
+@pytest.mark.parametrize("width", [360, 720, 1024])
+def test_a_narrow_screen_has_all_figures_of_the_list(page: Browser, broker: Broker, width: int) -> None:
+    """Beside each other if the screen has room for the figures alone, else as cards."""
+    prepared(broker)
+    page.size(width, 800, phone=width < 700)
+    page.go("#/topics")
+    page.wait("document.querySelector('tbody tr')", "the list is there")
+    shown = page.js(
+        "[...document.querySelectorAll('tbody tr:first-child td')].filter((cell) => cell.offsetParent)"
+        ".map((cell) => document.querySelectorAll('th')[cell.cellIndex].textContent)"
+    )
+    assert {"Delivered/s", "In flight", "Consumers", "Oldest"} <= set(shown)
+    assert page.js("!!document.querySelector('.folded')") == (width < 700)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_text_stands_out_from_its_ground(page: Browser, broker: Broker, *, dark: bool) -> None:
     prepared(broker)

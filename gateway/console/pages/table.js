@@ -5,7 +5,8 @@ import { age, short } from "./format.js";
 
 const number = (value, title) => h("td", { class: value ? "" : "zero", title }, value ? short(value) : "–");
 
-// Order, head, cell, and where it is shown: "wide": not on a phone; "more": on a wide screen, in the list of all topics.
+// Order, head, cell, and where it is shown. "more": only in the list of all topics. "wide": not on a phone, and in the list of all topics only on a
+// screen that has room for it beside the figures.
 const COLUMNS = [
   ["name", "Topic", (row) => h("td", { class: "name" }, h("a", { href: topicLink(row.name), "data-key": row.name, title: row.name }, row.name), " ", badges(row))],
   ["in", "In/s", (row) => number(row.in, "published")],

@@ -76,7 +76,7 @@ export function topic(name) {
     const card = (title, value, unit, kind, values) => h("section", { class: "card figure" }, h("h2", {}, title),
       h("div", { class: "value" }, value, h("small", {}, unit)), chart([{ kind, values }], { name: title }));
     const ages = [found.oldest_s, ...found.channels.map((one) => one.oldest_s)].filter((one) => one);
-    const oldest = ages.length ? `, oldest ${age(Math.max(...ages))}` : "";
+    const oldest = ages.length ? `, oldest ${age(Math.max(...ages))}`.replace(/ (?!oldest)/g, "\u00a0") : "";
     refill(cards,
       card("Published", short(found.rates.in), "messages/s", "in", history.in),
       card("Finished", short(found.rates.out), `per s, ${short(found.rates.delivered)} delivered`, "soft", []),
