@@ -319,14 +319,16 @@ int acceptor_turn(struct acceptor *a) {
 /* Spins on the rings. True as soon as a reply was handled; false when waiting longer does not pay. */
 static bool look_for_replies(struct acceptor *a) {
     uint64_t begin = clock_ns(), limit = adaptive_spin_ns(&a->adaptive_spin), now = begin;
+    uint32_t looks = 0;
     while (now - begin < limit) {
+        looks++;
         sched_yield();
         now = clock_ns();
         if (!peers_hear(a)) continue;
         adaptive_spin_paid(&a->adaptive_spin, now - begin);
         return true;
     }
-    adaptive_spin_in_vain(&a->adaptive_spin);
+    adaptive_spin_in_vain(&a->adaptive_spin, looks);
     return false;
 }
 

@@ -476,6 +476,7 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
     worker_read_clock(w, true);
     uint64_t began = clock_ns(CLOCK_MONOTONIC), idle_since = 0;
     uint64_t before = w->written_bytes; /* when the present stretch of work began */
+    uint32_t looks = 0;                 /* since idle_since */
     for (uint32_t turn = 1;; turn++) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC), written = w->written_bytes;
         bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
@@ -491,16 +492,20 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
             before = written;
             idle_since = 0;
         }
-        if (!busy && !idle_since) idle_since = now;
+        if (!busy && !idle_since) {
+            idle_since = now;
+            looks = 0;
+        }
         const bool after_much = w->written_bytes - before >= MUCH_BYTES;
         bool sleep = !busy && !events && now - idle_since >= spin_ns(w, after_much);
         if (sleep || events || turn % CONTROL_EVERY_TURNS == 0)
             if (rest(w, began + max_wait_ns, sleep)) events |= WORKER_CONTROL;
         if (sleep) {
-            if (!after_much) adaptive_spin_in_vain(&w->adaptive_spin);
+            if (!after_much) adaptive_spin_in_vain(&w->adaptive_spin, looks);
             before = w->written_bytes;
             idle_since = 0;
         } else if (!busy) {
+            looks++;
             sched_yield();
         }
         if (events) return events;

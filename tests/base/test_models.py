@@ -45,3 +45,7 @@ def test_a_treap_keeps_its_order_and_stays_flat_wherever_items_come_and_go(tmp_p
 
 def test_an_arena_that_gives_pages_back_keeps_what_lives(tmp_path: Path) -> None:
     run_model(tmp_path, "arena_pages_model", ("base/arena_pages.c", "base/arena.c", "base/stale.c"))
+
+
+def test_a_spin_lasts_where_messages_come_soon_and_ends_where_most_do_not(tmp_path: Path) -> None:
+    run_model(tmp_path, "adaptive_spin_model", ())
