@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -250,3 +250,37 @@ def test_a_very_long_subject_is_matched_and_a_longer_one_matches_nothing(trie: T
     longest = ".".join(["a"] * (1 << 15))
     assert trie.match(longest)[0] == Counter([1])
     assert not trie.match(longest + ".aa")[0]
+
+
+def hits_of(trie: Trie, subjects: Sequence[str]) -> float:
+    """The share of subjects whose match was cached."""
+    before = lib.subjects_hits(trie.subjects)
+    for subject in subjects:
+        trie.match(subject)
+    return int(lib.subjects_hits(trie.subjects) - before) / len(subjects)
+
+
+def test_the_cache_grows_for_subjects_that_come_again(trie: Trie) -> None:
+    """And what it has then is right."""
+    trie.add(0, "a.>", "")
+    often = [f"a.{n}" for n in range(200)]
+    assert hits_of(trie, often) == 0
+    hits_of(trie, often * 20)
+    assert hits_of(trie, often) > 0.8
+    trie.add(1, "a.7", "")
+    assert trie.match("a.7")[0] == Counter([0, 1])
+    trie.add(2, "*.8", "")
+    assert trie.match("a.8")[0] == Counter([0, 2])
+    assert hits_of(trie, often[:100]) < 0.1  # all that was cached may be wrong now
+
+
+def test_the_cache_is_small_while_few_subjects_come_again(trie: Trie) -> None:
+    trie.add(0, "a.>", "")
+    cached, place, left = ffi.new("struct subjects_kept *"), ffi.new("uint32_t *"), ffi.new("size_t *", 1 << 20)
+    hits_of(trie, [f"a.{n}" for n in range(2000)])
+    assert lib.subjects_kept(trie.subjects, place, left, cached)
+    assert cached.subjects == 16
+    trie.remove(0)
+    place[0] = cached.subjects = 0
+    assert lib.subjects_kept(trie.subjects, place, left, cached)
+    assert cached.subjects == 0

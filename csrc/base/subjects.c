@@ -6,30 +6,11 @@
 #include <string.h>
 
 #include "base/siphash.h"
+#include "base/subject_cache.h"
 #include "base/subject_groups.h"
 #include "base/subject_text.h"
 
-/* The cache of earlier matches, for short subjects that match few patterns. A subject has one slot; if another subject
- * holds it, it is replaced only one time in KEPT_PATIENCE, because with more subjects than slots few are worth caching.
- * */
-enum {
-    KEPT_BITS = 10,
-    KEPT = 1 << KEPT_BITS, /* a power of two: a slot is some bits of a hash */
-    KEPT_SUBJECT_BYTES = 64,
-    KEPT_PATTERNS = 6,
-    KEPT_PATIENCE = 8,
-    FIRST_BUCKETS = 64,
-    FIRST_ENTRIES = 4
-};
-
-struct kept {
-    uint64_t generation; /* differs from that of the subjects: the slot is empty */
-    uint32_t bytes;
-    uint32_t count;
-    struct subject_pattern *patterns[KEPT_PATTERNS];
-    char subject[KEPT_SUBJECT_BYTES];
-};
-_Static_assert(sizeof(struct kept) == 128, "two cache lines");
+enum { FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
 
 /* A node is found by its parent and its token. It lives as long as a pattern ends at it or below it. */
 struct subject_node {
@@ -55,15 +36,13 @@ struct subjects {
     struct buckets literals;      /* subject_pattern, by text */
     struct buckets nodes;         /* subject_node, by parent and token */
     struct subject_node *root;
-    uint64_t generation; /* rises when a pattern with a wildcard is added or removed */
     uint64_t entries, patterns, wildcards;
-    uint64_t looked, hits;
-    struct kept *kept; /* NULL until the first match */
-    bool is_small;     /* it has no cache */
+    struct subject_cache cache;
+    bool is_small; /* nothing is cached */
 };
 
 struct subject_walk {
-    struct subject_pattern *found_few[KEPT_PATTERNS + 1];
+    struct subject_pattern *found_few[CACHED_PATTERNS + 1];
     struct subject_pattern **found; /* grown when patterns are added */
     size_t found_capacity;
     struct {
@@ -193,21 +172,6 @@ static void prune(struct subjects *s, struct subject_node *n) {
     }
 }
 
-/* --- what is kept ------------------------------------------------------------------------------------------------- */
-
-static struct kept *kept_of(const struct subjects *s, const char *text, size_t bytes) {
-    return &s->kept[subject_mix(text, bytes) >> (64 - KEPT_BITS)];
-}
-
-static bool is_kept(const struct subjects *s, const struct kept *k, const char *text, size_t bytes) {
-    return k->generation == s->generation && k->bytes == bytes && subject_equal(k->subject, text, bytes);
-}
-
-/* A pattern without wildcards was added or removed: the cached match of that subject is no longer true. */
-static void forget_kept(struct subjects *s, const char *text, size_t bytes) {
-    if (s->kept && bytes <= KEPT_SUBJECT_BYTES) kept_of(s, text, bytes)->generation = 0;
-}
-
 /* --- patterns ----------------------------------------------------------------------------------------------------- */
 
 static struct subject_pattern *new_pattern(const char *text, size_t bytes, uint64_t hash) {
@@ -230,7 +194,7 @@ static struct subject_pattern *literal_for(struct subjects *s, const char *text,
     *head = p;
     s->literals.count++;
     s->patterns++;
-    forget_kept(s, text, bytes);
+    subject_cache_forget(&s->cache, text, bytes);
     return p;
 }
 
@@ -261,7 +225,7 @@ static struct subject_pattern *wildcard_for(struct subjects *s, const char *text
         return NULL;
     }
     (*slot)->node = n;
-    s->generation++;
+    subject_cache_forget_all(&s->cache);
     s->wildcards++;
     s->patterns++;
     return *slot;
@@ -276,7 +240,7 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
         struct subject_node *n = p->node;
         *slot_of(n, p->text, p->bytes) = NULL;
         prune(s, n);
-        s->generation++;
+        subject_cache_forget_all(&s->cache);
         s->wildcards--;
     } else {
         struct subject_pattern **at =
@@ -284,9 +248,9 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
         while (*at != p) at = &(*at)->next_hash;
         *at = p->next_hash;
         s->literals.count--;
-        forget_kept(s, p->text, p->bytes);
+        subject_cache_forget(&s->cache, p->text, p->bytes);
     }
-    s->patterns--;
+    if (--s->patterns == 0) subject_cache_clear(&s->cache);
     assert(p->alone.capacity == 0);
     free(p);
 }
@@ -448,36 +412,21 @@ static size_t match_all(const struct subjects *s, struct subject_walk *walk, con
     return s->wildcards > 0 ? walk_trie(s, walk, text, tokens, found) : found;
 }
 
-static void keep(const struct subjects *s, const struct subject_walk *walk, struct kept *k, const char *text,
-                 size_t bytes, size_t found) {
-    if (k->generation == s->generation && s->looked % KEPT_PATIENCE != 0) return;
-    k->generation = s->generation;
-    k->bytes = (uint32_t)bytes;
-    k->count = (uint32_t)found;
-    memcpy(k->subject, text, bytes);
-    memcpy(k->patterns, walk->found, found * sizeof k->patterns[0]);
-}
-
 size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out) {
     const char *text = subject;
-    struct kept *k = NULL;
-    if (!s->is_small && bytes <= KEPT_SUBJECT_BYTES && s->patterns > 0) {
-        /* Without memory for the cache nothing is cached. */
-        if (!s->kept) s->kept = calloc(KEPT, sizeof *s->kept);
-        if (s->kept) k = kept_of(s, text, bytes);
-        s->looked++;
-    }
-    if (k && is_kept(s, k, text, bytes)) {
-        s->hits++;
-        *out = k->patterns;
-        return k->count;
+    struct cached_match *slot = NULL;
+    if (!s->is_small && bytes <= CACHED_SUBJECT_BYTES && s->patterns > 0)
+        slot = subject_cache_look(&s->cache, text, bytes);
+    if (slot && subject_cache_has(&s->cache, slot, text, bytes)) {
+        *out = slot->patterns;
+        return slot->count;
     }
     *out = walk->found;
     if (s->patterns == 0 || !grow_found(walk, s->wildcards + 1)) return 0;
     *out = walk->found;
     size_t found = match_all(s, walk, text, bytes);
-    if (k && found <= KEPT_PATTERNS) keep(s, walk, k, text, bytes, found);
+    if (slot && found <= CACHED_PATTERNS) subject_cache_keep(&s->cache, slot, text, bytes, walk->found, found);
     return found;
 }
 
@@ -562,7 +511,7 @@ struct subject_walk *subject_walk_new(void) {
     struct subject_walk *walk = calloc(1, sizeof *walk);
     if (!walk) return NULL;
     walk->found = walk->found_few;
-    walk->found_capacity = KEPT_PATTERNS + 1;
+    walk->found_capacity = CACHED_PATTERNS + 1;
     return walk;
 }
 
@@ -576,7 +525,7 @@ struct subjects *subjects_new(struct siphash_key key) {
     struct subjects *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->groups.key = key;
-    s->generation = 1; /* generation 0 means an empty slot */
+    subject_cache_open(&s->cache);
     s->root = new_node(NULL, "", 0, 0);
     if (s->root) return s;
     free(s);
@@ -595,7 +544,7 @@ void subjects_free(struct subjects *s) {
     free(s->root);
     free(s->literals.heads);
     free(s->nodes.heads);
-    free(s->kept);
+    subject_cache_clear(&s->cache);
     subject_groups_free(&s->groups);
     free(s);
 }
@@ -609,15 +558,15 @@ uint64_t subjects_pattern_count(const struct subjects *s) {
 }
 
 uint64_t subjects_looked(const struct subjects *s) {
-    return s->looked;
+    return s->cache.looked;
 }
 
 uint64_t subjects_hits(const struct subjects *s) {
-    return s->hits;
+    return s->cache.hits;
 }
 
 /* Takes what it looks at off `left`. */
-static uint64_t fanout_of(struct subjects *s, const struct kept *k, size_t *left) {
+static uint64_t fanout_of(struct subjects *s, const struct cached_match *k, size_t *left) {
     uint64_t alone = 0;
     size_t groups = 1;
     for (uint32_t i = 0; i < k->count; i++) {
@@ -629,16 +578,12 @@ static uint64_t fanout_of(struct subjects *s, const struct kept *k, size_t *left
 }
 
 bool subjects_kept(struct subjects *s, uint32_t *place, size_t *left, struct subjects_kept *out) {
-    for (; s->kept && *place < KEPT && *left > 0; ++*place) {
-        const struct kept *k = &s->kept[*place];
-        if (k->generation != s->generation) {
-            --*left;
-            continue;
-        }
+    const struct cached_match *k;
+    while ((k = subject_cache_next(&s->cache, place, left)) != NULL) {
         uint64_t fanout = fanout_of(s, k, left);
         if (fanout > out->max_fanout) out->max_fanout = fanout;
         out->fanout += fanout;
         out->subjects++;
     }
-    return !s->kept || *place == KEPT;
+    return !s->cache.slots || *place == CACHED_MOST;
 }

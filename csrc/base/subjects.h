@@ -5,8 +5,8 @@
  * in its owner's record of a subscription; the owner may be a client, another process or another server.
  *
  * A match yields patterns, not entries, so that entries may come and go without making a cached match wrong. Patterns
- * without wildcards are found by one look-up of the whole subject, the others in a trie. A match is cached until a
- * pattern with a wildcard, or this very subject as a pattern, is added or removed.
+ * without wildcards are found by one look-up of the whole subject, the others in a trie. A match is cached
+ * (subject_cache.h) until a pattern with a wildcard, or this very subject as a pattern, is added or removed.
  *
  * Owns patterns and groups (base/subject_groups.h), never entries. Knows nothing of who an entry is. Not for use by
  * several threads. Matching allocates nothing, unless there are more patterns with wildcards than ever before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.servers import wait_until
 # What was measured is in docs/nats-internals.md; this is for what is forgotten to be given back, or grows with each.
 MOST_OF_A_CONNECTION = 1400
 MOST_OF_A_SUBSCRIPTION = 200
+MOST_OF_AN_ACCOUNT = 16_000
 MOST_OF_ONE_THAT_ENDED = 2000  # which monitoring shows, 10,000 of each acceptor
 
 
@@ -51,6 +53,22 @@ def test_a_connection_that_ended_is_small() -> None:
                 wire.send(b'CONNECT {"verbose":false,"name":"passer-by","lang":"raw","version":"1.2.3"}\r\nPING\r\n')
                 until(wire, b"PONG")
         assert (broker.memory().held - before) / ended < MOST_OF_ONE_THAT_ENDED
+
+
+def test_an_account_in_which_little_happens_is_small(tmp_path: Path) -> None:
+    accounts = 400
+    users = (f"A{n} {{ users [ {{user: u{n}, password: p}} ] }}" for n in range(accounts))
+    path = tmp_path / "nats.conf"
+    path.write_text(f"accounts {{ {', '.join(users)} }}")
+    configured = dataclasses.replace(WIRE, options=("--nats-config", str(path)))
+    with Broker(this_mq_shards(configured), MEMORY) as broker:
+        for number in range(accounts):
+            if number == accounts // 4:  # whatever the first of them load
+                before = broker.memory().held
+            with contextlib.closing(Wire(broker.port)) as wire:
+                wire.send(b'CONNECT {"verbose":false,"user":"u%d","pass":"p"}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n' % number)
+                until(wire, b"MSG a 1 1\r\nx\r\n")
+        assert (broker.memory().held - before) / (accounts * 3 // 4) < MOST_OF_AN_ACCOUNT
 
 
 def test_a_large_message_that_is_not_to_be_traced_any_more_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
