@@ -621,19 +621,22 @@ class HttpServer:
         if self.closing or not self.places.make_room():
             sock.close()
             return
+        connection = self._placed(_Connection(self, listened, received, returns))
         loop = asyncio.get_running_loop()
         try:
             sock.setblocking(False)
             self._set_options(sock)
-            await loop.connect_accepted_socket(lambda: _Connection(self, listened, received, returns), sock)
+            await loop.connect_accepted_socket(lambda: connection, sock)
         except OSError:
+            self.places.leave(connection)
             sock.close()  # the client is gone
 
     def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
-        if not self.places.make_room():
-            return _Refused()
-        connection = _Connection(self, listened)
-        # At once: many are accepted before the first connection_made(), and each may have to go for the next.
+        return self._placed(_Connection(self, listened)) if self.places.make_room() else _Refused()
+
+    def _placed(self, connection: _Connection) -> _Connection:
+        """Gives a connection a place at once: many are accepted before the first connection_made(), and each may have
+        to go for the next."""
         self.places.take(connection)
         self.places.waits_for(connection, has_asked=False)
         return connection

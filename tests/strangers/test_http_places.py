@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.gateway.http_answers import Answer, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
@@ -210,5 +211,21 @@ def test_many_that_come_at_once_do_not_keep_out_the_last() -> None:
             assert b"200" in await asyncio.get_running_loop().sock_recv(last, 1000)
         for one in crowd:
             one.close()
+
+    play(scene)
+
+
+def test_many_that_acceptors_hand_over_at_once_take_no_more_than_the_places() -> None:
+    async def scene(served: Served) -> None:
+        pairs = [socket.socketpair() for _ in range(3 * MOST)]
+        await asyncio.gather(*(served.server.adopt(theirs, b"", Arrival(), None) for _, theirs in pairs))
+        assert len(served.server.places) == MOST
+        last = pairs[-1][0]
+        last.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(last, HEAD)
+        assert b"200" in await loop.sock_recv(last, 1000)
+        for ours, _ in pairs:
+            ours.close()
 
     play(scene)
