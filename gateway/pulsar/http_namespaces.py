@@ -14,7 +14,7 @@ from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, text_of, there
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, required, text_of
 from mq_shards.gateway.pulsar.schemas import STRATEGIES
 
 NO_NAMESPACE: Final = "Namespace does not exist"
@@ -34,7 +34,7 @@ def whole(what: str, least: int, words: str = "") -> Callable[[Any], Any]:
     """`words`: what a real broker says that the number must be."""
 
     def check(given: Any) -> int:  # noqa: ANN401
-        found = scalars.whole(there(given), what)
+        found = scalars.whole(required(given), what)
         if found < least:
             raise precondition(f"{what} must be {words or f'{least} or more'}")
         return found
@@ -48,14 +48,14 @@ def or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _ttl(given: Any) -> int:  # noqa: ANN401
-    found = scalars.whole(there(given), "message TTL")
+    found = scalars.whole(required(given), "message TTL")
     if found < 0:
         raise precondition("Invalid value for message TTL, message TTL must >= 0")
     return found
 
 
 def _flag(given: Any) -> bool:  # noqa: ANN401
-    return scalars.flag(there(given), "the body")
+    return scalars.flag(required(given), "the body")
 
 
 def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
@@ -150,7 +150,7 @@ def _inactive(given: Any) -> Json | None:  # noqa: ANN401
     return {"inactiveTopicDeleteMode": mode, **found}
 
 
-def _check_one_of(given: Any) -> None:  # noqa: ANN401
+def _check_enum(given: Any) -> None:  # noqa: ANN401
     """Refuses a body that cannot name one of several values: a real broker takes words and numbers."""
     if given is not None and (isinstance(given, bool) or not isinstance(given, str | int)):
         raise RefusedError(400, "MetadataError", "the body is neither a word nor a number")
@@ -158,7 +158,7 @@ def _check_one_of(given: Any) -> None:  # noqa: ANN401
 
 def _strategy(given: Any) -> str:  # noqa: ANN401
     """A string or number that is not a strategy counts as UNDEFINED."""
-    _check_one_of(given)
+    _check_enum(given)
     return given if isinstance(given, str) and given in STRATEGIES else "UNDEFINED"
 
 
@@ -405,7 +405,7 @@ class HttpNamespaces:
         """Names of subscriptions are nobody's, whatever role uses them."""
         given = await call.json()
         self._found(call)
-        _check_one_of(given)
+        _check_enum(given)
         if given == "Prefix":
             raise RefusedError(501, "NotAllowedError", "this broker does not tie names of subscriptions to roles")
         return NO_CONTENT

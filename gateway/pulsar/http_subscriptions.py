@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, there
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, required
 from mq_shards.gateway.pulsar.scalars import flag, strings, whole
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.subscription_properties import NOTHING
@@ -147,7 +147,7 @@ class HttpSubscriptions:
     async def _set_replicated(self, call: Call) -> Answer:
         given = await call.json()
         self._check_persistent(call, "enable/disable")
-        wanted = flag(there(given), "the body")
+        wanted = flag(required(given), "the body")
         for part in await self._having(call):
             await self._control.subscription_properties.set_replicated(
                 part, call.names["subscription"], replicated=wanted
@@ -200,7 +200,7 @@ class HttpSubscriptions:
         name, parts = await self._there(call)
         if parts != [name]:
             raise RefusedError(405, "NotAllowedError", "Reset-cursor at position is not allowed for partitioned-topic")
-        start, at = where_is(there(given))
+        start, at = where_is(required(given))
         if start == core_module.AT_SEQ:
             incarnation = (await self._stats.position(name)).incarnation
             ledger, _ = id_of(given)

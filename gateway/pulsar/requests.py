@@ -82,7 +82,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def there(given: Any) -> Any:  # noqa: ANN401
+def required(given: Any) -> Any:  # noqa: ANN401
     """Refuses an empty body, where it does not stand for 0 or false."""
     if given is None:
         raise RefusedError(400, "MetadataError", "there is no body")
