@@ -72,8 +72,8 @@ def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
 
 
 def _of_this_log(files: Mapping[int, Found], listed: Mapping[int, int]) -> dict[int, Found]:
-    """Tells segments of another log from those that are surely of this one. It is not listed yet when the newest was
-    begun, so without this any segment of its number would be taken for it."""
+    """Tells segments of another log from those that are surely of this one. The list does not say yet when the newest
+    segment was begun, so without this any segment of its number would be taken for it."""
     sure = [file for file in files.values() if file.begun_ns and listed.get(file.number) == file.begun_ns]
     began = {file.log_began_ns for file in sure} - {0}
     if not began:

@@ -98,7 +98,7 @@ class Logins:
             return
         wait_s = self._attempts.begin(address)
         if wait_s is None or (wait_s > 0 and self._waiting >= MAX_WAITING):
-            # At once, it would come again at once.
+            # Later, because a client that is refused at once tries again at once.
             self._refuse_later(PATIENCE_S, done)
             return
 
