@@ -9,7 +9,8 @@
  * (subject_cache.h) until a pattern with a wildcard, or this very subject as a pattern, is added or removed.
  *
  * Owns patterns and groups (base/subject_groups.h), never entries. Knows nothing of who an entry is. Not for use by
- * several threads. Matching allocates nothing, unless there are more patterns with wildcards than ever before.
+ * several threads. Matching allocates nothing, unless there are more patterns with wildcards than ever before, or the
+ * cache is made or grows.
  */
 #ifndef MQ_SUBJECTS_H
 #define MQ_SUBJECTS_H
@@ -52,8 +53,8 @@ struct subjects_kept {
  * 0. True when it has reached the end. */
 bool subjects_kept(struct subjects *subjects, uint32_t *place, size_t *left, struct subjects_kept *out);
 
-/* The patterns that match a subject: how many, and where. Valid until an entry is added or removed. A subject with an
- * empty token matches nothing. */
+/* The patterns that match a subject: how many, and where. Valid until the next match, or until an entry is added or
+ * removed. A subject with an empty token matches nothing. */
 size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out);
 
