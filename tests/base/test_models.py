@@ -34,9 +34,8 @@ def test_decimal_numbers_are_those_of_the_c_library(tmp_path: Path) -> None:
 
 
 def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) -> None:
-    run_model(
-        tmp_path, "cursor_model", ("base/subjects.c", "base/subject_groups.c", "base/subject_text.c", "base/siphash.c")
-    )
+    names = ("subjects", "subject_cache", "subject_groups", "subject_text", "siphash")
+    run_model(tmp_path, "cursor_model", tuple(f"base/{name}.c" for name in names))
 
 
 def test_a_treap_keeps_its_order_and_stays_flat_wherever_items_come_and_go(tmp_path: Path) -> None:
