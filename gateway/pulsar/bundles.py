@@ -14,13 +14,13 @@ from mq_shards.gateway.turns import in_pieces
 # As many as a standalone makes.
 BOUNDARIES: Final = ("0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff")
 BUNDLES: Final = {"boundaries": list(BOUNDARIES), "numBundles": len(BOUNDARIES) - 1}
-_NAMES: Final = tuple(f"{low}_{high}" for low, high in itertools.pairwise(BOUNDARIES))
+BUNDLE_NAMES: Final = tuple(f"{low}_{high}" for low, high in itertools.pairwise(BOUNDARIES))
 _BORDERS: Final = tuple(int(text, 16) for text in BOUNDARIES[1:-1])  # each begins another bundle
 
 
 def bundle_of(topic: str) -> str:
     """The bundle of a topic with this whole name."""
-    return _NAMES[bisect(_BORDERS, zlib.crc32(topic.encode()))]
+    return BUNDLE_NAMES[bisect(_BORDERS, zlib.crc32(topic.encode()))]
 
 
 async def in_bundle(namespace: str, bundle: str, topics: Sequence[str]) -> list[str]:

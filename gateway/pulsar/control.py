@@ -219,10 +219,10 @@ class Control:
         topic = self.namespace(name.namespace).topics.get(str(name))
         if topic is None or topic.partitions == 0:
             raise conflict(f"Topic {name} is not the partitioned topic.")
-        self.check_partitions(partitions)
         if partitions < topic.partitions:
             reason = f"Desired partitions {partitions} can't be less than the current partitions {topic.partitions}."
             raise RefusedError(422, "NotAllowedError", reason)
+        self.check_partitions(partitions)
         subscriptions = await self.subscriptions(name)
         self.store.change(topic_record(name.namespace, str(name), replace(topic, partitions=partitions)))
         await self.store.settled()

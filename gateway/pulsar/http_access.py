@@ -45,7 +45,7 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "/admin/v2/brokers/health": {"GET": "broker:HEALTH_CHECK"},
     "/admin/v2/brokers": {"GET": "broker:LIST_BROKERS"},
-    "/admin/v2/brokers/standalone": {"GET": "broker:LIST_BROKERS"},
+    "/admin/v2/brokers/{cluster}": {"GET": "broker:LIST_BROKERS"},
     "/admin/v2/brokers/leaderBroker": {"GET": "broker:GET_LEADER_BROKER"},
     "/admin/v2/brokers/configuration/runtime": {"GET": "broker:LIST_RUNTIME_CONFIGURATIONS"},
     "/admin/v2/brokers/version": {"GET": "anybody"},

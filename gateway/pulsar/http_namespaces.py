@@ -14,7 +14,7 @@ from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, required, text_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, object_of, text_of
 from mq_shards.gateway.pulsar.schemas import STRATEGIES
 
 NO_NAMESPACE: Final = "Namespace does not exist"
@@ -30,32 +30,45 @@ _OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
 }
 
 
-def whole(what: str, least: int, words: str = "") -> Callable[[Any], Any]:
+class Needed:
+    """The check of a number or flag that needs a body, in which null is 0 or false."""
+
+    def __init__(self, check: Callable[[Any], Any]) -> None:
+        self._check = check
+
+    def __call__(self, given: Any) -> Any:  # noqa: ANN401
+        return self._check(given)
+
+
+def whole(what: str, least: int, words: str = "") -> Needed:
     """`words`: what a real broker says that the number must be."""
 
     def check(given: Any) -> int:  # noqa: ANN401
-        found = scalars.whole(required(given), what)
+        found = scalars.whole(given, what)
         if found < least:
             raise precondition(f"{what} must be {words or f'{least} or more'}")
         return found
 
-    return check
+    return Needed(check)
 
 
 def or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An empty body removes the policy."""
-    return lambda given: None if given is None else check(given)
+    """An empty body or null removes the policy; an empty string too, where it stands for 0 or false."""
+    nothing = (None, "") if isinstance(check, Needed) else (None,)
+    return lambda given: None if given in nothing else check(given)
 
 
+@Needed
 def _ttl(given: Any) -> int:  # noqa: ANN401
-    found = scalars.whole(required(given), "message TTL")
+    found = scalars.whole(given, "message TTL")
     if found < 0:
         raise precondition("Invalid value for message TTL, message TTL must >= 0")
     return found
 
 
+@Needed
 def _flag(given: Any) -> bool:  # noqa: ANN401
-    return scalars.flag(required(given), "the body")
+    return scalars.flag(given, "the body")
 
 
 def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
@@ -269,7 +282,7 @@ POLICIES: Final[dict[str, Policy]] = {
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = {  # and what a GET shows
     "replicatorDispatchRate": None, "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
-    "offloadDeletionLagMs": None, "antiAffinity": None, "resourcegroup": None, "entryFilters": None, "migration": None,
+    "offloadDeletionLagMs": None, "antiAffinity": None, "resourcegroup": None, "migration": None,
 }  # fmt: skip
 
 
@@ -300,7 +313,14 @@ class HttpNamespaces:
             f"{ns}/publishRate": {"GET": self._rate, "POST": self._set_rate, "DELETE": self._no_rate},
             f"{ns}/backlogQuotaMap": {"GET": self._quotas},
             f"{ns}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
-        }
+            f"{ns}/entryFilters": {
+                "GET": self._unset(None), "POST": self._no_filters, "DELETE": self._keep_unset,
+            },
+            f"{ns}/persistence/bookieAffinity": {
+                "GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset,
+            },
+            f"{ns}/schemaAutoUpdateCompatibilityStrategy": {"GET": self._keep_unset, "PUT": self._not_here},
+        }  # fmt: skip
         for name, policy in POLICIES.items():
             methods = {"GET": self._getting(policy), policy.setting: self._setting(policy)}
             if policy.can_go:
@@ -525,7 +545,7 @@ class HttpNamespaces:
 
     def _setting(self, policy: Policy) -> Handler:
         async def put(call: Call) -> Answer:
-            given = await call.json()
+            given = await call.json(needed=isinstance(policy.checked, Needed))
             policies = self._found(call).policies
             checked = policy.checked(given)
             quota = policies.get("backlog_quota_map", {}).get(QUOTA_TYPES[0])
@@ -580,9 +600,26 @@ class HttpNamespaces:
         self._found(call)
         return NO_CONTENT
 
+    async def _no_filters(self, call: Call) -> Answer:
+        given = await call.json()
+        self._found(call)
+        check_filters(given)
+        return NO_CONTENT
+
     async def _not_here(self, call: Call) -> Answer:
         self._found(call)
         raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
+
+
+def check_filters(given: Any) -> None:  # noqa: ANN401
+    """Refuses all entry filters, as a real broker does that finds none in its directory."""
+    if given is None:
+        return
+    names = object_of(given).get("entryFilterNames")
+    if not isinstance(names, str) or not names.strip():
+        why = "entryFilterNames can't be empty. To remove entry filters use the remove method."
+        raise RefusedError(400, "MetadataError", why)
+    raise RefusedError(400, "MetadataError", f"Entry filter '{names.split(',')[0]}' not found")
 
 
 def quota_type(call: Call) -> str:

@@ -73,6 +73,7 @@ _CANNOT_RACK = _off(501, "this broker has no bookies")
 _CANNOT_GROW = _off(501, "this broker has one transaction coordinator")
 _CANNOT_LIMIT = _off(501, "this broker has no resource groups")
 
+_NO_REPORT = _missing("this broker has its figures, and those of topics, at /metrics/")
 _NO_WORKER = _off(409, "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false")
 _NO_PACKAGES = _off(503, "Package Management Service is not enabled in the broker.")
 _ALL_METHODS = ("GET", "PUT", "POST", "DELETE")
@@ -100,6 +101,8 @@ ROUTES: Routes = {
     "/admin/v2/bookies/racks-info": {"GET": _empty({})},
     "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "POST": _CANNOT_RACK, "DELETE": _NO_RACK},
     "/admin/v3/transactions/transactionCoordinator/replicas": {"POST": _CANNOT_GROW},
+    **{f"/admin/v2/broker-stats/{what}": {"GET": _NO_REPORT} for what in ("topics", "metrics", "load-report")},
+    "/admin/v2/brokers/internal-configuration": {"GET": _missing("this broker has no metadata store and no bookies")},
     "/admin/v2/broker-stats/mbeans": {"GET": _empty([])},
     "/admin/v2/broker-stats/allocator-stats/{allocator}": {"GET": _allocator},
     "/admin/v2/resource-quotas": {"GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH},

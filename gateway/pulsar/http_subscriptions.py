@@ -22,6 +22,10 @@ from mq_shards.gateway.pulsar.subscription_properties import NOTHING
 
 LATEST_ID: Final = (1 << 63) - 1
 MILLISECOND_NS: Final = 1_000_000
+_NAMED: Final = {
+    "earliest": {"ledgerId": -1, "entryId": -1},
+    "latest": {"ledgerId": LATEST_ID, "entryId": LATEST_ID},
+}
 SUB: Final = f"{TOPIC}/subscription/{{subscription}}"
 
 
@@ -145,9 +149,9 @@ class HttpSubscriptions:
         return json_of({str(part): self._about(part, call).replicated for part in await self._having(call)})
 
     async def _set_replicated(self, call: Call) -> Answer:
-        given = await call.json()
+        given = await call.json(needed=True)
         self._check_persistent(call, "enable/disable")
-        wanted = flag(required(given), "the body")
+        wanted = flag(given, "the body")
         for part in await self._having(call):
             await self._control.subscription_properties.set_replicated(
                 part, call.names["subscription"], replicated=wanted
@@ -234,6 +238,7 @@ class HttpSubscriptions:
         if parts != [name]:
             why = "Expire message at position is not supported for partitioned-topic"
             raise RefusedError(405, "NotAllowedError", why)
+        given = _NAMED.get(given) if isinstance(given, str) else given
         given = object_of(given)
         partition = whole(given.get("partitionIndex", -1), "partitionIndex")
         if partition != name.partition:

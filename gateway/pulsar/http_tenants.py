@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.bundles import bundle_of
+from mq_shards.gateway.pulsar.bundles import BUNDLE_NAMES, bundle_of
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, text_of
+from mq_shards.gateway.turns import in_pieces
 
 MAX_CLUSTERS: Final = 1000
 NO_CLUSTER: Final = "Cluster does not exist"
@@ -94,7 +95,9 @@ class HttpTenants:
             "/admin/v2/brokers/version": {"GET": self._version},
             "/admin/v2/brokers/configuration/runtime": {"GET": self._runtime},
             "/admin/v2/brokers/leaderBroker": {"GET": self._leader},
-            f"/admin/v2/brokers/{CLUSTER}": {"GET": self._brokers},
+            # Whatever it is named.
+            "/admin/v2/brokers/{cluster}": {"GET": self._brokers},
+            "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces": {"GET": self._owned},
             "/admin/v2/brokers": {"GET": self._brokers},
             "/status.html": {"GET": self._say_health},
             "/metrics": {"GET": self._to_metrics},
@@ -155,6 +158,8 @@ class HttpTenants:
     async def _delete(self, call: Call) -> Answer:
         name = call.names["tenant"]
         self._found(call, "Tenant doesn't exist")
+        if call.flag("force"):
+            raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of tenants")
         if self._control.store.catalog.namespaces_of(name):
             raise conflict("The tenant still has active namespaces")
         await self._control.store.commit({"do": "no-tenant", "name": name})
@@ -180,8 +185,10 @@ class HttpTenants:
         return json_of({**_CLUSTER_ALWAYS, **found})
 
     async def _make_cluster(self, call: Call) -> Answer:
-        name = _entity(call.names["cluster"], "Cluster name is not valid")
-        data = _cluster(await call.object())
+        given = await call.json()
+        if given is None:
+            raise RefusedError(400, "MetadataError", "cluster data is required")
+        name, data = _entity(call.names["cluster"], "Cluster name is not valid"), _cluster(object_of(given))
         there_are = self._all_clusters()
         if name in there_are:
             raise conflict("Cluster already exists")
@@ -251,6 +258,21 @@ class HttpTenants:
 
     async def _brokers(self, call: Call) -> Answer:
         return json_of([self._urls.broker_id])
+
+    async def _owned(self, call: Call) -> Answer:
+        """All bundles of all namespaces."""
+        self._control.store.check()
+        if call.names["broker"] != self._urls.broker_id:
+            raise not_found(f"Broker id '{call.names['broker']}' not found in available brokers.")
+        status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+        return json_of(
+            {
+                f"{namespace}/{bundle}": status
+                async for piece in in_pieces(list(self._control.store.catalog.namespaces))
+                for namespace in piece
+                for bundle in BUNDLE_NAMES
+            }
+        )
 
     async def _to_metrics(self, call: Call) -> Answer:
         return Answer(302, b"", {"Location": "/metrics/"})

@@ -13,7 +13,9 @@ from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import (
     POLICIES,
+    Needed,
     Policy,
+    check_filters,
     dispatch_rate,
     exceeds,
     or_none,
@@ -98,9 +100,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
 }
 _TTL: Final = POLICIES["messageTTL"]
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
-_NOT_HERE: Final = (
-    "replicatorDispatchRate", "offloadPolicies", "entryFilters",
-)  # fmt: skip
+_NOT_HERE: Final = ("replicatorDispatchRate", "offloadPolicies")
 
 
 class HttpTopicPolicies:
@@ -115,6 +115,7 @@ class HttpTopicPolicies:
             },
             f"{TOPIC}/policies": {"DELETE": self._delete_all},
             f"{TOPIC}/shadowTopics": {"GET": self._unset, "PUT": self._no_shadows, "DELETE": self._keep_unset},
+            f"{TOPIC}/entryFilters": {"GET": self._filters, "POST": self._no_filters, "DELETE": self._keep_unset},
             f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
             f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
         }  # fmt: skip
@@ -133,6 +134,16 @@ class HttpTopicPolicies:
 
     async def _keep_unset(self, call: Call) -> Answer:
         await self._found(call)
+        return NO_CONTENT
+
+    async def _filters(self, call: Call) -> Answer:
+        await self._found(call)
+        return json_of({"entryFilterNames": ""} if call.flag("applied") else None)
+
+    async def _no_filters(self, call: Call) -> Answer:
+        given = await call.json()
+        await self._found(call)
+        check_filters(given)
         return NO_CONTENT
 
     async def _no_shadows(self, call: Call) -> Answer:
@@ -197,7 +208,7 @@ class HttpTopicPolicies:
 
     def _setting(self, policy: _TopicPolicy) -> Handler:
         async def put(call: Call) -> Answer:
-            given = await call.json()
+            given = await call.json(needed=isinstance(policy.checked, Needed))
             if given is None and policy.is_rate:  # a real broker does nothing then
                 await self._found(call)
                 return NO_CONTENT

@@ -38,6 +38,7 @@ class HttpTopics:
             f"{TOPIC}/stats": {"GET": self._stats_of},
             f"{TOPIC}/partitioned-stats": {"GET": self._partitioned_stats},
             f"{TOPIC}/internalStats": {"GET": self._internal},
+            f"{TOPIC}/internal-info": {"GET": self._no_ledgers},
             f"{TOPIC}/partitioned-internalStats": {"GET": self._partitioned_internal},
             f"{TOPIC}/unload": {"PUT": self._unload},
             f"{TOPIC}/terminate": {"POST": self._terminate},
@@ -115,7 +116,7 @@ class HttpTopics:
     @staticmethod
     async def _wanted(call: Call) -> tuple[int, dict[str, str]]:
         """The body of a new partitioned topic: the number of partitions, or an object that also has properties."""
-        found = await call.json()
+        found = await call.json(needed=True)
         properties: dict[str, str] = {}
         if isinstance(found, dict):
             properties, found = found.get("properties") or {}, found.get("partitions")
@@ -176,6 +177,10 @@ class HttpTopics:
     async def _internal(self, call: Call) -> Answer:
         return json_of(await self._stats.internal(await self._one(call)))
 
+    async def _no_ledgers(self, call: Call) -> Answer:
+        await self._control.check_exists(call.topic(self._control))
+        raise not_found("this broker has no ledgers, of which it could show what is noted: see internalStats")
+
     async def _partitioned_internal(self, call: Call) -> Answer:
         name, topic = self._of_partitions(call)
         parts = {str(part): await self._stats.internal(part) for part in self._control.parts(name)}
@@ -202,7 +207,7 @@ class HttpTopics:
         return json_of(message_id(name, await self._stats.position(name)))
 
     async def _last(self, call: Call) -> Answer:
-        name = call.topic(self._control)
+        name = await self._one(call)
         return json_of(message_id(name, await self._stats.position(name)))
 
     async def _trim(self, call: Call) -> Answer:

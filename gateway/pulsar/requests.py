@@ -30,10 +30,12 @@ class Call:
     names: Mapping[str, str]
     fields: Mapping[str, str]
 
-    async def json(self) -> Any:  # noqa: ANN401
-        """The body, decoded; None if it is empty."""
+    async def json(self, *, needed: bool = False) -> Any:  # noqa: ANN401
+        """The body, decoded; None if it is empty. `needed`: an empty one is refused, and None is a null."""
         async with self.bodies.read_whole(self.request, MAX_BODY_BYTES) as body:
             if not body.strip():
+                if needed:
+                    raise _no_body()
                 return None
             try:
                 return orjson.loads(body)
@@ -49,7 +51,7 @@ class Call:
         return strings(await self.json())
 
     async def integer(self) -> int:
-        return whole(await self.json(), "the body")
+        return whole(await self.json(needed=True), "the body")
 
     def flag(self, name: str, default: bool = False) -> bool:
         found = self.fields.get(name)
@@ -83,10 +85,14 @@ def _whole(text: str) -> int:
 
 
 def required(given: Any) -> Any:  # noqa: ANN401
-    """Refuses an empty body, where it does not stand for 0 or false."""
+    """Refuses an empty body, and null."""
     if given is None:
-        raise RefusedError(400, "MetadataError", "there is no body")
+        raise _no_body()
     return given
+
+
+def _no_body() -> RefusedError:
+    return RefusedError(400, "MetadataError", "there is no body")
 
 
 def object_of(given: object) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Requests to the REST API, scene by scene: asked of a real broker by record_admin.py, and of ours by the tests.
 
-A step is a method, a path below /admin/v2 (or from the root, with a leading slash), and a body: JSON, or none. Scenes
-have names of their own for what they make; a scene may not need another.
+A step is a method, a path below /admin/v2 (or from the root, with a leading slash), and a body: JSON (None is a null),
+or none at all. Scenes have names of their own for what they make; a scene may not need another.
 """
 
 from __future__ import annotations
@@ -28,6 +28,34 @@ AVRO_OTHER: Final = {
 }
 P: Final = "persistent/public/default"
 B: Final = "persistent/public/bodies"
+
+N: Final = "namespaces/public/nulls"
+T: Final = "persistent/public/nulls/t"
+NUMBERS_AND_FLAGS: Final = {
+    N: (
+        "messageTTL", "deduplication", "schemaValidationEnforced", "isAllowAutoUpdateSchema", "maxProducersPerTopic",
+        "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
+        "maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription", "maxTopicsPerNamespace",
+        "encryptionRequired", "subscriptionExpirationTime", "deduplicationSnapshotInterval", "delayedDelivery",
+    ),
+    T: (
+        "maxProducers", "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxMessageSize",
+        "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "deduplicationEnabled",
+        "compactionThreshold", "schemaValidationEnforced", "deduplicationSnapshotInterval",
+    ),
+}  # fmt: skip
+
+
+def _nulls() -> list[Step]:
+    """An empty body, a null and an empty string for each policy that is a number or a flag."""
+    steps: list[Step] = [("PUT", N), ("PUT", T)]
+    for above, names in NUMBERS_AND_FLAGS.items():
+        for path in (f"{above}/{name}" for name in names):
+            steps += [("POST", path), ("GET", path), ("POST", path, None), ("GET", path), ("POST", path, ""),
+                      ("GET", path)]  # fmt: skip
+    path = f"{N}/compactionThreshold"
+    return [*steps, ("PUT", path), ("PUT", path, None), ("GET", path)]
+
 
 SCENES: Final[dict[str, list[Step]]] = {
     "partitions": [
@@ -543,5 +571,57 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("POST", "tenants"),
         ("GET", "bookies/all"),
         ("GET", "/admin/v3/transactions/transactionMetadata/0/1"),
+    ],
+    "nulls": _nulls(),
+    "named places": [
+        ("PUT", f"{P}/named"),
+        ("PUT", f"{P}/named/subscription/s"),
+        ("POST", f"{P}/named/subscription/s/expireMessages", "earliest"),
+        ("POST", f"{P}/named/subscription/s/expireMessages", "latest"),
+        ("POST", f"{P}/named/subscription/none/expireMessages", "latest"),
+        ("POST", f"{P}/named/subscription/s/expireMessages", "middle"),
+        ("PUT", f"{P}/pnamed/partitions", 2),
+        ("PUT", f"{P}/pnamed/subscription/s"),
+        ("POST", f"{P}/pnamed/subscription/s/expireMessages", "earliest"),
+        ("POST", f"{P}/pnamed-partition-0/subscription/s/expireMessages", "earliest"),
+        ("GET", f"{P}/pnamed/lastMessageId"),
+        ("POST", f"{P}/pnamed/partitions"),
+        ("POST", f"{P}/pnamed/partitions", None),
+        ("POST", f"{P}/pnamed/partitions", -1),
+        ("PUT", f"{P}/unnamed/partitions"),
+        ("PUT", f"{P}/nullnamed/partitions", None),
+        ("DELETE", f"{P}/named?force=true"),
+        ("DELETE", f"{P}/pnamed/partitions?force=true"),
+    ],
+    "what is seldom set": [
+        ("PUT", "namespaces/public/seldom"),
+        ("PUT", "persistent/public/seldom/t"),
+        *(
+            step
+            for path in ("namespaces/public/seldom/entryFilters", "persistent/public/seldom/t/entryFilters")
+            for step in (
+                ("GET", path),
+                ("POST", path, {"entryFilterNames": "a.b.C,d"}),
+                ("POST", path, {"entryFilterNames": ""}),
+                ("POST", path, {}),
+                ("POST", path),
+                ("DELETE", path),
+            )
+        ),
+        ("GET", "persistent/public/seldom/t/entryFilters?applied=true"),
+        ("GET", "namespaces/public/seldom/persistence/bookieAffinity"),
+        ("DELETE", "namespaces/public/seldom/persistence/bookieAffinity"),
+        ("POST", "namespaces/public/seldom/persistence/bookieAffinity", {"bookkeeperAffinityGroupPrimary": "g"}),
+        ("GET", "namespaces/public/seldom/schemaAutoUpdateCompatibilityStrategy"),
+        ("PUT", "namespaces/public/seldom/schemaAutoUpdateCompatibilityStrategy", "Full"),
+        ("DELETE", "persistent/public/seldom/t"),
+        ("DELETE", "namespaces/public/seldom"),
+        ("PUT", "clusters/unsaid"),
+        ("PUT", "clusters/unsaid", None),
+        ("PUT", "tenants/forced", {"adminRoles": [], "allowedClusters": ["standalone"]}),
+        ("DELETE", "tenants/forced?force=true"),
+        ("DELETE", "tenants/forced"),
+        ("GET", "brokers/nowhere"),
+        ("GET", "brokers/standalone/nowhere:1/ownedNamespaces"),
     ],
 }

@@ -21,12 +21,12 @@ KEPT_TEXT = 400
 def play(address: str, step: Step) -> dict[str, Any]:
     """The status, and the body: as JSON, or as text when it is none."""
     method, path = step[:2]
-    body = step[2] if len(step) > 2 else None
+    body = json.dumps(step[2]) if len(step) > 2 else None
     connection = http.client.HTTPConnection(address, timeout=60)
     try:
         headers = {} if body is None else {"Content-Type": "application/json"}
         target = path if path.startswith("/") else f"/admin/v2/{path}"
-        connection.request(method, target, None if body is None else json.dumps(body), headers)
+        connection.request(method, target, body, headers)
         response = connection.getresponse()
         data = response.read()
         found: dict[str, Any] = {"status": response.status}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.pulsar.record_admin import TRANSCRIPTS, play
-from tests.pulsar.servers import PulsarServer
+from tests.pulsar.servers import PulsarServer, running
 
 RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(TRANSCRIPTS.read_text())
 
@@ -20,13 +20,22 @@ DIFFERS: Final = {
     "GET /status.html": "a standalone has no file for it; a broker behind a balancer says ok",
     "GET persistent/public/default/ended/backlogSize": "is not there: 404",
     "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
-    "GET namespaces/public/pol/schemaAutoUpdateCompatibilityStrategy": "of old clients: is not there",
+    "PUT namespaces/public/seldom/schemaAutoUpdateCompatibilityStrategy": "of old clients: cannot be set",
+    "POST namespaces/public/seldom/persistence/bookieAffinity": "there are no bookies: cannot be set",
+    "PUT persistent/public/default/unnamed/partitions": "400, where a real broker fails with 500",
     "POST schemas/public/default/withschema/schema NOSUCHTYPE": "422 and a reason, where a real broker has a stack",
 }
 # Of Java's key stores; of a subscription nobody has been connected to.
 MISSING: Final = {".brokerClientSslFactoryPlugin", ".brokerClientTlsKeyStoreType", ".brokerClientTlsTrustStoreType"}
 # Lists of what is elsewhere, or numbers of moments, or of a real broker's dynamic options: here there are none.
-ANY: Final = {"GET brokers/standalone", "GET brokers/configuration"}
+ANY: Final = {"GET brokers/standalone", "GET brokers/nowhere", "GET brokers/configuration"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PulsarServer]:
+    """One of their own: what other tests make would be in its lists."""
+    with running(workers=2) as server:
+        yield server
 
 
 def said(step: list[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import zlib
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,6 +58,15 @@ def test_a_bundle_chooses_topics_by_the_crc_of_their_names(wire: Wire, server: P
         },
     )
     assert asked(server, "PUT", f"{NS}/junk/unload")[0] == 412
+
+
+def test_the_broker_owns_all_bundles(server: PulsarServer) -> None:
+    [broker] = asked(server, "GET", "brokers/standalone")[1]
+    status, owned = asked(server, "GET", f"brokers/standalone/{broker}/ownedNamespaces")
+    of_default = {name: about for name, about in owned.items() if name.startswith("public/default/")}
+    about = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    assert status == 200
+    assert of_default == {f"public/default/{low}_{high}": about for low, high in itertools.pairwise(BOUNDARIES)}
 
 
 def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
