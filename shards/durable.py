@@ -1,11 +1,13 @@
-"""Replaces small files as a whole, so that they survive a power failure. Only this module knows how.
+"""Reads small files, and replaces them as a whole, so that they survive a power failure. Only this module knows how.
 
 It knows nothing of their content.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,23 @@ from typing import Final
 
 # Several syncs cost a disk no more than one: they share a commit of its journal.
 SYNCING_THREADS: Final = 4
+
+
+class NotAFileError(OSError):
+    """A directory, a pipe or the like is in a file's place."""
+
+
+def read(path: Path) -> bytes:
+    """Reads a file. Raises OSError; NotAFileError for a pipe, too, which could be waited for without end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotAFileError(errno.EINVAL, "it is not a file", str(path))
+    except BaseException:
+        os.close(fd)
+        raise
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
 
 
 def save(path: Path, content: bytes) -> None:

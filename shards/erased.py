@@ -50,7 +50,7 @@ def load(data_dir: Path) -> dict[str, Erasure]:
     """The erasures, by topic. Raises ErasedError if they are unknown: then nothing at all may be shown."""
     path = data_dir / NAME
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(durable.read(path))
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
         items = _items(found, "topics")
@@ -89,7 +89,7 @@ def load_segments(data_dir: Path) -> dict[int, Mark]:
     """The marks, by shard. Raises ErasedError."""
     path = data_dir / SEGMENTS
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(durable.read(path))
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
         logs, soon = (dict(found.get(of, {})) for of in ("logs", "soon"))

@@ -3,7 +3,8 @@
     DIR/shard-0007/manifest.json   {"version": 1, "directory": "...", "shard": 7, "segments": {"3": 1700}, "going": [2]}
 
 `segments` maps the number of each segment to the wall clock in its header, which no other segment has; 0: it is not
-known to have a header yet.
+known to have a header yet. A worker has the newest segment listed as begun soon after its first record,
+when its header is durable.
 `going` are segments that are being removed, so their files may or may not exist. `ended`, which may be absent, is a
 segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost.
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -85,12 +85,11 @@ class Manifest(NamedTuple):
     def load(path: Path, directory: str, shard: int) -> Manifest | None:
         """Reads the manifest; None: there is none. Raises ManifestError, OSError."""
         try:
-            # Opening something else, such as a pipe, could wait for ever.
-            if not stat.S_ISREG((path / NAME).stat().st_mode):
-                raise ManifestError("its manifest is not a file")
-            text = (path / NAME).read_bytes()
+            text = durable.read(path / NAME)
         except FileNotFoundError:
             return None
+        except durable.NotAFileError:
+            raise ManifestError("its manifest is not a file") from None
         if not text:
             return None
         try:

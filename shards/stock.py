@@ -19,7 +19,7 @@ class Found(NamedTuple):
     begun_ns: int | None
     number: int = 0  # which segment it is by its header (0: unreadable),
     why_foreign: str = ""  # and why it does not belong to this shard
-    bytes: int = 0
+    bytes: int = 0  # 0: also if all of them are zeros
     is_written: bool = False  # its header is zeros, but something is written behind it
     is_emptied: bool = False  # it has no content, but there are copies of names that were in it
     log_began_ns: int = 0  # the same in all segments of a log; 0: the header does not tell
@@ -72,8 +72,8 @@ def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
 
 
 def _of_this_log(files: Mapping[int, Found], listed: Mapping[int, int]) -> dict[int, Found]:
-    """Tells segments of another log from those that are surely of this one. The list does not say yet when the newest
-    segment was begun, so without this any segment of its number would be taken for it."""
+    """Tells segments of another log from those that are surely of this one. The list may not say yet when the newest
+    segment was begun, and without this any segment of its number would be taken for it."""
     sure = [file for file in files.values() if file.begun_ns and listed.get(file.number) == file.begun_ns]
     began = {file.log_began_ns for file in sure} - {0}
     if not began:

@@ -50,7 +50,7 @@ SHARD_NAME: Final = re.compile(r"shard-\d{4}")
 BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back under its own name,
 BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
-KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.json(\.new)?")
+KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.(json(\.new)?|odd\d*)")
 
 COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
 COPY_MOST: Final = 4096  # more than the copy of any name takes
@@ -74,7 +74,7 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{what}: {os.strerror(error.errno or errno.EIO)}", error.errno or 0) from error
+        raise StoreError(f"{what}: {error.strerror or os.strerror(errno.EIO)}", error.errno or 0) from error
 
 
 def shard_path(directory: Path, shard: int) -> Path:
@@ -120,7 +120,7 @@ class Meta(NamedTuple):
 def read_meta(path: Path) -> Meta:
     """Reads meta.json of an existing data directory, without its lock. Raises StoreError."""
     with explained(f"{path / META} cannot be read"):
-        return Meta.decode(path / META, (path / META).read_bytes())
+        return Meta.decode(path / META, durable.read(path / META))
 
 
 class DataDirectory:
@@ -182,7 +182,7 @@ class DataDirectory:
     def _meta(cls, path: Path, shards: int | None, default_shards: int, *, begun: bool) -> Meta:
         with explained(f"{path / META} cannot be read"):
             try:
-                meta = Meta.decode(path / META, (path / META).read_bytes())
+                meta = Meta.decode(path / META, durable.read(path / META))
             except FileNotFoundError:
                 return cls._create(path, default_shards if shards is None else shards, begun=begun)
         if shards not in (None, meta.shards):
@@ -312,7 +312,9 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         return Found(None, bytes=status.st_size)
     content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
     if len(content) < SEGMENT_HEADER_BYTES or not any(content):
-        return Found(0, bytes=status.st_size, is_written=not waits(fd, is_last=True))
+        if waits(fd, is_last=True):
+            return Found(0, bytes=0 if _is_zeros(fd, status.st_size) else status.st_size)
+        return Found(0, bytes=status.st_size, is_written=True)
     if not is_header(content):
         return Found(None, bytes=status.st_size)
     header = decode_header(content)
@@ -323,6 +325,10 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         why = f"it is of a data directory of {header.shards} shards"
     # A header rewritten after damage knows the segment's number, but not when it was begun.
     return Found(header.time_ns or None, header.segment, why, status.st_size, log_began_ns=header.log_began_ns)
+
+
+def _is_no_file(path: Path) -> bool:
+    return path.exists() and not path.is_file()
 
 
 def _is_copy(content: bytes, segment: int) -> bool:
@@ -337,26 +343,32 @@ def _is_copy(content: bytes, segment: int) -> bool:
 
 
 def _read_begun(path: Path) -> int:
-    """The wall clock in a segment's header; 0 if it has none."""
+    """The wall clock in a segment's header, which is durable then; 0 if it has none."""
     with path.open("rb", buffering=0) as file:
         try:
-            return decode_header(medium.read(file.fileno(), SEGMENT_HEADER_BYTES, 0)).time_ns
+            begun_ns = decode_header(medium.read(file.fileno(), SEGMENT_HEADER_BYTES, 0)).time_ns
         except StoreError:
             return 0
+        os.fdatasync(file.fileno())
+        return begun_ns
 
 
 class ShardStore:
     """The segments of a shard in a data directory, as files. Holds a lock on the shard until it is closed."""
 
-    def __init__(self, directory: Path, shard: int) -> None:
+    def __init__(self, directory: Path, shard: int, refuse: bool = False) -> None:
+        """Raises StoreError; if `refuse` is set also for a folder that is gone, which is made anew otherwise."""
         self.path = shard_path(directory, shard)
         self.shard = shard
         self._manifest: Manifest | None = None  # as last saved
         self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
+        if refuse and not os.path.lexists(self.path):
+            raise StoreError(f"shard {shard} is refused: its folder is missing (--damage serve does without)")
         with explained(f"{self.path} cannot be opened"):
             # If the folder is gone so are its segments, which `recover` reports; the other shards are served
             # nevertheless.
-            self.path.mkdir(mode=0o750, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(mode=0o750)
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 self._lock()
@@ -424,7 +436,7 @@ class ShardStore:
     @cached_property
     def _meta(self) -> Meta:
         meta = self.path.parent / META
-        return Meta.decode(meta, meta.read_bytes())
+        return Meta.decode(meta, durable.read(meta))
 
     @property
     def _directory_id(self) -> str:
@@ -463,8 +475,8 @@ class ShardStore:
 
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
         """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""
-        for number in stock.aside:
-            path = self.path_of(number)
+        manifest = self.path / MANIFEST
+        for path in (*map(self.path_of, stock.aside), *([manifest] if _is_no_file(manifest) else [])):
             path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
         for own, number in stock.back.items():
             self.path_of(own).with_suffix(BESIDE).hardlink_to(self.path_of(number))

@@ -82,6 +82,7 @@ class ShardFiles:
     cut: int = 0
     warming: int = 0
     warmed: int = 0
+    noted: int = 0  # the newest segment that is listed as begun
     # When an unfilled segment may next be sealed because of erased messages: frequent erasing must not make many
     # segments.
     roll_at: float = 0.0
@@ -151,7 +152,7 @@ class Worker:
 
     def _store(self, shard: int) -> SegmentStore:
         if not self._in_memory:
-            return ShardStore(Path(self._data_dir), shard)
+            return ShardStore(Path(self._data_dir), shard, self._refuses_damage)
         return MemoryStore(
             shard,
             self._memory.get(shard, {}),
@@ -505,6 +506,7 @@ class Worker:
                 files.roll_at = time.monotonic() + ROLL_EVERY_S
         if active:
             files.note_sealed(first, active, time.time())
+            self._note_begun(shard, active)
         if first == 0 or first == active:
             return False
         self._cut(shard, active)
@@ -534,6 +536,13 @@ class Worker:
         if not decision.compact or not self._is_warm(shard, first):
             return False
         return not lib.worker_compact(worker, shard, COMPACT_BYTES)
+
+    def _note_begun(self, shard: int, active: int) -> None:
+        """Has the newest segment listed as begun, so that zeros or another log in its place show after a kill."""
+        files, end = self._files[shard], lib.worker_segment_bytes(self._worker, shard, active)
+        if self._errands is not None and files.noted != active and end > SEGMENT_HEADER_BYTES:
+            files.noted = active
+            self._errands.run(files.store.note_begun, _no_matter, StoreError)
 
     def _mark_of(self, shard: int) -> Mark:
         if self._erased is None:

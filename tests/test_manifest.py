@@ -220,10 +220,15 @@ def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: 
     assert recover(shard) == (segments, [])
 
 
-def test_a_pipe_in_a_manifests_place_is_not_waited_for(shard: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_in_a_manifests_place_is_put_aside(shard: Path, make: Callable[[Path], None]) -> None:
     (shard / "manifest.json").unlink()
-    os.mkfifo(shard / "manifest.json")
+    make(shard / "manifest.json")
+    with pytest.raises(StoreError, match="its manifest is not a file"):
+        recover(shard, refuse=True)
+    assert not (shard / "manifest.json").is_file()
     segments, said = recover(shard)
+    assert (shard / "manifest.odd").exists()
     assert (segments, len(said)) == ([1, 2, 3, 4], 1) and "its manifest is not a file" in said[0]
     assert recover(shard) == (segments, [])
 
@@ -317,8 +322,9 @@ def test_a_shard_that_was_emptied_is_not_taken_for_a_new_one(shard: Path) -> Non
 def test_a_shard_whose_folder_is_gone_is_said_and_begins_anew(shard: Path) -> None:
     shutil.rmtree(shard)
     said = "its manifest is missing: whether all of its segments are there is not known"
-    with pytest.raises(StoreError, match="its manifest is missing"):
-        recover(shard, refuse=True)
+    with pytest.raises(StoreError, match="shard 7 is refused: its folder is missing"):
+        ShardStore(shard.parent, 7, refuse=True)
+    assert not shard.exists()
     assert recover(shard) == ([], [said])
     store = ShardStore(shard.parent, 7)
     store.recover()

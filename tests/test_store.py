@@ -277,6 +277,12 @@ def test_one_with_copies_of_names_is_made_anew(store: ShardStore) -> None:
     again.close()
 
 
+def test_a_pipe_in_the_place_of_meta_json_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "meta.json")
+    with pytest.raises(StoreError, match=r"meta\.json cannot be read: it is not a file"):
+        DataDirectory.open_or_create(tmp_path, 2)
+
+
 def test_a_pipe_in_the_place_of_copies_is_not_written_to(store: ShardStore) -> None:
     os.close(store.create(1))
     os.mkfifo(store.path / "0000000001.names")
@@ -366,7 +372,7 @@ def test_a_shard_has_one_worker_at_a_time(store: ShardStore, monkeypatch: pytest
 
 def test_a_file_where_a_shards_folder_should_be_is_said(directory: DataDirectory) -> None:
     (directory.path / "shard-0008").touch()
-    with pytest.raises(StoreError, match="shard-0008 cannot be opened: File exists"):
+    with pytest.raises(StoreError, match="shard-0008 cannot be opened: Not a directory"):
         directory.shard(8)
 
 

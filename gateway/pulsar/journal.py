@@ -54,11 +54,15 @@ class Journal:
             self._fd = -1
         self.is_damaged = False
         is_first = not self.path.parent.exists()
+        if not is_first and not self.path.parent.is_dir():
+            raise JournalError(f"{self.path.parent} is not a directory")
         self.path.parent.mkdir(mode=0o750, exist_ok=True)
         if not self.path.exists():
             self.rewrite(())
             sync_directory(self.path.parent.parent)
             return [], [] if is_first else [f"{self.path} is missing: it is made anew, and nothing of before is known"]
+        if not self.path.is_file():  # reading a pipe would not end
+            raise JournalError(f"{self.path} is not a file")
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         if self._in_doubt:  # readable bytes may not be on the disk, and callers were told that the append failed
             os.ftruncate(self._fd, self.bytes)

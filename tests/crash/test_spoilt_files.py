@@ -6,6 +6,7 @@ traceback or in processes that start again and again.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -247,19 +248,66 @@ def test_what_is_cut_off_a_log_while_the_broker_is_stopped_is_said_once(tmp_path
         assert int(wire.stats()["current-jobs-ready"]) == left + 1
 
 
-def test_a_log_that_is_emptied_after_a_kill_is_said_and_gives_out_no_id_again(tmp_path: Path) -> None:
-    data, options = tmp_path / "data", ("--shards", "1")
-    with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:
-        lost = [wire.put(b"%d" % n) for n in range(100)]
+def killed(data: Path, body: bytes, count: int) -> tuple[Path, list[int]]:
+    """The only log of a broker that was killed when the log was listed as begun, and the ids of its jobs."""
+    with running(SINGLE, data_dir=data, options=("--shards", "1")) as server, Wire(server) as wire:
+        ids = [wire.put(body) for _ in range(count)]
+        wait_until(lambda: listed(data)["1"] > 0, "its segment is listed as begun")
         server.kill()
     (log,) = logs(data)
+    return log, ids
+
+
+def listed(data: Path) -> dict[str, int]:
+    segments: dict[str, int] = json.loads((data / "shard-0000" / "manifest.json").read_text())["segments"]
+    return segments
+
+
+def said_of(server: Server, log: Path) -> list[str]:
+    return [line.partition("shard 0: ")[2] for line in server.said().splitlines() if f"shard 0: {log.name}" in line]
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed as begun", "not listed yet"])
+@pytest.mark.parametrize("keeps_length", [True, False], ids=["zeros", "empty"])
+def test_a_log_that_is_emptied_after_a_kill_is_said_and_gives_out_no_id_again(
+    tmp_path: Path, is_listed: bool, keeps_length: bool
+) -> None:
+    data = tmp_path / "data"
+    log, lost = killed(data, b"lost", 100)
+    size = log.stat().st_size
     os.truncate(log, 0)
-    with running(SINGLE, data_dir=data, options=("--damage", "refuse")) as server, Wire(server) as wire:
-        said = [line for line in server.said().splitlines() if log.name in line]
-        assert [line.partition("shard 0: ")[2] for line in said] == [
-            "0000000001.log is empty, and was not: the messages that were in it are lost"
-        ]
+    os.truncate(log, size * keeps_length)
+    if not is_listed:  # as if it had been killed sooner
+        path = data / "shard-0000" / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"segments": {"1": 0}}))
+    damage = "serve" if is_listed else "refuse"
+    with running(SINGLE, data_dir=data, options=("--damage", damage)) as server, Wire(server) as wire:
+        what = "missing" if is_listed else "empty, and was not"
+        assert said_of(server, log) == [f"{log.name} is {what}: the messages that were in it are lost"]
         assert wire.put(b"new") > max(lost)
+
+
+def test_a_log_of_which_the_beginning_is_zeros_after_a_kill_is_said_and_the_rest_is_served(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    log, ids = killed(data, bytes(1000), 1000)
+    with log.open("r+b") as file:
+        file.write(bytes(256 << 10))
+    with running(SINGLE, data_dir=data) as server, Wire(server) as wire:
+        assert said_of(server, log) == [f"{log.name} has lost its header; what is whole after it is served"]
+        assert wire.put(b"new") > max(ids)
+        assert 700 < int(wire.stats()["current-jobs-ready"]) < 800
+
+
+def test_another_brokers_log_in_the_place_of_a_shards_only_one_is_put_aside_after_a_kill(tmp_path: Path) -> None:
+    log, _ = killed(tmp_path / "data", b"mine", 1)
+    foreign, _ = killed(tmp_path / "other", b"theirs", 1)
+    shutil.copyfile(foreign, log)
+    with running(SINGLE, data_dir=tmp_path / "data") as server, Wire(server) as wire:
+        assert [line.partition(": ")[0] for line in said_of(server, log)] == [
+            f"{log.name} is put aside",
+            f"{log.name} is missing",
+        ]
+        assert int(wire.stats()["current-jobs-ready"]) == 0
 
 
 def test_of_a_log_that_is_noise_nothing_is_said_that_nobody_knows(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,30 @@ def test_one_that_is_missing_is_said_to_be_but_at_the_first_start(tmp_path: Path
     payloads, said = reopened(path)
     assert payloads == [] and said == [f"{path} is missing: it is made anew, and nothing of before is known"]
     assert reopened(path) == ([], [])
+
+
+def _in_its_folder(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    def made(path: Path) -> None:
+        path.parent.mkdir()
+        make(path)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_in_its_folder(os.mkfifo), "pulsar/catalog is not a file"),
+        (_in_its_folder(os.mkdir), "pulsar/catalog is not a file"),
+        (lambda path: path.parent.touch(), "pulsar is not a directory"),
+    ],
+)
+def test_what_is_no_log_in_its_place_is_refused_and_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
+    make(tmp_path / "pulsar" / "catalog")
+    with pytest.raises(JournalError, match=said):
+        reopened(tmp_path / "pulsar" / "catalog")
 
 
 def test_a_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
