@@ -37,10 +37,16 @@ void subject_cache_keep(struct subject_cache *cache, struct cached_match *slot, 
     memcpy(slot->patterns, patterns, count * sizeof *patterns);
 }
 
-void subject_cache_clear(struct subject_cache *cache) {
+void subject_cache_shrink(struct subject_cache *cache) {
+    subject_cache_forget_all(cache);
+    cache->crowded = 0;
+    if (cache->bits == CACHED_FIRST_BITS) return;
     free(cache->slots);
     cache->slots = NULL;
-    cache->crowded = 0;
+}
+
+void subject_cache_close(struct subject_cache *cache) {
+    free(cache->slots);
 }
 
 const struct cached_match *subject_cache_next(const struct subject_cache *cache, uint32_t *place, size_t *left) {

@@ -88,8 +88,10 @@ static inline void subject_cache_forget_all(struct subject_cache *cache) {
     cache->generation++;
 }
 
-/* Gives the slots back. */
-void subject_cache_clear(struct subject_cache *cache);
+/* No subject has a match any more. Gives the slots back if they are more than at first; those few stay, as a set may
+ * have a pattern for the time of one request only. */
+void subject_cache_shrink(struct subject_cache *cache);
+void subject_cache_close(struct subject_cache *cache);
 
 /* The next cached match from *place on, which begins as 0 and counts in slots of a cache of CACHED_MOST, so that it
  * stays right when the cache grows between two calls. Subtracts from *left the empty slots; NULL at the end or when

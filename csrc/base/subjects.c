@@ -250,7 +250,7 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
         s->literals.count--;
         subject_cache_forget(&s->cache, p->text, p->bytes);
     }
-    if (--s->patterns == 0) subject_cache_clear(&s->cache);
+    if (--s->patterns == 0) subject_cache_shrink(&s->cache);
     assert(p->alone.capacity == 0);
     free(p);
 }
@@ -544,7 +544,7 @@ void subjects_free(struct subjects *s) {
     free(s->root);
     free(s->literals.heads);
     free(s->nodes.heads);
-    subject_cache_clear(&s->cache);
+    subject_cache_close(&s->cache);
     subject_groups_free(&s->groups);
     free(s);
 }
