@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -198,6 +198,17 @@ class Broker:
 
     async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
         """All topics, those of tubes too, or only `topic`, sorted by name. Raises WorkersError."""
+        answers = await self._catalogs_of(topic, consumers)
+        topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
+        return await sorted_by_name(topics, lambda found: found.name)
+
+    async def each_topic(self) -> AsyncIterator[Topic]:
+        """Yields all topics, in no order, for callers that do not keep them. Raises WorkersError before the first."""
+        for answer in await self._catalogs_of("", consumers=False):
+            async for topic in catalog.each(answer.body):
+                yield topic
+
+    async def _catalogs_of(self, topic: str, consumers: bool) -> list[Answer]:
         name = topic.encode()
         wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
         async with self._catalogs:
@@ -205,8 +216,7 @@ class Broker:
             answers = await asyncio.gather(*asked)
         if any(answer.status == engine_module.FAILED for answer in answers):
             raise WorkersError("a worker died while it was asked")
-        topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
-        return await sorted_by_name(topics, lambda found: found.name)
+        return answers
 
     async def oldest_ns(self, topic: str, channel: str | None = None) -> int | None:
         """When the oldest message that the channel has not finished was published. Without a channel: the oldest one

@@ -47,6 +47,7 @@ async def sorted_by_name(items: Sequence[T], name: Callable[[T], str]) -> list[T
     for one in ranges:
         one.sort(key=name)
         found += one
+        one.clear()  # not all of them in the last turn
         await turns.pause()
     return found
 

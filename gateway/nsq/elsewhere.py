@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -45,28 +45,31 @@ class ChannelsElsewhere:
         self._addresses = addresses
         self._timeouts = timeouts
         self._known: set[str] | None = None  # topics that need not be asked for; None before the first list
+        self._prepared: set[str] = set()  # since the last list, and perhaps not in it
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
 
-    async def update(self, topics: Sequence[str]) -> None:
-        """Takes the topics that exist. Those of the first list are older than this process, and are not asked for."""
-        known: set[str] = set()
-        new: list[str] = []
-        async for piece in in_pieces(topics):
+    async def update(self, came: Sequence[str], gone: Set[str]) -> None:
+        """Takes the topics that are new in the list of all, and those that no longer are. Those of the first list are
+        older than this process, and are not asked for."""
+        prepared, self._prepared = self._prepared, set()
+        known = set() if self._known is None else self._known
+        for topic in await sorted_in_turns([] if self._known is None else came) if self._addresses() else ():
+            if topic not in prepared:
+                with contextlib.suppress(asyncio.QueueFull):
+                    self._waiting.put_nowait(topic)
+        async for piece in in_pieces(came):
             known.update(piece)
-            if self._known is not None:
-                new += [topic for topic in piece if topic not in self._known]
+        async for piece in in_pieces(list(gone)):
+            known.difference_update(piece)
         self._known = known
-        for topic in await sorted_in_turns(new) if self._addresses() else ():
-            with contextlib.suppress(asyncio.QueueFull):
-                self._waiting.put_nowait(topic)
 
     async def prepare(self, topic: str) -> None:
         """To be called before the first message of a topic. Never fails: the topic works without the channels too."""
-        if not self._addresses() or self._known is None or topic in self._known:
+        if not self._addresses() or self._known is None or topic in self._known or topic in self._prepared:
             return
         await self._ask_once(topic, is_new=True)
-        self._known.add(topic)
+        self._prepared.add(topic)
 
     async def run(self) -> None:
         """Makes the channels of topics that were made in other ways, until it is cancelled."""

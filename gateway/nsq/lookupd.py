@@ -1,7 +1,8 @@
 """Registration with nsqlookupd: tells every daemon which topics and channels are here, and that this node is alive.
 
-A peer is a task with one connection (protocol V1: each command is answered with a size and that many bytes). It
-compares what it has told its daemon with what the daemon should know, so a new or lost connection is no special case.
+A peer is a task with one connection (protocol V1: each command is answered with a size and that many bytes). It keeps
+the difference between what it has told its daemon and what the daemon should know, so a new or lost connection is no
+special case, and a change costs the same however many topics there are.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
-from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
-from mq_shards.gateway.nsq.names import is_valid_channel
 from mq_shards.gateway.nsq.options import GatewayOptions
-from mq_shards.gateway.nsq.topics import visible_topics
-from mq_shards.gateway.turns import Turns, in_pieces, sorted_by_name
+from mq_shards.gateway.nsq.registrations import Registration, Registrations
+from mq_shards.gateway.parted_set import PartedSet
+from mq_shards.gateway.turns import sorted_by_name
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"
@@ -33,31 +33,17 @@ MAX_REPLY_BYTES: Final = 64 << 10
 # beanstalk tube is shown to NSQ only while it has jobs.
 WATCH_S: Final = 0.05
 REFRESH_S: Final = 15.0
+# The rest after all have been listed, for each topic and channel: 20 times what it costs the gateway, so that at most
+# about 5 % of a core goes there.
+REST_S: Final = 75e-6
 LAST: Final = "\x7f"  # sorts after all names of channels
 _SIZE: Final = struct.Struct(">i")
-
-Registration = tuple[str, str]  # a topic, and a channel or, for the topic itself, ""
 
 log = logging.getLogger(__name__)
 
 
 class LookupdError(Exception):
     """An invalid reply of a daemon."""
-
-
-async def registrations(topics: Sequence[Topic]) -> set[Registration]:
-    found: set[Registration] = set()
-    turns = Turns()
-    for topic in topics:
-        found.add((topic.name, ""))
-        found.update((topic.name, channel.name) for channel in topic.channels if is_valid_channel(channel.name))
-        await turns.pause()
-    return found
-
-
-async def missing(wanted: Set[Registration], there: Set[Registration]) -> list[Registration]:
-    """Returns wanted - there."""
-    return [one async for piece in in_pieces(list(wanted)) for one in piece if one not in there]
 
 
 def topic_first(registration: Registration) -> str:
@@ -83,12 +69,21 @@ def identity(options: GatewayOptions) -> dict[str, object]:
 class Peer:
     """One nsqlookupd. run() goes on until it is cancelled."""
 
-    def __init__(self, address: str, identity: dict[str, object], heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        identity: dict[str, object],
+        wanted: Container[Registration],
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        """`wanted`: what the daemon should know. compare() is to be called for all of it, and for each that changes."""
         self.address: Final = address
         self.info: dict[str, Any] = {}  # what the daemon said of itself; empty: not connected
         self._identity = identity
         self._heartbeat_s = heartbeat_s
-        self._wanted: set[Registration] = set()
+        self._wanted = wanted
+        self._told: PartedSet[Registration] = PartedSet()
+        self._differing: PartedSet[Registration] = PartedSet()  # only in one of the two
         self._changed = asyncio.Event()
         self._reply: asyncio.Future[bytes] | None = None  # the reply to the command that was sent last
         self._failure: Exception | None = None  # why no further reply will come
@@ -101,11 +96,22 @@ class Peer:
             return None
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def announce(self, wanted: set[Registration]) -> None:
-        self._wanted = wanted
-        self._changed.set()
+    def compare(self, registration: Registration) -> None:
+        """To be called when it has become wanted, or is no longer."""
+        if (registration in self._wanted) != (registration in self._told):
+            self._differing.add(registration)
+            self._changed.set()
+        else:
+            self._differing.discard(registration)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            await self._told.clear()
+            await self._differing.clear()
+
+    async def _run(self) -> None:
         failures = 0
         while True:
             self.info = {}
@@ -116,6 +122,7 @@ class Peer:
                     failures = 0
                 level = logging.DEBUG if failures else logging.ERROR
                 log.log(level, "nsqlookupd %s: %s", self.address, error or type(error).__name__)
+            await self._forget_told()
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
@@ -139,13 +146,18 @@ class Peer:
             if not reading.cancelled():
                 reading.exception()  # marks it as seen: it ended the session, or came too late to
 
+    async def _forget_told(self) -> None:
+        async for piece in self._told.pieces():
+            for registration in piece:
+                self._told.discard(registration)
+                self.compare(registration)
+
     async def _keep_told(self, writer: asyncio.StreamWriter, reading: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
-        told: set[Registration] = set()
         heartbeat_at = loop.time() + self._heartbeat_s
         while True:
             self._changed.clear()
-            await self._tell(writer, told)
+            await self._tell(writer)
             if loop.time() >= heartbeat_at:
                 await self._command(writer, b"PING\n")
                 heartbeat_at = loop.time() + self._heartbeat_s
@@ -159,15 +171,28 @@ class Peer:
             if reading.done():
                 reading.result()
 
-    async def _tell(self, writer: asyncio.StreamWriter, told: set[Registration]) -> None:
-        wanted = self._wanted
+    async def _tell(self, writer: asyncio.StreamWriter) -> None:
         # A topic is registered before its channels, and unregistered after them.
-        for registration in await sorted_by_name(await missing(told, wanted), topic_last):
-            await self._register(writer, b"UNREGISTER", registration)
-            told.discard(registration)
-        for registration in await sorted_by_name(await missing(wanted, told), topic_first):
-            await self._register(writer, b"REGISTER", registration)
-            told.add(registration)
+        await self._tell_of(writer, b"UNREGISTER", await sorted_by_name(await self._to_tell(told=True), topic_last))
+        await self._tell_of(writer, b"REGISTER", await sorted_by_name(await self._to_tell(told=False), topic_first))
+
+    async def _to_tell(self, told: bool) -> list[Registration]:
+        """What differs and has been told, or has not."""
+        pieces = self._differing.pieces()
+        return [one async for piece in pieces for one in piece if (one in self._told) == told]
+
+    async def _tell_of(self, writer: asyncio.StreamWriter, command: bytes, registrations: list[Registration]) -> None:
+        registrations.reverse()
+        while registrations:  # each is let go of when it is told, not all at the end
+            registration = registrations.pop()
+            if registration not in self._differing:
+                continue  # changed back meanwhile
+            await self._register(writer, command, registration)
+            if registration in self._told:
+                self._told.discard(registration)
+            else:
+                self._told.add(registration)
+            self.compare(registration)
 
     async def _register(self, writer: asyncio.StreamWriter, command: bytes, registration: Registration) -> None:
         line = b" ".join([command, *(name.encode() for name in registration if name)])
@@ -229,7 +254,7 @@ class Lookupd:
         self._versions = versions
         self._identity = identity
         self._peers: dict[str, tuple[Peer, asyncio.Task[None]]] = {}
-        self._wanted: set[Registration] = set()
+        self._wanted = Registrations()
         self._refresh = False
         self.elsewhere: Final = ChannelsElsewhere(broker, self._http_addresses, timeouts)
 
@@ -264,28 +289,35 @@ class Lookupd:
             self._peers.pop(address)[1].cancel()
         for address in wanted:
             if address not in self._peers:
-                peer = Peer(address, self._identity)
-                peer.announce(self._wanted)
-                self._peers[address] = peer, asyncio.create_task(peer.run())
+                peer = Peer(address, self._identity, self._wanted)
+                self._peers[address] = peer, asyncio.create_task(self._introduce(peer))
+
+    async def _introduce(self, peer: Peer) -> None:
+        async for piece in self._wanted.pieces():
+            for registration in piece:
+                peer.compare(registration)
+        await peer.run()
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         seen: tuple[int, ...] = ()
         refresh_at = 0.0
+        rest_s = rests_until = 0.0
         while True:
             versions = self._versions() if self._peers else seen
-            if self._peers and (versions != seen or self._refresh or loop.time() >= refresh_at):
+            is_due = versions != seen or self._refresh or loop.time() >= refresh_at
+            if self._peers and is_due and loop.time() >= rests_until:
                 self._refresh = False
                 # Topics of a worker that does not answer stay registered: it will be back with them.
                 with contextlib.suppress(WorkersError):
-                    wanted = await registrations(await visible_topics(self._broker))
+                    update = await self._wanted.update(self._broker.each_topic(), self._compare)
                     seen = versions
                     refresh_at = loop.time() + REFRESH_S
-                    self._announce(wanted)
-                    await self.elsewhere.update([topic for topic, channel in wanted if not channel])
+                    rest_s = update.listed * REST_S
+                    await self.elsewhere.update(update.came, update.gone)
+                rests_until = loop.time() + rest_s
             await asyncio.sleep(WATCH_S)
 
-    def _announce(self, wanted: set[Registration]) -> None:
-        self._wanted = wanted
+    def _compare(self, registration: Registration) -> None:
         for peer, _ in self._peers.values():
-            peer.announce(wanted)
+            peer.compare(registration)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from mq_shards.gateway import turns
 from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.nsq import lookupd
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
-from mq_shards.gateway.nsq.lookupd import missing, registrations
+from mq_shards.gateway.nsq.lookupd import Lookupd, Peer
+from mq_shards.gateway.nsq.registrations import Registrations
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.nsq.topics import visible_topics
 
@@ -52,20 +55,29 @@ async def statsd_without_figures() -> int:
     return await statsd(EPHEMERAL)
 
 
-async def lookupd() -> int:
-    return await turns_of(registrations(TOPICS))
+async def one_by_one(topics: list[Topic]) -> AsyncIterator[Topic]:
+    for topic in topics:
+        yield topic
 
 
-async def told() -> int:
-    return await turns_of(missing(await registrations(TOPICS), {("t0", "")}))
+async def all_come() -> int:
+    return await turns_of(Registrations().update(one_by_one(TOPICS), lambda _: None))
+
+
+async def all_go() -> int:
+    there = Registrations()
+    await there.update(one_by_one(TOPICS), lambda _: None)
+    return await turns_of(there.update(one_by_one([]), lambda _: None))
 
 
 async def elsewhere() -> int:
     broker: Any = FakeBroker(TOPICS)
-    return await turns_of(ChannelsElsewhere(broker, list, Timeouts(1, 1)).update([topic.name for topic in TOPICS]))
+    channels = ChannelsElsewhere(broker, list, Timeouts(1, 1))
+    names = [topic.name for topic in TOPICS]
+    return await turns_of(channels.update(names, set(names)))
 
 
-@pytest.mark.parametrize("play", [statsd, statsd_without_figures, lookupd, told, elsewhere])
+@pytest.mark.parametrize("play", [statsd, statsd_without_figures, all_come, all_go, elsewhere])
 def test_others_have_their_turns_meanwhile(play: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_S", 0)
 
@@ -73,3 +85,76 @@ def test_others_have_their_turns_meanwhile(play: Callable[[], Awaitable[int]], m
         return await play()
 
     assert asyncio.run(count()) >= 8
+
+
+class ToldPeer(Peer):
+    """A peer that has told its daemon of all topics when the connection breaks."""
+
+    def __init__(self) -> None:
+        self.wanted = {(topic.name, "") for topic in TOPICS}
+        self.is_told = asyncio.Event()
+        self.breaks = asyncio.Event()
+        super().__init__("", {}, self.wanted)
+
+    async def _session(self) -> None:
+        for registration in self.wanted:
+            self._told.add(registration)
+        self.is_told.set()
+        await self.breaks.wait()
+        raise OSError
+
+    def holds(self) -> int:
+        """How much of what was told it has not let go of."""
+        return sum(registration in self._told for registration in self.wanted)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["its connection breaks", "it is let go"])
+def test_what_a_daemon_was_told_is_let_go_of_in_pieces(monkeypatch: pytest.MonkeyPatch, *, cancelled: bool) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0)
+
+    async def play() -> list[int]:
+        peer = ToldPeer()
+        task = asyncio.create_task(peer.run())
+        await peer.is_told.wait()
+        if cancelled:
+            task.cancel()
+        peer.breaks.set()
+        held = [peer.holds()]
+        while held[-1]:
+            await asyncio.sleep(0)
+            held.append(peer.holds())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return held
+
+    held = asyncio.run(play())
+    assert held[0] == len(TOPICS)
+    assert max(before - after for before, after in itertools.pairwise(held)) <= len(TOPICS) / 8
+
+
+@pytest.mark.parametrize(("rest_s", "often"), [(0.0, True), (3600.0 / len(TOPICS), False)], ids=["few", "many"])
+def test_all_topics_are_listed_the_less_often_the_more_there_are(
+    monkeypatch: pytest.MonkeyPatch, rest_s: float, *, often: bool
+) -> None:
+    monkeypatch.setattr(lookupd, "WATCH_S", 0.001)
+    monkeypatch.setattr(lookupd, "REST_S", rest_s)
+    monkeypatch.setattr(Peer, "run", lambda _: asyncio.sleep(3600))
+    broker: Any = FakeBroker(TOPICS)
+    lists = 0
+    versions = itertools.count()
+
+    async def each_topic() -> AsyncIterator[Topic]:
+        nonlocal lists
+        lists += 1
+        async for topic in one_by_one(TOPICS):
+            yield topic
+
+    async def play() -> None:
+        broker.each_topic = each_topic
+        task = asyncio.create_task(Lookupd(broker, lambda: (next(versions),), {}, ["x:1"], Timeouts(1, 1)).run())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(play())
+    assert lists > 3 if often else lists == 1

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from mq_shards.gateway.nsq import lookupd as lookupd_module
 from mq_shards.gateway.nsq.lookupd import Peer
+from mq_shards.gateway.nsq.registrations import Registration
 
 from perf.nsq.peer import nsq_program
 from tests.nsq.api import call, channel_stats, post, topic_stats
@@ -374,9 +375,23 @@ IDENTITY: dict[str, object] = {
 }  # fmt: skip
 
 
+class Wishes(Peer):
+    """A Peer with a set of its own of what the daemon should know."""
+
+    def __init__(self, address: str, identity: dict[str, object], heartbeat_s: float) -> None:
+        self.wanted: set[Registration] = set()
+        super().__init__(address, identity, self.wanted, heartbeat_s)
+
+    def announce(self, wanted: set[Registration]) -> None:
+        changed = self.wanted ^ wanted
+        self.wanted ^= changed
+        for registration in changed:
+            self.compare(registration)
+
+
 @contextlib.asynccontextmanager
 async def told(daemon: ListeningDaemon, heartbeat_s: float = 60.0) -> Any:  # noqa: ANN401
-    peer = Peer(daemon.address, IDENTITY, heartbeat_s)
+    peer = Wishes(daemon.address, IDENTITY, heartbeat_s)
     task = asyncio.create_task(peer.run())
     try:
         yield peer
@@ -492,7 +507,7 @@ class TestPeer:
         caplog.set_level("DEBUG", "mq_shards.gateway.nsq.lookupd")
 
         async def play() -> None:
-            task = asyncio.create_task(Peer(address, IDENTITY).run())
+            task = asyncio.create_task(Peer(address, IDENTITY, set()).run())
             await until(lambda: len(caplog.records) >= 3 or task.done(), "it has tried three times")
             assert not task.done()
             task.cancel()
