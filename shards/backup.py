@@ -273,24 +273,45 @@ class _Making:
         for segment, name in self._segments_of(shard).items():
             if segment not in tail.there:
                 del self._files[name]
-        said = 0  # where a segment ends, according to the one behind it
+        damaged_before = set(self._damaged)
+        said = 0  # where a segment ends, according to the worker for the last one, and the one behind it for any other
         ends: dict[int, int] = {}
         for segment, end in sorted(tail.ends.items(), reverse=True):
             fd = tail.open.get(segment)
             if fd is not None and segment in tail.there:
-                ends[segment] = end if end >= said else self._whole_bytes(fd, segment, self._name(shard, segment), said)
+                if tail.said is not None and segment == tail.said.last:
+                    said = tail.said.bytes
+                name = self._name(shard, segment)
+                is_known = end >= said or name in damaged_before
+                ends[segment] = end if is_known else self._whole_bytes(fd, segment, name, said)
                 said = self._header(fd).previous_end
         for segment, end in sorted(ends.items()):
             name, fd = self._name(shard, segment), tail.open[segment]
-            if name in self._damaged and name in self._files:
-                continue
-            if name not in self._files:
+            mine = self._files.get(name)
+            if mine is None:
                 self._copy_segment(shard, segment, fd, end, folder)
-                continue
-            mine = self._files[name]
-            crc = self._append(self._to / mine.at, fd, mine.bytes, end, mine.crc)
-            self._files[name] = replace(mine, bytes=end, crc=crc)
+            elif name in damaged_before:
+                self._copy_again(shard, segment, fd, folder)
+            elif end > mine.bytes:
+                self._grow(name, fd, mine.bytes, end, mine.crc)
         durable.sync_directory(folder)
+
+    def _copy_again(self, shard: int, segment: int, fd: int, folder: Path) -> None:
+        """Copies a damaged segment anew if more has been written to it. It was copied as it was, so in its copy that is
+        zeros. What the backup before has of it stays."""
+        name = self._name(shard, segment)
+        mine, before, size = self._files[name], self._before.get(name), os.fstat(fd).st_size
+        if mine.bytes >= size and self._is_as_copied(mine, self._header(fd), fd, 0):
+            return
+        if before is not None and before.at == mine.at:
+            self._files[name] = replace(mine, at=str(self._free(folder, segment).relative_to(self._to)))
+        self._grow(name, fd, 0, size, 0)
+
+    def _grow(self, name: str, fd: int, at: int, size: int, crc: int) -> None:
+        """Copies a segment from `at` on, again or for the first time; `crc`: of what is before."""
+        mine = self._files[name]
+        crc = self._append(self._to / mine.at, fd, at, size, crc)
+        self._files[name] = replace(mine, bytes=size, crc=crc)
 
     def _open_all(self, shard: int) -> dict[int, int]:
         """Opens all segments that are listed at one moment."""
@@ -359,10 +380,14 @@ class _Making:
             path, at, crc = self._to / before.at, before.bytes, before.crc
             begun_ns = before.begun_ns
         else:
-            path = next(one for n in range(1 << 16) if not (one := folder / f"{segment:010d}-{n}.log").exists())
-            at, crc = 0, 0
+            path, at, crc = self._free(folder, segment), 0, 0
         crc = self._append(path, fd, at, size, crc)
         self._files[name] = File(str(path.relative_to(self._to)), size, crc, begun_ns)
+
+    @staticmethod
+    def _free(folder: Path, segment: int) -> Path:
+        """The path of a new copy."""
+        return next(one for n in range(1 << 16) if not (one := folder / f"{segment:010d}-{n}.log").exists())
 
     def _whole_bytes(self, fd: int, segment: int, name: str, end: int) -> int:
         """Where the last whole record ends; the file's size if the segment is damaged before its `end` (0: `end` is not

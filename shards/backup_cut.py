@@ -55,7 +55,8 @@ class Cut(NamedTuple):
 @dataclass(slots=True)
 class Tail:
     """What a shard's log got after it was copied: the end of the last copied segment, and segments that follow.
-    `copied`: the copied segments; `ends`: where each segment from the last copied one on ends."""
+    `copied`: the copied segments; `ends`: where each segment from the last copied one on ends; `said`: where the log
+    ends according to its worker, None if it was not asked."""
 
     path: Path
     listed: Callable[[], set[int]]
@@ -63,6 +64,7 @@ class Tail:
     ends: dict[int, int]
     open: dict[int, int] = field(default_factory=dict)
     there: set[int] = field(default_factory=set)  # all segments that the shard has
+    said: End | None = None
 
     def look(self, columns: Columns) -> bool:
         """Scans what was appended, the last segment first, as it has the latest. Returns whether there was anything."""
@@ -78,6 +80,7 @@ class Tail:
         self._open_new()
         if not set(range(max(at.first, max(self.copied, default=1)), at.last + 1)) <= self.open.keys():
             return False
+        self.said = at
         self.there = {one for one in self.copied | self.open.keys() if at.first <= one <= at.last}
         for segment in self.open.keys() & self.there:
             fd = self.open[segment]

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import greenstalk
 import pytest
 from mq_shards.csrc.structs import struct_in
 from mq_shards.shards import backup as backups
-from mq_shards.shards import erased
+from mq_shards.shards import backup_cut, erased
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.view import DataView
@@ -417,6 +418,69 @@ def test_damage_is_said_however_long_it_is(tmp_path: Path) -> None:
     assert "is damaged at" in made.problems[0]
     restore(tmp_path / "backup", tmp_path / "restored")
     assert next((tmp_path / "restored").glob("shard-*/*.log")).read_bytes() == whole
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_the_end_that_a_running_broker_wrote_and_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copied: bool
+) -> None:
+    """Nothing follows it; only its worker knows how far the log went."""
+    with broker_of(tmp_path / "data", *OPTIONS) as (_, client):
+        for n in range(10):
+            client.put(b"number %d" % n)
+        segment = next((tmp_path / "data").glob("shard-*/*.log"))
+        whole = segment.read_bytes()
+
+        def cut() -> None:
+            client.put(b"the last one")
+            os.truncate(segment, whole.index(b"number 9") - 100)
+
+        if is_copied:
+            copied: Any = backups.cut
+
+            def cut_before(*arguments: object) -> backup_cut.Cut:
+                cut()
+                found: backup_cut.Cut = copied(*arguments)
+                return found
+
+            monkeypatch.setattr(backups, "cut", cut_before)
+        else:
+            cut()
+        made = backups.make(tmp_path / "data", tmp_path / "backup")
+        left = segment.read_bytes()
+    (copy,) = tmp_path.glob("backup/log/*/*.log")
+    assert len(made.problems) == 1, made.problems
+    assert "is damaged at" in made.problems[0]
+    # What was copied before it was gone stays.
+    assert copy.read_bytes() == (whole[: copy.stat().st_size] if is_copied else left)
+    assert (b"number 9" in copy.read_bytes()) == is_copied
+    restore(tmp_path / "backup", tmp_path / "restored")
+
+
+def test_what_a_damaged_segment_gets_while_it_is_copied_is_in_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker_of(tmp_path / "data", *OPTIONS) as (_, client):
+        for n in range(10):
+            client.put(b"%d" % n + BODY)
+        segment = next((tmp_path / "data").glob("shard-*/*.log"))
+        with segment.open("r+b") as file:
+            file.seek(100_000)
+            file.write(b"damaged")
+        copied: Any = backups.cut
+
+        def put_before(*arguments: object) -> backup_cut.Cut:
+            client.put(b"while the backup is made")
+            found: backup_cut.Cut = copied(*arguments)
+            return found
+
+        monkeypatch.setattr(backups, "cut", put_before)
+        for _ in range(2):
+            made = backups.make(tmp_path / "data", tmp_path / "backup")
+            assert len(made.problems) == 1, made.problems
+            restore(tmp_path / "backup", tmp_path / "restored")
+            assert next((tmp_path / "restored").glob("shard-*/*.log")).read_bytes() == segment.read_bytes()
+            shutil.rmtree(tmp_path / "restored")
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, path: Path, block: int) -> None:
