@@ -98,8 +98,8 @@ class Peek:
             return await self._of_workers(topic, first, limit, most)
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._threads, self._of_log, raw(topic), first, limit, most)
-        if found is None:
-            raise HttpError(404, f"there is no topic {topic}")
+        if found is None:  # the log has nothing of it; its worker may still know it
+            return await self._of_workers(topic, first, limit, most)
         return {"topic": topic, **found}
 
     # --- from the log -----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Peek:
     # --- from the workers -------------------------------------------------------------------------------------------
 
     async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
-        name = topic.encode()
+        name = raw(topic).encode("latin-1")
         worker = self._engine.worker_of_name(name)
         listed = await self._workers.ask(worker, lib.MSG_CATALOG, body=name)
         if listed.status != engine_module.OK or not listed.body:

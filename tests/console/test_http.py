@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import greenstalk
 import pytest
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 
 from tests.console.texts import act
 from tests.nsq.api import Reply, call, channel_stats, post
@@ -148,6 +150,15 @@ def test_looking_takes_nothing(broker: Broker) -> None:
     assert bodies(broker, "looked", body=3, limit=5) == [body[:3] for body in sent]
     assert channel_stats(broker.server, "looked", "c") == before
     assert broker.call("GET", "/v1/peek?topic=none").status == 404
+
+
+def test_a_topic_of_which_the_log_has_nothing_any_more_is_there_and_empty(tmp_path: Path) -> None:
+    with started(tmp_path / "data") as broker:
+        broker.publish(("lost", b"x"))
+        for segment in (tmp_path / "data").glob("shard-*/*.log"):
+            os.truncate(segment, SEGMENT_HEADER_BYTES)
+        assert bodies(broker, "lost") == []
+        assert broker.call("GET", "/v1/peek?topic=none").status == 404
 
 
 def test_jobs_of_a_tube_are_looked_at_with_what_they_were_put_with(broker: Broker) -> None:
