@@ -1,6 +1,7 @@
 """The list of all tubes, which may be very many. The workers are asked one after another, for some names at a time, and
-their answers are stored once for all clients that get the list. Python does no work for each single name, and never
-handles all names at once. One request is under way at a time, so the list never needs more than one slot.
+their answers are stored once for all clients that get the list. Python does no work for each single name, unless other
+protocols have topics that no tube can be called like, and never handles all names at once. One request is under way at
+a time, so the list never needs more than one slot.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mq_shards.acceptor.engine import FAILED, OK, Answer, Engine
+from mq_shards.acceptor.engine import FAILED, OK, Answer, Engine, is_name, protocol_number
 from mq_shards.csrc._core import ffi, lib
 
 BEGIN: Final = b"---\n- default\n"
 END: Final = b"\r\n"
+_BEANSTALK: Final = protocol_number("beanstalk")
+# In most pieces of the list all names are tubes': they have these bytes alone, and none begins with a hyphen.
+_TUBES: Final = bytes(byte for byte in range(256) if is_name(_BEANSTALK, b"t%c" % byte)) + b"\n"
 
 
 class TubeList:
@@ -63,6 +67,11 @@ class TubeList:
 
 
 def lines(names: bytes) -> bytes:
-    """The lines of a piece of the list; `names` each end in a newline. Leaves out `default`, which BEGIN has."""
-    text = (b"\n" + names).replace(b"\ndefault\n", b"\n")
+    """The lines of a piece of the list; `names` each end in a newline. Leaves out `default`, which BEGIN has, and names
+    of other protocols' topics that are no tube's: a client could not say them, and what reads the list as YAML, not
+    read them."""
+    text = b"\n" + names
+    if text.translate(None, _TUBES) or b"\n-" in text:
+        text = b"\n".join((b"", *(one for one in names.split(b"\n") if is_name(_BEANSTALK, one)), b""))
+    text = text.replace(b"\ndefault\n", b"\n")
     return text[:-1].replace(b"\n", b"\n- ")[1:] + b"\n" if len(text) > 1 else b""
