@@ -63,9 +63,26 @@ class Beanstalk(Client):
     def finish(self, message: Message) -> None:
         self._ask(f"delete {message.handle}", "DELETED")
 
-    def _stats(self, command: str, *refused: str) -> dict[str, str] | None:
-        """None when it is not there, or the answer is one of `refused`."""
-        words = self._ask(command, "OK", "NOT_FOUND", *refused)
+    def empty(self, topic: str) -> None:
+        """Takes and deletes all jobs that are ready."""
+        self._ask(f"watch {as_word(topic)}", "WATCHING")
+        self._ask("ignore default", "WATCHING")
+        taken = [""] * AT_ONCE
+        while len(taken) == AT_ONCE:
+            taken.clear()
+            self._wire.send(b"reserve-with-timeout 0\r\n" * AT_ONCE)
+            for _ in range(AT_ONCE):
+                words = self._answer("reserve", "RESERVED", "TIMED_OUT")
+                if words[0] == "RESERVED":
+                    self._body(words[2])
+                    taken.append(words[1])
+            self._wire.send("".join(f"delete {job}\r\n" for job in taken).encode())
+            for _ in taken:
+                self._answer("delete", "DELETED")
+
+    def _stats(self, command: str) -> dict[str, str] | None:
+        """None when it is not there."""
+        words = self._ask(command, "OK", "NOT_FOUND")
         if words[0] != "OK":
             return None
         lines = self._body(words[1]).decode("latin-1").splitlines()
@@ -76,8 +93,7 @@ class Beanstalk(Client):
         names = [line[2:] for line in self._body(size).decode("latin-1").splitlines() if line.startswith("- ")]
         found = []
         for name in sorted(names):
-            # A topic of another protocol is listed though beanstalkd's clients cannot say its name.
-            tube = self._stats(f"stats-tube {name}", "BAD_FORMAT")
+            tube = self._stats(f"stats-tube {name}")
             if tube is not None:
                 number = {key: int(value) for key, value in tube.items() if value.isdecimal()}
                 backlog = sum(number[f"current-jobs-{state}"] for state in ("ready", "delayed", "buried"))

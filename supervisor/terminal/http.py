@@ -251,7 +251,9 @@ class NsqHttp(Http):
         return count
 
     def delete(self, topic: str) -> None:
-        self._ask("POST", "/topic/delete?" + urlencode({"topic": topic}), b"")
+        status, data = self._ask("POST", "/topic/delete?" + urlencode({"topic": topic}), b"")
+        if status != 200:
+            raise self._refusal(status, f"{self.at} answers {status} {words(data)[:LAST_WORDS]}")
 
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.nsq.api import channel_stats, post
+from tests.nsq.servers import HOST
 from tests.reader.broker import Broker
 from tests.servers import ROOT, wait_until
-from tests.terminal.commands import MQ, done, objects, run, started
+from tests.terminal.commands import MQ, done, objects, on_port, run, started
 
 At = dict[str, str]
 ODD = b"\x1b[31mred\x07\xff"
@@ -204,6 +204,24 @@ def test_a_terminal_obeys_nothing_that_a_name_says(broker: Broker, at: At) -> No
     assert gone.stderr == b"mq-shards: there is no topic no\\x1b[31mne\n"
 
 
+def test_tubes_are_called_as_beanstalkd_calls_them(broker: Broker, at: At) -> None:
+    """A client that asks about each tube of the list is refused none of them."""
+    broker.publish(("sp ace", b"x"), ("-hyphen", b"x"), ("n\u00e4me2", b"x"))
+    done("publish", "esc\x1b[31m", "x", at["pulsar"])
+    done("publish", "all+-/;.$_()", "x", at["beanstalk"])
+    with socket.create_connection((HOST, broker.server.beanstalk_port)) as sock, sock.makefile("rb") as answers:
+        sock.sendall(b"list-tubes\r\n")
+        listed = answers.read(int(answers.readline().split()[1]) + 2).splitlines()
+        assert listed[:2] == [b"---", b"- default"]
+        assert b"- all+-/;.$_()" in listed
+        for line in listed[1:]:
+            if line:
+                sock.sendall(b"stats-tube %s\r\n" % line[2:])
+                ok = answers.readline()
+                assert ok.startswith(b"OK "), (line, ok)
+                answers.read(int(ok.split()[1]) + 2)
+
+
 def test_a_name_is_text_to_every_protocol(broker: Broker, at: At) -> None:
     refused = run("publish", "n\u00e4me", "x", at["nsq"])
     assert '"n\u00e4me"' in refused.stderr.decode(), refused
@@ -213,31 +231,6 @@ def test_a_name_is_text_to_every_protocol(broker: Broker, at: At) -> None:
         done("publish", "n\u00e4me", "x", talker)
     assert process.stdout is not None
     assert json.loads(process.stdout.read())["topic"] == "n\u00e4me"
-
-
-def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
-    for scheme in ("http", "beanstalk"):  # without an http:// address that it finds, all has to be taken
-        found = objects("bench", "--seconds", "0.02", at[scheme])[0]
-        assert found["published"] > 10
-        assert found["consumed"] > 10
-    found = objects("bench", "--seconds", "0.02", at["nsq-http"])[0]
-    assert found["published"] > 0
-    for scheme in ("beanstalk", "nsq-http"):
-        assert objects("topics", "bench.", at[scheme]) == [], scheme
-
-
-@pytest.mark.parametrize("scheme", ["nsq", "pulsar"])
-def test_bench_names_the_topic_that_it_cannot_delete(broker: Broker, at: At, scheme: str) -> None:
-    result = run("bench", "--seconds", "0.01", at[scheme])
-    left = re.search(rb"could delete the topic (bench\.[0-9.]+)\n", result.stderr)
-    assert result.returncode == 0
-    assert left is not None, result
-    post(broker.server, f"/topic/delete?topic={left[1].decode()}")
-
-
-def test_bench_ends_though_its_time_is_over_before_it_begins(broker: Broker, at: At) -> None:
-    found = objects("bench", "--seconds", "0.000001", at["beanstalk"])[0]
-    assert found["consumed"] == found["published"] > 0
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -269,14 +262,11 @@ def test_what_goes_wrong_is_one_line_and_a_status(arguments: tuple[str, ...], st
 
 def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At) -> None:
     """The usual http:// address of the host is tried; here it is elsewhere."""
-    with socket.socket() as client:
-        if client.connect_ex(("127.0.0.1", 4180)) == 0:
-            pytest.skip("another broker is there")
     for arguments in (
         ("topics", at["nsq"]), ("tail", "t", "-f", at["nsq"]), ("top", "--count", "1", at["nats"]),
         ("consume", "t", at["nsq-http"]),
     ):  # fmt: skip
-        result = run(*arguments)
+        result = run(*arguments, mq=on_port(1))
         assert result.returncode == 1
         assert b"name the broker's http:// address" in result.stderr
     delayed = run("publish", "bound.t", "x", "--delay", "5", at["nats"])
