@@ -13,8 +13,6 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,22 +26,21 @@ from mq_shards.shards.erased import ErasedSegments, Mark
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.hold import hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
-from mq_shards.shards.made import Made, allocated, make, with_copies
+from mq_shards.shards.made import Made, allocated, keep_copies, make
 from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.readers import Unread
+from mq_shards.shards.recovery import Recovery
 from mq_shards.shards.retention import Retention, Segment
+from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import (
-    WHAT_TO_DO,
     SegmentStore,
     ShardStore,
     StoreError,
-    decode_version,
     segment_name,
     shard_path,
 )
 from mq_shards.shards.unread import UnreadSegments, read_head
 
-SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000
 BUSY_TICK_NS: Final = 1_000_000
 # All shards are looked after in TICK_NS, few of them sooner: in so many ticks, or in fewer with so many shards at each.
@@ -65,35 +62,6 @@ SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
 NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class ShardFiles:
-    """What Python has to know of the segments of one shard's log."""
-
-    store: SegmentStore
-    sealed_at: dict[int, float] = field(default_factory=dict)
-    # Whether `create` failed last time: reported once, not at every try.
-    refused: bool = False
-    # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
-    doomed: int = 0
-    doomed_until: int = 0
-    # Segments up to this number have been cut to their length; and the one that was read ahead in order to be emptied.
-    cut: int = 0
-    warming: int = 0
-    warmed: int = 0
-    noted: int = 0  # the newest segment that is listed as begun
-    # When an unfilled segment may next be sealed because of erased messages: frequent erasing must not make many
-    # segments.
-    roll_at: float = 0.0
-    # What named readers have not read; None with --memory, where there are none.
-    unread: UnreadSegments | None = None
-
-    def note_sealed(self, first: int, active: int, now: float) -> None:
-        """Notes when segments were sealed: retention counts from the last write. After a start their files tell."""
-        self.sealed_at.pop(active, None)
-        for number in range(first, active):
-            self.sealed_at.setdefault(number, now)
 
 
 class Worker:
@@ -135,7 +103,6 @@ class Worker:
         lib.worker_push_at_most(
             self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
         )
-        self._cut_off: set[tuple[int, int]] = set()  # (shard, segment) that is shorter than it was at the last stop
         self._memory: dict[int, dict[int, int]] = {}
         # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
@@ -162,43 +129,27 @@ class Worker:
         )
 
     def recover(self) -> None:
-        began = time.monotonic()
-        found = ffi.new("struct replay *")
+        recovery = Recovery(self._worker, self._refuses_damage)
         for shard in self._own:
-            self._recover_shard(shard, found)
+            recovery.shard(shard, self._open(shard))
         lib.worker_recovered(self._worker)
-        self._tell_of_lost_names()
+        recovery.tell_of_lost_names(self._own)
         self._look_at_readers()
         new = sum(1 for shard in self._own if not lib.worker_active_segment(self._worker, shard))
         check_descriptors(len(self._own), new)
         self._supply()
-        damage = [
-            _damage(d)
-            for d in found.damage[0 : min(found.damages, len(found.damage))]
-            if d.offset != d.until or (d.shard, d.segment) not in self._cut_off
-        ]
-        self._control.send(
-            {
-                "did": "recovered",
-                "shards": len(self._own),
-                "records": found.records,
-                "jobs": found.jobs,
-                "bytes": found.bytes,
-                "seconds": time.monotonic() - began,
-                "damage": damage,
-            }
-        )
+        self._control.send({"did": "recovered", "shards": len(self._own), **recovery.report()})
 
-    def _tell_of_lost_names(self) -> None:
-        messages = ffi.new("uint64_t *")
-        for shard in self._own:
-            topics = lib.worker_nameless(self._worker, shard, messages)
-            if topics:
-                log.error(
-                    "shard %d: the names of topics are damaged (%d), and what they hold (%d messages) is in tubes "
-                    "lost+found/shard-%d/...: reserve it there, or see it with python -m mq_shards.shards.store dump",
-                    shard, topics, messages[0], shard,
-                )  # fmt: skip
+    def _open(self, shard: int) -> ShardFiles:
+        files = self._files[shard] = ShardFiles(self._store(shard))
+        if not self._in_memory:
+            directory = shard_path(Path(self._data_dir), shard)
+            files.unread = UnreadSegments(
+                lambda segment: directory / segment_name(segment),
+                lambda: int(lib.worker_active_segment(self._worker, shard)),
+                self._next_seq,
+            )
+        return files
 
     def _tell_of_lost(self) -> None:
         place, topic = ffi.new("struct damage *"), ffi.new("const char **")
@@ -212,65 +163,6 @@ class Worker:
             more = left - 1
         if more:
             log.error("%d more messages cannot be read, and are left out", more)
-
-    def _recover_shard(self, shard: int, found: Any) -> None:  # noqa: ANN401
-        files = self._files[shard] = ShardFiles(self._store(shard))
-        if not self._in_memory:
-            directory = shard_path(Path(self._data_dir), shard)
-            files.unread = UnreadSegments(
-                lambda segment: directory / segment_name(segment),
-                lambda: int(lib.worker_active_segment(self._worker, shard)),
-                self._next_seq,
-            )
-        if not lib.worker_own(self._worker, shard):
-            raise MemoryError
-        recovered = files.store.recover(self._refuses_damage)
-        for line in recovered.problems:
-            log.error("shard %d: %s", shard, line)
-        for line in recovered.notes:
-            log.warning("shard %d: %s", shard, line)
-        segments = recovered.segments
-        for number in segments:
-            fd = files.store.open(number)
-            status = os.fstat(fd)
-            files.sealed_at[number] = status.st_mtime
-            size = max(SEGMENT_BYTES, status.st_size)
-            if not lib.worker_add_segment(self._worker, shard, fd, number, size, False, time.time_ns()):
-                why = _why_refused(ffi.errno, fd)
-                os.close(fd)
-                raise StoreError(f"shard {shard}, segment {number} {why}")
-            self._keep_copies(shard, number, with_copies(files.store, number, fd))
-        damages = int(found.damages)
-        if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
-            if found.unknown.kind:
-                at = found.unknown
-                raise StoreError(
-                    f"shard {shard}, segment {at.segment}, offset {at.offset}: a record of kind {at.kind}, which a "
-                    f"later release wrote: {WHAT_TO_DO}"
-                )
-            why = os.strerror(ffi.errno)
-            raise StoreError(f"shard {shard} can neither be cut nor overwritten where it ends: {why}")
-        if found.uncut:
-            log.warning(
-                "shard %d, segment %d cannot be cut where it ends (%s): zeros are written there, and the next is begun",
-                shard, found.uncut, os.strerror(found.uncut_errno),
-            )  # fmt: skip
-            found.uncut = 0
-        self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
-        if recovered.lost_tail:
-            lib.worker_skip(self._worker, shard, recovered.lost_tail)
-
-    def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
-        """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""
-        torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
-        end = min([lib.worker_segment_bytes(self._worker, shard, segment), *torn])
-        if not 0 < end < ended:
-            return
-        what = f"{segment_name(segment)} ends at {end}, and ended at {ended} when the broker was stopped"
-        if self._refuses_damage:
-            raise StoreError(f"shard {shard} is refused: {what} (--damage serve does without)")
-        log.error("shard %d: %s: the messages between are lost", shard, what)
-        self._cut_off.add((shard, segment))
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -426,14 +318,7 @@ class Worker:
         if not lib.worker_add_segment(self._worker, shard, made.fd, number, size, True, time.time_ns()):
             os.close(made.fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
-        self._keep_copies(shard, number, made)
-
-    def _keep_copies(self, shard: int, number: int, made: Made) -> None:
-        """Gives the core the copies of names. They help only after damage, so a segment can do without them."""
-        if made.no_copies:
-            log.warning("shard %d: no copies of names are kept: %s", shard, made.no_copies)
-        if made.copies is not None and not lib.worker_keep_copies(self._worker, shard, made.copies, number):
-            os.close(made.copies)
+        keep_copies(self._worker, shard, number, made)
 
     def _disk_is_full(self) -> None:
         self._disk_full_until = time.monotonic() + DISK_FULL_S
@@ -662,26 +547,6 @@ def _no_matter(result: object) -> None:
 def _raise_error(result: Exception | None) -> None:
     if result is not None:
         raise result
-
-
-def _why_refused(code: int, fd: int) -> str:
-    if code == errno.EPROTO:
-        version = decode_version(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
-        known = f"{lib.SEGMENT_OLDEST} to {lib.SEGMENT_VERSION}"
-        return f"is of version {version}, and this release reads {known}: {WHAT_TO_DO}"
-    return "belongs to another log"
-
-
-def _damage(place: Any) -> Message:  # noqa: ANN401
-    """A struct damage as the supervisor will report it."""
-    torn = place.offset == place.until
-    if torn:
-        reason = "no whole record follows: it is a write that a crash cut short, of which nobody was told, or damage"
-    else:
-        what = f"{place.until - place.offset} bytes are" if place.offset else "the header is"
-        reason = f"{what} damaged; what is whole after that is served"
-    where = {"shard": place.shard, "segment": place.segment, "offset": place.offset}
-    return {**where, "torn": torn, "reason": reason}
 
 
 def main(control: Control) -> None:

@@ -1,0 +1,128 @@
+"""Reads the logs of a worker's shards back into its core, and says what is damaged or lost."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf.control import Message
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.made import keep_copies, with_copies
+from mq_shards.shards.shard_files import ShardFiles
+from mq_shards.shards.store import WHAT_TO_DO, StoreError, decode_version, segment_name
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    def __init__(self, worker: Any, refuses_damage: bool) -> None:  # noqa: ANN401
+        self._worker = worker
+        self._refuses_damage = refuses_damage
+        self._began = time.monotonic()
+        self._found = ffi.new("struct replay *")
+        self._cut_off: set[tuple[int, int]] = set()  # (shard, segment) that is shorter than it was at the last stop
+
+    def shard(self, shard: int, files: ShardFiles) -> None:
+        """Gives a shard's segments to the core, which reads them. Raises StoreError if it is refused."""
+        found = self._found
+        if not lib.worker_own(self._worker, shard):
+            raise MemoryError
+        recovered = files.store.recover(self._refuses_damage)
+        for line in recovered.problems:
+            log.error("shard %d: %s", shard, line)
+        for line in recovered.notes:
+            log.warning("shard %d: %s", shard, line)
+        segments = recovered.segments
+        for number in segments:
+            fd = files.store.open(number)
+            status = os.fstat(fd)
+            files.sealed_at[number] = status.st_mtime
+            size = max(int(lib.SEGMENT_BYTES), status.st_size)
+            if not lib.worker_add_segment(self._worker, shard, fd, number, size, False, time.time_ns()):
+                why = _why_refused(ffi.errno, fd)
+                os.close(fd)
+                raise StoreError(f"shard {shard}, segment {number} {why}")
+            keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
+        damages = int(found.damages)
+        if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
+            if found.unknown.kind:
+                at = found.unknown
+                raise StoreError(
+                    f"shard {shard}, segment {at.segment}, offset {at.offset}: a record of kind {at.kind}, which a "
+                    f"later release wrote: {WHAT_TO_DO}"
+                )
+            why = os.strerror(ffi.errno)
+            raise StoreError(f"shard {shard} can neither be cut nor overwritten where it ends: {why}")
+        if found.uncut:
+            log.warning(
+                "shard %d, segment %d cannot be cut where it ends (%s): zeros are written there, and the next is begun",
+                shard, found.uncut, os.strerror(found.uncut_errno),
+            )  # fmt: skip
+            found.uncut = 0
+        self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
+        if recovered.lost_tail:
+            lib.worker_skip(self._worker, shard, recovered.lost_tail)
+
+    def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
+        """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""
+        torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
+        end = min([lib.worker_segment_bytes(self._worker, shard, segment), *torn])
+        if not 0 < end < ended:
+            return
+        what = f"{segment_name(segment)} ends at {end}, and ended at {ended} when the broker was stopped"
+        if self._refuses_damage:
+            raise StoreError(f"shard {shard} is refused: {what} (--damage serve does without)")
+        log.error("shard %d: %s: the messages between are lost", shard, what)
+        self._cut_off.add((shard, segment))
+
+    def tell_of_lost_names(self, shards: Sequence[int]) -> None:
+        messages = ffi.new("uint64_t *")
+        for shard in shards:
+            topics = lib.worker_nameless(self._worker, shard, messages)
+            if topics:
+                log.error(
+                    "shard %d: the names of topics are damaged (%d), and what they hold (%d messages) is in tubes "
+                    "lost+found/shard-%d/...: reserve it there, or see it with python -m mq_shards.shards.store dump",
+                    shard, topics, messages[0], shard,
+                )  # fmt: skip
+
+    def report(self) -> Message:
+        """What the supervisor is told of it."""
+        found = self._found
+        damage = [
+            _damage(d)
+            for d in found.damage[0 : min(found.damages, len(found.damage))]
+            if d.offset != d.until or (d.shard, d.segment) not in self._cut_off
+        ]
+        return {
+            "records": found.records,
+            "jobs": found.jobs,
+            "bytes": found.bytes,
+            "seconds": time.monotonic() - self._began,
+            "damage": damage,
+        }
+
+
+def _why_refused(code: int, fd: int) -> str:
+    if code == errno.EPROTO:
+        version = decode_version(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        known = f"{lib.SEGMENT_OLDEST} to {lib.SEGMENT_VERSION}"
+        return f"is of version {version}, and this release reads {known}: {WHAT_TO_DO}"
+    return "belongs to another log"
+
+
+def _damage(place: Any) -> Message:  # noqa: ANN401
+    """A struct damage as the supervisor will report it."""
+    torn = place.offset == place.until
+    if torn:
+        reason = "no whole record follows: it is a write that a crash cut short, of which nobody was told, or damage"
+    else:
+        what = f"{place.until - place.offset} bytes are" if place.offset else "the header is"
+        reason = f"{what} damaged; what is whole after that is served"
+    where = {"shard": place.shard, "segment": place.segment, "offset": place.offset}
+    return {**where, "torn": torn, "reason": reason}
