@@ -83,6 +83,8 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         return t
     given = _with_tls(given)
     addresses = _addresses(given)
+    if given.get("routes") and ROUTES not in addresses:
+        raise OptionsError("nats-server: solicited routes require cluster capabilities, e.g. --cluster")
     t.option("memory")  # core NATS keeps no messages
     if "c" in given:
         t.option("nats-config", given["c"])

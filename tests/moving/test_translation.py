@@ -87,7 +87,7 @@ def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> No
      ["beanstalkd", "-b", "/nowhere"], ["nsqd", "-data-path=/nowhere"], ["nsqd", "-tcp-address=a:nothing"],
      ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "what"], ["nats-server", "--cluster", "nats://h:x"],
      ["nsqd", "--config=/nowhere.toml"], ["nats-server", "--what"], ["nats-server", "-p"], ["nats-server", "-p", "x"],
-     ["nats-server", "here"]],
+     ["nats-server", "here"], ["nats-server", "--routes", "nats-route://h:1"]],
 )  # fmt: skip
 def test_what_the_server_would_refuse_is_refused(arguments: list[str]) -> None:
     with pytest.raises(OptionsError):

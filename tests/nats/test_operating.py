@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
 from tests.nats.route_wire import INFO, RouteWire
 from tests.nats.servers import NatsServer, nats_server, running
 from tests.nats.wire import Wire
-from tests.servers import free_port
+from tests.servers import ROOT, free_port
 
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1,"lang":"raw"}\r\nPING\r\n'
 KINDS = [
@@ -361,6 +363,18 @@ def test_files_say_where_it_is(operated: Callable[[str], Operated], tmp_path: Pa
     listening, ready = f"Listening for client connections on 127.0.0.1:{server.port}\n", "Server is ready\n"
     until_true(lambda: ready in server.said())
     assert server.said().index(listening) < server.said().index(ready)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("words", "why"), {
+    ("-P", "/nosuch/pid"): "Could not write pidfile: open /nosuch/pid: no such file or directory",
+    ("--routes", "nats://127.0.0.1:1"): "solicited routes require cluster capabilities, e.g. --cluster",
+}.items())  # fmt: skip
+def test_what_a_nats_server_does_not_start_with(kind: int, words: tuple[str, str], why: str) -> None:
+    ours = [sys.executable, "-m", "mq_shards.supervisor.command", "as", "nats-server"]
+    command = [*([str(nats_server())] if kind == 0 else ours), "-a", "127.0.0.1", "-p", "-1", *words]
+    found = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
+    assert found.returncode > 0 and why in found.stderr
 
 
 class TestOwnAddresses:

@@ -25,17 +25,26 @@ log = logging.getLogger(__name__)
 
 
 def write(settings: Mapping[str, Any], listening: Sequence[tuple[str, str]]) -> list[str]:
-    """Writes the files and returns their paths. `listening`: schemes and HOST:PORT."""
-    say_ready(listening, "wss" if settings["websocket-tls-cert-file"] else "ws")
+    """Writes the files and returns their paths. `listening`: schemes and HOST:PORT. Raises OSError if the pid file
+    cannot be written, with which a nats-server does not start; it does without its ports file."""
     pid_file, ports_dir = settings["pid-file"], settings["ports-file-dir"]
-    pid = os.getpid()
-    contents: dict[Path, bytes] = {}
+    pid, written = os.getpid(), []
     if pid_file:
-        contents[Path(pid_file)] = str(pid).encode()
+        try:
+            Path(pid_file).write_bytes(str(pid).encode())
+        except OSError as error:
+            raise OSError(f"Could not write pidfile: open {pid_file}: {(error.strerror or '').lower()}") from None
+        written.append(pid_file)
     if ports_dir:
         program = Path(sys.argv[0]).stem or "mq-shards"
-        contents[Path(ports_dir) / f"{program}_{pid}.ports"] = orjson.dumps(ports_of(listening))
-    return [str(path) for path, content in contents.items() if _write(path, content)]
+        path = Path(ports_dir) / f"{program}_{pid}.ports"
+        try:
+            path.write_bytes(orjson.dumps(ports_of(listening)))
+            written.append(str(path))
+        except OSError as error:
+            log.error("cannot write %s: %s", path, error.strerror)
+    say_ready(listening, "wss" if settings["websocket-tls-cert-file"] else "ws")
+    return written
 
 
 def say_ready(listening: Sequence[tuple[str, str]], websocket: str) -> None:
@@ -47,15 +56,6 @@ def say_ready(listening: Sequence[tuple[str, str]], websocket: str) -> None:
             log.info("Listening for websocket clients on %s://%s", websocket, address)
     if any(scheme == "nats" for scheme, _ in listening):
         log.info("Server is ready")
-
-
-def _write(path: Path, content: bytes) -> bool:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        log.error("cannot write %s: %s", path, error.strerror)
-        return False
-    return True
 
 
 def ports_of(listening: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
