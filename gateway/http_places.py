@@ -1,8 +1,9 @@
 """Limits the connections of an HTTP server, and decides which one must go for a new one.
 
 Clients that connect and send nothing, or very slowly, must not keep others out. When all places are taken, a new
-connection takes the place of the one that the server has waited for longest: first of those whose login is not proven,
-then of those that have not made a request yet, then of the others. A connection that is being served keeps its place.
+connection takes the place of the one that the server has waited for longest: first of those whose login is not proven
+or was wrong, then of those that have not made a request yet, then of the others. A connection that is being served
+keeps its place.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Places:
             (self._known if has_asked else self._new).setdefault(holder)
 
     def waits_for_proof(self, holder: Holder) -> None:
-        """The server waits for the check of a login, which a wrong one makes last, until heard()."""
+        """The server waits, until heard(), for the check of a login, which a wrong one makes last, or for what comes
+        after a wrong one."""
         if holder in self._held:
             self._unproven.setdefault(holder)
 

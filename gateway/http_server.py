@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext, SSLObject
-from typing import Final
+from typing import Any, Final
 
 from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.certificates import names_of
@@ -39,7 +39,7 @@ from mq_shards.ringbuf import listening
 # The limits. A connection has one request at a time, so the limit of connections also bounds the requests in flight.
 READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reach twice that
 BODY_READ_BYTES: Final = 256 << 10  # in one read, of a body that a handler wants
-ACCEPTED: Final = 64  # connections in one turn, by an encrypted listener
+ACCEPTED: Final = 64  # connections in one turn: fewer than there are places, so that each has time for a request
 ACCEPT_AGAIN_S: Final = 1.0  # the pause when there is no descriptor left
 SHAKE_S: Final = 10.0  # for the TLS handshake
 IDLE_S: Final = 75.0  # until the head of the next request, or the first, is complete
@@ -174,6 +174,10 @@ class Request:
         finally:
             places.heard(self._connection)
 
+    def proven(self, *, right: bool) -> None:
+        """A login was checked: after a wrong one the connection is among the first to lose its place."""
+        self._connection.is_disproven = not right
+
     @property
     def transport(self) -> asyncio.Transport:
         """For a handler that sends a file. ConnectionError when the client is gone."""
@@ -268,6 +272,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._returns = returns
         self.task: asyncio.Task[None] | None = None
         self.is_busy = False  # a request is being served
+        self.is_disproven = False  # its last login was wrong
         self._transport: asyncio.Transport | None = None
         self._has_ended = False  # no more input will come
         self._waiter: asyncio.Future[None] | None = None
@@ -365,7 +370,10 @@ class _Connection(asyncio.BufferedProtocol):
             self._is_paused = False
             self._transport.resume_reading()
         # For a head the wait counts from its beginning, even if single bytes keep arriving.
-        self.server.places.waits_for(self, has_asked=self.is_busy or self._has_served)
+        if self.is_disproven:
+            self.server.places.waits_for_proof(self)
+        else:
+            self.server.places.waits_for(self, has_asked=self.is_busy or self._has_served)
         while len(self.buffer) == before:
             if self._has_ended:
                 raise ConnectionResetError
@@ -510,13 +518,6 @@ class _Handshake:
         self._task.cancel()
 
 
-class _Refused(asyncio.Protocol):
-    """A connection that is closed at once because there are too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
         """`handler` must not raise. `unsent_bytes`: a connection may write on when the kernel has no more than this
@@ -530,9 +531,8 @@ class HttpServer:
         self.closing = False
         self.places: Final = Places(max_connections)
         self._unsent_bytes = unsent_bytes
-        self._listening: list[asyncio.Server] = []
-        self._listening_secure: list[socket.socket] = []
-        self._shaking: set[asyncio.Task[None]] = set()  # handshakes; each has a place among the connections
+        self._listening: list[socket.socket] = []
+        self._beginning: set[asyncio.Task[Any]] = set()  # accepted, or in a TLS handshake; each has a place
 
     async def handle(self, request: Request) -> Answer | None:
         refused = self.refusal(request)
@@ -547,26 +547,14 @@ class HttpServer:
         self._set_options(sock)  # connections inherit the options
         listening.begin(sock, backlog)
         if tls is not None:
-            self._listen_secure(sock, tls, listened or Arrival())
-            return
-        accepted = partial(self._connection, listened or Arrival())
-        loop = asyncio.get_running_loop()
-        if sock.family == socket.AF_UNIX:
-            # The supervisor owns the socket's file. (From Python 3.13 on the loop would remove it at close.)
-            server = await loop.create_unix_server(accepted, sock=sock, backlog=backlog)
-        else:
-            server = await loop.create_server(accepted, sock=sock, backlog=backlog)
-        self._listening.append(server)
-
-    def _listen_secure(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
-        """Accepts by itself, so that each connection gets the current certificate: an asyncio server would keep its
-        first one. Raises ValueError as `tls` does."""
-        tls()
+            tls()
         sock.setblocking(False)
-        self._listening_secure.append(sock)
-        asyncio.get_running_loop().add_reader(sock, self._accept, sock, tls, listened)
+        self._listening.append(sock)
+        asyncio.get_running_loop().add_reader(sock, self._accept, sock, tls, listened or Arrival())
 
-    def _accept(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
+    def _accept(self, sock: socket.socket, tls: TlsNow | None, listened: Arrival) -> None:
+        """Accepts by itself: an asyncio server would keep its first certificate, and accept as many in one turn as the
+        kernel has."""
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPTED):
             try:
@@ -583,30 +571,41 @@ class HttpServer:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            self._begin_handshake(loop.create_task(self._shake_hands(accepted, tls(), listened)))
+            if tls is None:
+                self._begin(accepted, listened)
+            else:
+                made = partial(_Connection, self, listened)
+                self._begin_handshake(loop.create_task(self._connect(made, accepted, tls())))
+
+    def _begin(self, accepted: socket.socket, listened: Arrival) -> None:
+        connection = self._placed(_Connection(self, listened))
+        task = asyncio.get_running_loop().create_task(self._connect(lambda: connection, accepted, None))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
     def _begin_handshake(self, task: asyncio.Task[None]) -> None:
         handshake = _Handshake(task)
         self.places.take(handshake)
         self.places.waits_for(handshake, has_asked=False)
-        self._shaking.add(task)
+        self._beginning.add(task)
 
         def done(_: asyncio.Task[None]) -> None:
             self.places.leave(handshake)
-            self._shaking.discard(task)
+            self._beginning.discard(task)
 
         task.add_done_callback(done)
 
-    def _accept_again(self, sock: socket.socket, tls: TlsNow, listened: Arrival) -> None:
+    def _accept_again(self, sock: socket.socket, tls: TlsNow | None, listened: Arrival) -> None:
         if not self.closing:
             asyncio.get_running_loop().add_reader(sock, self._accept, sock, tls, listened)
 
-    async def _shake_hands(self, accepted: socket.socket, context: SSLContext, listened: Arrival) -> None:
-        made = partial(_Connection, self, listened)
-        loop = asyncio.get_running_loop()
+    async def _connect(
+        self, made: Callable[[], _Connection], accepted: socket.socket, context: SSLContext | None
+    ) -> None:  # fmt: skip
+        loop, timeout_s = asyncio.get_running_loop(), None if context is None else SHAKE_S
         # The loop closes the connection when the handshake fails or takes too long.
         with contextlib.suppress(OSError):
-            await loop.connect_accepted_socket(made, accepted, ssl=context, ssl_handshake_timeout=SHAKE_S)
+            await loop.connect_accepted_socket(made, accepted, ssl=context, ssl_handshake_timeout=timeout_s)
 
     def _set_options(self, sock: socket.socket) -> None:
         if sock.family == socket.AF_UNIX:
@@ -631,9 +630,6 @@ class HttpServer:
             self.places.leave(connection)
             sock.close()  # the client is gone
 
-    def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
-        return self._placed(_Connection(self, listened)) if self.places.make_room() else _Refused()
-
     def _placed(self, connection: _Connection) -> _Connection:
         """Gives a connection a place at once: many are accepted before the first connection_made(), and each may have
         to go for the next."""
@@ -644,12 +640,10 @@ class HttpServer:
     async def close(self, patience_s: float) -> None:
         """Stops accepting, and waits up to `patience_s` for the requests that are being served."""
         self.closing = True
-        for server in self._listening:
-            server.close()
-        for sock in self._listening_secure:
+        for sock in self._listening:
             asyncio.get_running_loop().remove_reader(sock)
             sock.close()
-        for task in self._shaking:
+        for task in self._beginning:
             task.cancel()
         busy = []
         for connection in list(self.connections):
