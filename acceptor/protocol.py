@@ -170,6 +170,14 @@ class Protocol(ABC):
         access = self._broker.access
         return access if access is not None and access.on else None
 
+    def refuse_login(self, address: str, who: str, refused: Callable[[], None]) -> None:
+        """This protocol has checked a login by itself, and it was wrong: calls `refused` when it may be answered, now
+        or later. `who`: the name that the client gave, perhaps empty."""
+        if self._broker.access is None:
+            refused()
+        else:
+            self._broker.access.refuse(self.name, address, who, refused)
+
     def certificate_names(self, conn: int) -> tuple[str, ...]:
         """The names in the client's certificate; empty when none was verified."""
         return () if self.secured is None else self.secured.certificate_names(conn)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.access import rights
-from mq_shards.acceptor.access.access import REFUSED, SAID_BYTES
+from mq_shards.acceptor.access.access import NOBODY, REFUSED, SAID_BYTES
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.access.logins import Logins, Said
 from mq_shards.acceptor.access.rights import RIGHTS, Login, User, Users
@@ -97,9 +97,10 @@ class HttpAccess:
         beginnings = tuple(one for one in open_paths if len(one) > 1 and one.endswith("/"))
 
         async def admit(request: Request) -> Answer | None:
+            request.scheme = scheme
             if not self.on or request.listened.is_open:
                 return None
-            request.access, request.scheme = self, scheme
+            request.access = self
             request.login = await self._login_of(request, cookies=cookies, others=others is not None and others())
             if others is not None:
                 return None
@@ -129,15 +130,29 @@ class HttpAccess:
         self._logins.prove(said, request.peer, done)
         with request.unproven():
             login = await proven
+        request.proven(right=login is not None)
         if login is None:
-            self._count_refused(request, said.user or "no user")
+            self._count_refused(request, said.user)
         return login
+
+    async def refuse(self, request: Request) -> None:
+        """A server that knows other clients than users does not know this one: counts and logs its login, if it has
+        made one, and waits until that may be answered."""
+        header = request.headers.get("authorization", "")
+        said = Said.of_authorization(header) if header else None
+        if said is None or (request.is_guarded and self.users.concerns(said.user, said.token)):
+            return  # prove() has refused it
+        self._count_refused(request, said.user)
+        due = asyncio.Event()
+        self._logins.refuse(request.peer, due.set)
+        request.proven(right=False)
+        with request.unproven():
+            await due.wait()
 
     def _count_refused(self, request: Request, who: str) -> None:
         self._refused_logins[request.scheme] += 1
-        self._remarks.say(
-            logging.INFO, request.peer, f"{request.peer}: {request.scheme}: a login was refused ({who[:SAID_BYTES]})"
-        )
+        said = f"{request.peer}: {request.scheme}: a login was refused ({who[:SAID_BYTES] or NOBODY})"
+        self._remarks.say(logging.INFO, request.peer, said)
         self._wait_for_unsaid()
 
     def _wait_for_unsaid(self) -> None:

@@ -23,6 +23,7 @@ from mq_shards.ringbuf.calls import Asked, Calls
 
 REFUSED: Final = "access.refused"  # the gateway's call for the counts
 SAID_BYTES: Final = 200  # the most bytes of a name in a log line
+NOBODY: Final = "no user"
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Access:
 
         def proven(login: Login | None) -> None:
             if login is None:
-                self.count_refused(protocol, address, said.user or "no user")
+                self.count_refused(protocol, address, said.user)
             done(login)
 
         if not (said.user or said.token) and (named := self.of_listener(conn)) is not None:
@@ -95,10 +96,16 @@ class Access:
             return
         self.logins.prove(said, address, proven)
 
+    def refuse(self, protocol: str, address: str, who: str, refused: Callable[[], None]) -> None:
+        """A protocol has checked a login by itself, and it was wrong: counts and logs it, and calls `refused` when it
+        may be answered, now or later."""
+        self.count_refused(protocol, address, who)
+        self.logins.refuse(address, refused)
+
     def count_refused(self, protocol: str, address: str, who: str) -> None:
         """Counts and logs a wrong login."""
         self._refused_logins[protocol] += 1
-        self._remarks.of_client(address, f"{protocol}: a login was refused ({who[:SAID_BYTES]})")
+        self._remarks.of_client(address, f"{protocol}: a login was refused ({who[:SAID_BYTES] or NOBODY})")
 
     def count_action(self, protocol: str) -> None:
         """Counts an action that was refused because the client has no right to it."""

@@ -15,6 +15,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from mq_shards.acceptor.access.attempts import PATIENCE_S, Attempts
@@ -88,7 +89,11 @@ class Logins:
         elif said.user:
             self._prove_password(said, address, done)
         else:
-            self._refuse_later(self._attempts.failed(address), done)
+            self.refuse(address, partial(done, None))
+
+    def refuse(self, address: str, refused: Callable[[], None]) -> None:
+        """A login was checked, and was wrong: calls `refused` when it may be answered, now or later."""
+        self._later(self._attempts.failed(address), refused)
 
     def _prove_password(self, said: Said, address: str, done: Done) -> None:
         user = self._users().by_name.get(said.user)
@@ -99,7 +104,7 @@ class Logins:
         wait_s = self._attempts.begin(address)
         if wait_s is None or (wait_s > 0 and self._waiting >= MAX_WAITING):
             # Later, because a client that is refused at once tries again at once.
-            self._refuse_later(PATIENCE_S, done)
+            self._later(PATIENCE_S, partial(done, None))
             return
 
         def compared(right: bool) -> None:
@@ -123,15 +128,15 @@ class Logins:
 
         self._call_later(wait_s, turn)
 
-    def _refuse_later(self, wait_s: float, done: Done) -> None:
+    def _later(self, wait_s: float, refused: Callable[[], None]) -> None:
         if wait_s <= 0 or self._delayed >= MAX_DELAYED:
-            done(None)
+            refused()
             return
         self._delayed += 1
 
         def refuse() -> None:
             self._delayed -= 1
-            done(None)
+            refused()
 
         self._call_later(wait_s, refuse)
 

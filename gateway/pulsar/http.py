@@ -28,10 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class PulsarHttp:
-    def __init__(self, store: Store, bodies: Bodies, routes: Routes, access: Access) -> None:
-        """To be made where the event loop runs."""
+    def __init__(self, store: Store, bodies: Bodies, routes: Routes, access: Access, users: HttpAccess) -> None:
+        """To be made where the event loop runs. `users`: those that all protocols share."""
         self._store = store
         self._access = access
+        self._users = users
         self._bodies = bodies
         self._tree = _Tree(routes)
         self.knows_others: Final = access.knows_others
@@ -61,6 +62,7 @@ class PulsarHttp:
             return page(400, raw)
         who = self._access.who(raw, request)
         if who is None:
+            await self._users.refuse(request)
             return page(401, raw, "Authentication required")
         route, methods, names = self._tree.find(parts)
         if methods is None:

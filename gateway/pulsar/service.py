@@ -86,7 +86,7 @@ class PulsarService:
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)
-        self._http = PulsarHttp(self._store, bodies, http_non_persistent.refusing(routes), self._access)
+        self._http = PulsarHttp(self._store, bodies, http_non_persistent.refusing(routes), self._access, access)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Reads files with keys and passwords anew; none of the options has changed. Raises ValueError, with nothing

@@ -31,6 +31,25 @@ def test_a_connection_whose_wrong_login_waits_gives_its_place_to_who_comes(tmp_p
             assert broker.request("GET", "/v1/topics", token=BOSS.token)[0] == 200
 
 
+def test_who_was_refused_gives_its_place_before_who_has_not_asked_yet(tmp_path: Path) -> None:
+    with guarded(tmp_path, (BOSS,)) as broker, contextlib.ExitStack() as stack:
+
+        def connected(address: str) -> socket.socket:
+            client = socket.create_connection((HOST, broker.ports["http"]), TEST_PATIENCE_S, (address, 0))
+            return stack.enter_context(contextlib.closing(client))
+
+        for n in range(MAX_CONNECTIONS):
+            client = connected(f"127.1.0.{1 + n // 5}")  # five of an address are answered at once
+            client.sendall(WRONG)
+            assert client.recv(100).startswith(b"HTTP/1.1 401")
+        first = connected(HOST)
+        for _ in range(20):
+            connected(HOST)
+        assert broker.request("GET", "/v1/topics", token=BOSS.token)[0] == 200
+        first.sendall(WRONG.replace(b"wrong", BOSS.token.encode()))
+        assert first.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_wrong_tokens_of_one_address_refuse_no_password_of_another() -> None:
     user = User("boss", password_hash("right", 4))
     table: Any = ffi.new("struct login_attempts *")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.nats.jwts import Account, Key, Operator
 from tests.nats.servers import NatsServer, nats_server, running
-from tests.nats.wire import Wire
+from tests.nats.wire import Wire, elsewhere
 
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
@@ -117,7 +117,7 @@ def serving(kind: int, content: str) -> Iterator[NatsServer]:
 
 
 def connect(server: NatsServer, user: tuple[Key, str], *, sig: bytes | None = None, **options: object) -> Wire:
-    wire = Wire(server.port)
+    wire = Wire(server.port, address=elsewhere())
     introduce(wire, user, sig=sig, **options)
     return wire
 

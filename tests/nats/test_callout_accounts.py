@@ -13,7 +13,7 @@ from tests.nats.jwts import Account, Key, Operator
 from tests.nats.operators import introduce, serving
 from tests.nats.servers import NatsServer
 from tests.nats.test_callout import KINDS, SUBJECT, VIOLATION, XKEY, Answers, Request, Service
-from tests.nats.wire import Wire
+from tests.nats.wire import Wire, elsewhere
 from tests.servers import wait_until
 
 OPERATOR = Operator("callout operator")
@@ -110,7 +110,7 @@ Both = tuple[NatsServer, Service]
 
 
 def comes(server: NatsServer, name: str, account: Account = CALLING, **more: object) -> Wire:
-    wire = Wire(server.port)
+    wire = Wire(server.port, address=elsewhere())
     introduce(wire, SENTINEL[account.public], name=name, **more)
     wire.barrier()
     return wire
@@ -150,7 +150,7 @@ def test_what_the_service_is_told(both: Both) -> None:
     }  # fmt: skip
     said = nats["connect_opts"]
     assert nats["client_info"] == {
-        "host": "127.0.0.1", "id": info["client_id"], "user": key.public, "name": "good", "tags": ["a:b"],
+        "host": wire.address, "id": info["client_id"], "user": key.public, "name": "good", "tags": ["a:b"],
         "name_tag": "sentinel", "kind": "Client", "type": "nats", "nonce": info["nonce"],
     }  # fmt: skip
     assert said == {
@@ -164,7 +164,7 @@ def test_the_service_itself_and_others_are_not_asked_about(both: Both) -> None:
     server, service = both
     before = len(service.requests)
     for known in (SERVICE, A.user("plain"), CALLING_SIGNER.user("callout service", of=CALLING)):
-        wire = Wire(server.port)
+        wire = Wire(server.port, address=elsewhere())
         introduce(wire, known)
         wire.send(f"PUB {SUBJECT} 1\r\nx\r\n".encode())
         wire.barrier()
@@ -178,7 +178,7 @@ def test_the_service_itself_and_others_are_not_asked_about(both: Both) -> None:
 def test_who_has_not_the_key_is_not_asked_about(both: Both) -> None:
     server, service = both
     before = len(service.requests)
-    wire = Wire(server.port)
+    wire = Wire(server.port, address=elsewhere())
     introduce(wire, SENTINEL[CALLING.public], sig=bytes(64), name="good")
     wire.barrier()
     assert wire.heard.data == VIOLATION

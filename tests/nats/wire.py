@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from dataclasses import dataclass, field
 
@@ -10,6 +11,15 @@ from tests.nats.scenes import Scene
 from tests.ready import readable
 
 TIMEOUT_S = 30.0  # what does not come is a failure, what comes late is a busy machine
+
+
+_numbers = itertools.count()
+
+
+def elsewhere() -> str:
+    """An address that few clients have had: after some wrong logins of one address the next have to wait."""
+    number = next(_numbers) % 40_000
+    return f"127.2.{number // 200}.{1 + number % 200}"
 
 
 @dataclass
@@ -27,9 +37,10 @@ class Wire:
     port: int
     heard: Heard = field(default_factory=Heard)
     asked: int = 0
+    address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S, (self.address, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.info = b""
         while not self.info.endswith(b"\r\n"):

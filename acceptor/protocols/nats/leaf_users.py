@@ -9,6 +9,7 @@ The order of these checks is nats-server's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
@@ -45,6 +46,7 @@ class LeafUsers:
 
     def prove(self, conn: int, client: Client, done: Done) -> None:
         if self._one is not None or self._users:
+            done = partial(self._logins.decide, client, done)
             user = self._claimed(conn, client)
             if user is None:
                 done(None)

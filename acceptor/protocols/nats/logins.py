@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.operator import Operator
 
 Done = Callable[[User | None], None]
+# Given the address and the name of a wrong login, calls back when it may be answered.
+Refuse = Callable[[str, str, Callable[[], None]], None]
 
 
 class Encryption(Protocol):
@@ -50,13 +52,14 @@ class Encryption(Protocol):
 
 class Logins:
     def __init__(
-        self, secrets: Secrets, encryption: Encryption, access: Callable[[], Access | None],
-    ) -> None:  # fmt: skip
+        self, secrets: Secrets, encryption: Encryption, access: Callable[[], Access | None], refuse: Refuse
+    ) -> None:
         """`access` returns the users of the broker, which all protocols share; None: there are none."""
         self.operator: Operator | None = None  # set in operator mode, where JWTs decide
         self.callouts: Callouts | None = None  # set if services of auth callouts may be asked
         self._secrets = secrets
         self._access = access
+        self._refuse = refuse
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
@@ -177,6 +180,7 @@ class Logins:
         return self.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
 
     def prove(self, conn: int, client: Client, done: Done) -> None:
+        of_common, done = done, partial(self.decide, client, done)
         if self.operator is not None:
             self.operator.prove(client, partial(self._known_by_jwt, client, self._encryption(conn)[0], done))
             return
@@ -189,7 +193,7 @@ class Logins:
             if terms is not None:
                 done(None)  # the service decides, not the broker's users
             else:
-                self._prove_common(conn, client, done)
+                self._prove_common(conn, client, of_common)
             return
         user = claim.user
         right: bool | None = claim.proven
@@ -200,6 +204,14 @@ class Logins:
             right = self._secrets.compare(claim.secret, claim.said, lambda right: done(user if right else None))
         if right is not None:
             done(user if right else None)
+
+    def decide(self, client: Client, done: Done, user: User | None) -> None:
+        """Passes on the user of a login that was checked here, or by a service; None, when that may be answered."""
+        if user is not None:
+            done(user)
+        else:
+            said = client.options
+            self._refuse(client.remote, said.get("user") or said.get("nkey") or "", partial(done, None))
 
     def _call_out(self, client: Client, tls: VerifyingTls | None, claimed: str, done: Done, user: User | None) -> None:
         """`claimed`: the user of the file that the client claims to be; `user`: that user, if proven."""
@@ -222,7 +234,7 @@ class Logins:
         """Authenticates a client as a user of the broker, whom all protocols know."""
         access = self._access()
         if access is None or not access.guards(conn):
-            done(None)
+            self.decide(client, done, None)
             return
 
         def proven(login: Login | None) -> None:

@@ -130,7 +130,7 @@ class Nats(Guarding):
         self._greetings = Greetings(engine, self._info_line, self._greeted, self._clients.__getitem__)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
-        self.logins = Logins(self.passwords, self._encryption, lambda: self.access)
+        self.logins = Logins(self.passwords, self._encryption, lambda: self.access, self.refuse_login)
         self._by_jwt = OperatorMode(
             engine, broker, self.name, self.server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from mq_shards.acceptor.access.access import Access
@@ -42,9 +43,11 @@ class Authentication:
     def __init__(
         self, desk: Desk, settings: Mapping[str, Any], server_version: str,
         certificate: Callable[[int], tuple[str, ...]], access: Callable[[], Access | None],
+        refuse: Callable[[str, str, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """`certificate` returns the names in a connection's certificate; `access` the users that all protocols share,
-        if there are any."""
+        if there are any; `refuse`, given the address and the name of a wrong login, calls back when it may be
+        answered."""
         self._desk = desk
         self._credentials = Credentials.of(settings)
         self._authorizes = bool(settings["authorization-enabled"])
@@ -52,6 +55,7 @@ class Authentication:
         self._server_version = server_version
         self._certificate = certificate
         self._access = access
+        self._refuse = refuse
         self._expiries = Expiries()
         self._challenged: deque[tuple[int, int]] = deque()  # deadline, connection
 
@@ -77,7 +81,10 @@ class Authentication:
         try:
             self._admit_here(client, body)
         except PulsarError as error:
-            done(error)
+            if error.code == AUTHENTICATION_ERROR:
+                self._refuse(self._desk.engine.remote(client.conn), said.user, partial(done, error))
+            else:
+                done(error)
         else:
             done(None)
 
@@ -135,6 +142,7 @@ class Authentication:
         try:
             self._learn(client, answer.auth_method_name or TOKEN, answer.auth_data)
         except PulsarError:
+            self._refuse(self._desk.engine.remote(client.conn), client.role, lambda: None)  # counts; does not wait
             client.role = ""
         if client.role != before:
             end(client)

@@ -129,7 +129,7 @@ class Pulsar(Protocol):
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = _context(settings)
         self._authentication = Authentication(
-            self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access
+            self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access, self.refuse_login
         )
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._limits, self._made)
