@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.csrc._core import lib
 from mq_shards.shards.errands import Errands
+from mq_shards.shards.made import Made
+from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import DataDirectory, ShardStore, segment_name
-from mq_shards.shards.worker import READ_AHEAD_BYTES, SEGMENT_BYTES, Made, ShardFiles, Worker
+from mq_shards.shards.worker import READ_AHEAD_BYTES, Worker
 
 from tests.ready import readable
 from tests.subscriptions import Channels
@@ -94,7 +97,7 @@ def test_a_new_segment_does_not_wait_for_others_that_are_read_ahead(
     monkeypatch.setattr(os, "preadv", slow_read)
     for shard in range(SHARDS):
         with (tmp_path / "data" / f"shard-{shard:04d}" / segment_name(1)).open("wb") as file:
-            file.truncate(SEGMENT_BYTES - shard)
+            file.truncate(lib.SEGMENT_BYTES - shard)
         assert not worker._is_warm(shard, 1)
     assert begun.wait(60)
     create = ShardStore.create
@@ -104,13 +107,13 @@ def test_a_new_segment_does_not_wait_for_others_that_are_read_ahead(
         return create(store, segment)
 
     monkeypatch.setattr(ShardStore, "create", noted)
-    worker._add_segment(1, 2, SEGMENT_BYTES)
+    worker._add_segment(1, 2, lib.SEGMENT_BYTES)
     go_on.set()
     while not worker.given:
         settle(errands)
     while len(worker.warmed()) < SHARDS:
         settle(errands)
-    assert len(pieces) == sum(1 + (SEGMENT_BYTES - shard) // READ_AHEAD_BYTES for shard in range(SHARDS))
+    assert len(pieces) == sum(1 + (lib.SEGMENT_BYTES - shard) // READ_AHEAD_BYTES for shard in range(SHARDS))
     assert set(pieces) == {READ_AHEAD_BYTES}
     assert worker._is_warm(0, 1)
     worker.close()

@@ -523,7 +523,8 @@ class Model:
     def _list_tubes(self, conn: Conn, args: Arguments) -> None:
         args.end()
         self.counts["list-tubes"] += 1
-        conn.reply_text(yaml_list(self.tubes.values()))
+        # Topics of other protocols may have names that no tube can have.
+        conn.reply_text(yaml_list(tube for tube in self.tubes.values() if NAME.match(tube.name)))
 
     def _list_tubes_watched(self, conn: Conn, args: Arguments) -> None:
         args.end()

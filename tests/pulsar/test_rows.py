@@ -46,7 +46,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_client.py::test_what_is_sent_is_received_and_acknowledged",
     ),
     "readers, not durable": (
-        "names of subscriptions", "test_consuming.py::test_a_reader_begins_with_the_message_it_names",
+        "names of subscriptions", "where one that is not durable begins",
+        "test_consuming.py::test_a_reader_begins_with_the_message_it_names",
         "test_stats.py::test_a_readers_subscription_is_there_as_long_as_it_is",
     ),
     "FLOW": (
@@ -90,7 +91,9 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "topics of a namespace", "a namespace that is none", "no namespace", "a pattern that cannot be",
         "test_topics.py::test_topics_of_a_namespace_are_listed_by_pattern_and_hash",
     ),
-    "GET_SCHEMA, GET_OR_CREATE_SCHEMA": ("schemas", "schemas that are deleted"),
+    "GET_SCHEMA, GET_OR_CREATE_SCHEMA": (
+        "schemas", "schemas that are deleted", "schemas of no type", "schemas of messages in protobuf",
+    ),
     "WATCH_TOPIC_LIST": (
         "a watched pattern that cannot be", "a watched namespace that is none",
         "test_topics.py::test_who_watches_a_namespace_is_told_of_topics_that_come",
@@ -150,6 +153,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     # --- errors
     "names that are none": (
         "no name", "a bad name", "a name of two parts", "a bad domain", "a name that ends early", "a name with a space",
+        "a name of a space",
     ),
     "tenants, namespaces and partitions that are not there": (
         "a tenant that is not there", "a namespace that is not there", "a partition beyond the last",

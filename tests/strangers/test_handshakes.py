@@ -58,7 +58,7 @@ def test_they_have_the_places_that_there_are_and_keep_nobody_out(
         async with asyncio.timeout(PATIENCE_S):
             # Those that came first are closed for those that came later, the others when their time is up.
             await asyncio.gather(*waiting[: 2 * MOST])
-            assert len(server._shaking) <= MOST
+            assert len(server._beginning) <= MOST
             assert b"served" in await ask(port)
             await asyncio.gather(*waiting)
         for _, writer in strangers:
