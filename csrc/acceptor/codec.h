@@ -122,6 +122,9 @@ struct codec {
      * unknown. */
     int64_t (*ask)(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
 
+    /* How much unsent output a connection may have before its input waits, if the protocol has a limit of its own. */
+    size_t (*unsent_limit)(const struct acceptor *a, const struct connection *c);
+
     /* Prepares a new connection. */
     void (*opened)(struct acceptor *a, struct connection *c);
     /* The client has closed its side, and all its input has been parsed. */

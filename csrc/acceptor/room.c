@@ -23,7 +23,8 @@ static bool has_room(const struct acceptor *a, size_t bytes) {
     return a->blocks.taken_bytes + bytes <= a->max_buffered_bytes;
 }
 
-size_t room_unsent_bytes(const struct acceptor *a) {
+size_t room_unsent_bytes(const struct acceptor *a, const struct connection *c) {
+    if (c->codec->unsent_limit != NULL) return c->codec->unsent_limit(a, c);
     return is_short(a) && a->output_high_bytes > BLOCK_BYTES ? BLOCK_BYTES : a->output_high_bytes;
 }
 

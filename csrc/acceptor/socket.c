@@ -352,7 +352,8 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
     } else if (is_done(c)) {
         socket_close(a, c);
     }
-    if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) / 2) socket_wake(a, c);
+    if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a, c) / 2)
+        socket_wake(a, c);
     listen_for(a, c);
 }
 

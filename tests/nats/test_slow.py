@@ -144,3 +144,13 @@ def test_who_reads_is_not_cut_because_many_others_are_sent_much_in_the_same_turn
         os.kill(acceptor, signal.SIGCONT)
         for reader in readers:
             assert all_of(reader, 2) == [(b"MSG it 1 99000\r\n", payload)] * 2
+
+
+@pytest.mark.parametrize("size", [100, 900_000])
+def test_who_publishes_much_to_itself_may_read_afterwards(size: int) -> None:
+    """As with a nats-server it may be nearly as much as may wait, whatever the kernel holds of it."""
+    count = 40 * MIB // size
+    with running(1) as server:
+        client = slow(server, b"SUB it 1\r\n")
+        client.send(b"PUB it %d\r\n%s\r\n" % (size, b"z" * size) * count)
+        assert all_of(client, count) == [(b"MSG it 1 %d\r\n" % size, b"z" * size)] * count

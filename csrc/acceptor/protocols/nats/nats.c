@@ -231,6 +231,12 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return at;
 }
 
+/* A client may publish much of what it subscribes to before it reads any of it. Input waits only where a nats-server
+ * slows down who publishes to the client, so that one that does read is not cut. */
+static size_t unsent_limit(const struct acceptor *a, const struct connection *c) {
+    return room_pending_bytes(a, nats_server_of(a, c)->max_pending) / 4 * 3;
+}
+
 /* --- the life of an acceptor and of a connection ------------------------------------------------------------------ */
 
 enum { SYSTEM_ACCOUNT = 2 };
@@ -574,6 +580,7 @@ const struct codec nats_codec = {
     .call = call,
     .ask = nats_ask,
     .last_words = nats_last_words,
+    .unsent_limit = unsent_limit,
     .opened = opened,
     .sent = nats_sent,
     .due = nats_due,
