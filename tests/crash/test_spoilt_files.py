@@ -80,9 +80,10 @@ class Spoiler:
         path = self.one()
         self.note("deleted", path)
         self.touch(path)
-        path.unlink()
-        if self.at_first.pop(path, None):
+        # The next segment is made ahead, and listed after that: before, nothing is lost with it.
+        if self.at_first.pop(path, None) and path.stat().st_size:
             self.missing.add(path)
+        path.unlink()
 
     def delete_names(self) -> None:
         for path in self.draw.choice(logs(self.data)).parent.glob("*.names"):
