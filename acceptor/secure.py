@@ -47,8 +47,24 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
 def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     """Raises OSError, ssl.SSLError or ValueError."""
     with named_files.opened(cert) as cert_place, named_files.opened(key) as key_place:
-        # With an empty password an encrypted key fails; without one OpenSSL would ask for it on the terminal.
-        context.load_cert_chain(cert_place, key_place, password="")
+        try:
+            # With an empty password an encrypted key fails; without one OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(cert_place, key_place, password="")
+        except ssl.SSLError as error:
+            if error.reason is None:
+                raise ValueError(_which_is_unreadable(cert_place, named_files.read(key))) from None
+            raise
+
+
+def _which_is_unreadable(cert_place: str, key: bytes) -> str:
+    """OpenSSL says only "PEM lib", whichever of the two files it cannot read."""
+    if b"ENCRYPTED" in key:  # in the first line of PKCS #8, in the second of older keys
+        return "the key has a password"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=cert_place)
+    except ssl.SSLError:
+        return "no certificate can be read from the first file"
+    return "no key can be read from the second file"
 
 
 def load_authorities(context: ssl.SSLContext, path: str, what: str) -> None:
@@ -57,7 +73,9 @@ def load_authorities(context: ssl.SSLContext, path: str, what: str) -> None:
         with named_files.opened(path) as place:
             context.load_verify_locations(cafile=place)
     except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"{what}: {why_unusable(error)}") from None
+        is_damaged = isinstance(error, ssl.SSLError) and error.reason is None
+        why = "the certificate in it is damaged" if is_damaged else why_unusable(error)
+        raise ValueError(f"{what}: {why}") from None
 
 
 def why_unusable(error: Exception) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 import orjson
 import pulsar
 import pytest
+from cryptography.hazmat.primitives import serialization
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.options.options import parse
 
@@ -290,6 +291,43 @@ def test_a_default_that_cannot_be_used_is_named_as_what_it_is(tmp_path: Path) ->
     pair = certificates.make(tmp_path)
     with pytest.raises(OptionsError, match=r"tls\.cert .*key values mismatch"):
         parse([f"--set=tls.cert={pair.server.cert}", f"--set=tls.key={pair.client.key}"])
+
+
+@pytest.mark.parametrize(
+    ("section", "cert", "key", "trust"),
+    [
+        ("tls", "cert", "key", "client-ca"),
+        ("nsq", "tls-cert", "tls-key", "tls-root-ca-file"),
+        ("nats", "tls-cert-file", "tls-key-file", "tls-ca-file"),
+        ("pulsar", "tls-cert-file", "tls-key-file", "tls-trust-certs-file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said_to_be_what_it_is(
+    tmp_path: Path, section: str, cert: str, key: str, trust: str
+) -> None:
+    pair = certificates.make(tmp_path)
+    bad = tmp_path / "bad.pem"
+    loaded = serialization.load_pem_private_key(pair.server.key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    files = {cert: pair.server.cert, key: pair.server.key, trust: pair.authority}
+
+    def refused(name: str, content: bytes) -> str:
+        bad.write_bytes(content)
+        policy = [] if section != "nsq" else ["--set=nsq.tls-client-auth-policy=require-verify"]
+        policy += [] if section != "nats" else ["--set=nats.tls-verify=true"]
+        with pytest.raises(OptionsError) as error:
+            parse([f"--set={section}.{option}={file}" for option, file in {**files, name: bad}.items()] + policy)
+        assert f"{section}.{name}" in str(error.value)
+        return str(error.value).rpartition(": ")[2]
+
+    for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
+        encrypted = loaded.private_bytes(serialization.Encoding.PEM, form, locked)
+        assert refused(key, encrypted) == "the key has a password"
+    assert refused(key, b"") == "no key can be read from the second file"
+    assert refused(key, pair.server.key.read_bytes()[:100]) == "no key can be read from the second file"
+    assert refused(cert, pair.server.cert.read_bytes()[:300]) == "no certificate can be read from the first file"
+    assert refused(trust, pair.authority.read_bytes()[:300]) == "the certificate in it is damaged"
+    assert refused(trust, b"nothing\n") == "no certificate or crl found"
 
 
 @pytest.mark.parametrize("kind", ["https", "beanstalks"])

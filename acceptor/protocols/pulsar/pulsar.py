@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from mq_shards.acceptor import named_files
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import (
     MAX_BODY,
@@ -439,18 +438,18 @@ def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
     import ssl  # slow to load, and most brokers have no certificate
 
-    from mq_shards.acceptor.secure import load_certificate
+    from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         load_certificate(context, files[0], files[1])
-        if files[2]:
-            context.verify_mode = ssl.CERT_REQUIRED
-            with named_files.opened(files[2]) as place:
-                context.load_verify_locations(place)
     except (OSError, ValueError) as error:
-        raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {error}") from None
+        why = why_unusable(error)
+        raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {why}") from None
+    if files[2]:
+        context.verify_mode = ssl.CERT_REQUIRED
+        load_authorities(context, files[2], f"pulsar.tls-trust-certs-file {files[2]}")
     return context
 
 
