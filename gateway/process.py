@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access.arrival import Arrival
@@ -35,12 +35,13 @@ from mq_shards.gateway.offer import Terms
 from mq_shards.gateway.part import Shared
 from mq_shards.gateway.processes import own_bytes
 from mq_shards.gateway.reloads import Reloads
-from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
+
+Told: TypeAlias = list[tuple[Message, list[int]]]
 
 # How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
@@ -187,8 +188,7 @@ class GatewayProcess:
                     for work in (work for part in self._parts for work in part.work()):
                         self._go_on(work)
                     self._go_on(IdleMemory(own_bytes, self._engine.trim).run())
-                    if not message.get("answered"):
-                        self._control.send({"did": "ready"})
+                    self._control.send({"did": "ready"})
                 case "stderr":
                     os.dup2(fds[0], STDERR)
                 case "ping":

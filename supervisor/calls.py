@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from mq_shards.supervisor.child import Child
+from mq_shards.supervisor.standby import Standby
 
 
 def tell_due(acceptors: Sequence[Child], delay_s: float) -> None:
@@ -15,18 +16,25 @@ def tell_due(acceptors: Sequence[Child], delay_s: float) -> None:
             acceptor.send({"do": "calls-due", "delay_s": delay_s})
 
 
-def join_by_calls(started: Child, acceptors: Sequence[Child]) -> None:
+def join_by_calls(started: Child, acceptors: Sequence[Child], standby: Standby) -> None:
     """Joins a new gateway to every live acceptor, or a new acceptor to the gateway, which is the last of `acceptors`.
 
-    When a process dies, the other end of its sockets notices.
+    When a process dies, the other end of its sockets notices. Until the gateway has begun, `standby` keeps its ends:
+    what an acceptor asks waits there.
     """
     gateway = acceptors[-1]
-    if gateway.role != "gateway" or not gateway.alive:
+    if gateway.role != "gateway" or not (gateway.alive or standby.waits):
         return
     for acceptor in acceptors[:-1] if started is gateway else (started,):
         if not acceptor.alive:
             continue
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with here, there:
-            acceptor.send({"do": "calls"}, [here.fileno()])
+        there = standby.take(acceptor.index)
+        if there is None:
+            here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with here:
+                acceptor.send({"do": "calls"}, [here.fileno()])
+        if standby.waits:
+            standby.keep(acceptor.index, there)
+            continue
+        with there:
             gateway.send({"do": "calls", "acceptor": acceptor.index}, [there.fileno()])

@@ -94,9 +94,11 @@ class Child:
         return self._pidfd
 
     def start(self, log_level: str, log_json: bool) -> None:
+        """Raises OSError, with no process left, when processes, memory or descriptors are short."""
         assert not self.alive
         self.restart_at = None
         self.serving = False
+        self.was_killed = False
         lib.process_trim()  # a child that allocated out of pages it shares would copy them
         supervisor = os.getpid()
         self.control, theirs = Control.pair()
@@ -106,8 +108,11 @@ class Child:
             pid = os.fork()
             if pid == 0:
                 _run(self.entry, theirs, self.title, log_level, log_json, supervisor)
+            self._pidfd = _pidfd(pid)
             self._pid = pid
-            self._pidfd = os.pidfd_open(pid)
+        except OSError:
+            self.close_control()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
@@ -150,6 +155,16 @@ class Child:
 
     def close(self) -> None:
         os.close(self.wake_fd)
+
+
+def _pidfd(pid: int) -> int:
+    """Raises OSError, with the process ended, when there is no descriptor for it."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def _run(entry: str, control: Control, title: str, log_level: str, log_json: bool, supervisor: int) -> NoReturn:

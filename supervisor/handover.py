@@ -28,6 +28,12 @@ class Handovers:
         for protocol in sorted({address.spoken for address in kept if address.comes_by_others}):
             self._tell(protocol, started, others, first)
 
+    def ends_of_gateway(self, acceptors: Sequence[Child], addresses: Iterable[Listen]) -> list[socket.socket]:
+        """The ends at which the gateway takes connections; they stay ours."""
+        protocols = {address.spoken for address in addresses if address.hands_over}
+        givers = [acceptor.index for acceptor in acceptors if acceptor.role == "acceptor"]
+        return [self._pair(protocol, giver)[1] for protocol in sorted(protocols) for giver in givers]
+
     def _tell(self, protocol: str, started: Child, givers: Sequence[Child], taker: Child) -> None:
         for giver in givers:
             if started in (giver, taker):

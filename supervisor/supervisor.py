@@ -38,7 +38,8 @@ from mq_shards.gateway import services
 from mq_shards.ringbuf import board, listening
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
-from mq_shards.supervisor import contents, inherited, privileges, restarts, unix_sockets
+from mq_shards.supervisor import contents, inherited, privileges, restarts, standby, unix_sockets
+from mq_shards.supervisor.announcing import announce
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.calls import join_by_calls, tell_due
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
@@ -50,7 +51,7 @@ from mq_shards.supervisor.log_file import LogFile
 from mq_shards.supervisor.mesh import Mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
-from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, shards_in_memory, worker_count
+from mq_shards.supervisor.options.options import DEFAULT_SHARDS, Listen, Options, shards_in_memory, worker_count
 from mq_shards.supervisor.options.schemes import SECURE
 from mq_shards.supervisor.rings import Rings
 from mq_shards.supervisor.shares import Shares
@@ -70,7 +71,7 @@ class Entries(NamedTuple):
 
     acceptor: str = "mq_shards.acceptor.process.main"
     worker: str = "mq_shards.shards.worker.main"
-    gateway: str = "mq_shards.gateway.standby.main"
+    gateway: str = "mq_shards.gateway.load.main"
 
 
 class Stage(enum.Enum):
@@ -118,6 +119,7 @@ class Supervisor:
         self._mesh: Mesh | None = None  # None: acceptors need not talk to each other
         self._handovers: Final = Handovers()
         self._kept: Final = KeptSegments()
+        self._standby: Final = standby.Standby(self._selector, self._begin_gateway)
         self._liveness: Final = Liveness(self._seconds("hang-timeout"), clock())
 
     def run(self) -> int:
@@ -221,6 +223,7 @@ class Supervisor:
             child.close()
         self._rings.close()
         self._handovers.close()
+        self._standby.close()
         self._kept.close()
 
     # --- starting ---------------------------------------------------------------------------------------------------
@@ -261,7 +264,7 @@ class Supervisor:
             **self._common(acceptor),
         }
         if acceptor.role == "gateway":
-            start["addresses"] = [listener.address._asdict() for listener in self._listeners]
+            start["addresses"] = [address._asdict() for address in self._addresses]
             start["data_dir"] = self._data_dir
             start["sync"] = self._options.sync
             start["again"] = bool(acceptor.deaths)
@@ -275,8 +278,8 @@ class Supervisor:
                 self._rings.join(acceptor, worker)
         if self._mesh is not None:
             self._mesh.join(acceptor)
-        join_by_calls(acceptor, self._acceptors)
-        self._handovers.tell(acceptor, self._acceptors, [listener.address for listener in self._listeners])
+        join_by_calls(acceptor, self._acceptors, self._standby)
+        self._handovers.tell(acceptor, self._acceptors, self._addresses)
         for listener in self._listeners:
             if listener.address.is_served_by(acceptor.role, acceptor.index):
                 sock = listener.socket_of(acceptor.index)
@@ -298,6 +301,48 @@ class Supervisor:
         if acceptor.role == "acceptor":
             self._shares.tell(acceptor)
         acceptor.send({"do": "go"})
+
+    def _listen_for_gateway(self) -> bool:
+        """Whether all its sockets listen. If not, the gateway, which tries the same, says why and is started again."""
+        try:
+            for listener in self._listeners:
+                if listener.address.by_gateway:
+                    listening.begin(listener.socket_of(0), BACKLOG)
+        except OSError:
+            return False
+        return True
+
+    def _start_gateway(self, gateway: Child, listens: bool) -> None:
+        """Starts the gateway if it has work, or cannot be waited with; otherwise when somebody comes to it."""
+        protocols = {address.protocol for address in self._addresses}
+        if not listens or standby.has_work(protocols, self._options.settings, self._data_dir):
+            self._start_acceptor(gateway)
+            return
+        ours = (listener.socket_of(0) for listener in self._listeners if listener.address.by_gateway)
+        self._standby.wait([*ours, *self._handovers.ends_of_gateway(self._acceptors, self._addresses)])
+        join_by_calls(gateway, self._acceptors, self._standby)
+
+    def _begin_gateway(self) -> None:
+        self._start_again(self._acceptors[-1])
+
+    def _start_again(self, child: Child) -> None:
+        """Starts a child while the broker serves: that processes, memory or descriptors are short counts as a death."""
+        try:
+            if child.role == "worker":
+                self._start_worker(child)
+            else:
+                self._start_acceptor(child)
+        except OSError as error:
+            log.error("%s cannot be started: %s", child.title, error.strerror or error)
+            if child.alive:
+                child.kill()
+                self._on_end(child)
+            else:
+                self._plan_restart(child, self._clock())
+
+    @property
+    def _addresses(self) -> list[Listen]:
+        return [listener.address for listener in self._listeners]
 
     @property
     def _data_dir(self) -> str | None:
@@ -404,8 +449,9 @@ class Supervisor:
         self._is_back(worker)
 
     def _is_back(self, child: Child) -> None:
-        if self._stage is Stage.SERVING:
-            log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, self._since_death(child))
+        if self._stage is Stage.SERVING and child.deaths:
+            away_s = self._clock() - child.deaths[-1]
+            log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, away_s)
             self._tell_status()
 
     def _disk(self, worker: Child, state: str, reason: str) -> None:
@@ -467,25 +513,23 @@ class Supervisor:
         child.restart_at = now + delay_s
         self._tell_status()
 
-    def _since_death(self, child: Child) -> float:
-        return self._clock() - child.deaths[-1] if child.deaths else 0.0
-
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         if self._stage is Stage.RECOVERING and all(worker.serving for worker in self._workers):
             self._stage = Stage.STARTING
-            # First, so that who can connect to a protocol can connect to its monitoring too. If that fails, the
-            # gateway, which does the same, says why and is tried again.
-            for listener in self._listeners:
-                if listener.address.by_gateway:
-                    with contextlib.suppress(OSError):
-                        listening.begin(listener.socket_of(0), BACKLOG)
+            # First, so that who can connect to a protocol can connect to its monitoring too.
+            listens = self._listen_for_gateway()
             for acceptor in self._acceptors:
-                self._start_acceptor(acceptor)
-        if self._stage is Stage.STARTING and all(map(_is_settled, [*self._acceptors, *self._workers])):
+                if acceptor.role == "gateway":
+                    self._start_gateway(acceptor, listens)
+                else:
+                    self._start_acceptor(acceptor)
+        if self._stage is Stage.STARTING and all(map(self._is_settled, [*self._acceptors, *self._workers])):
             self._stage = Stage.SERVING
-            self._announce()
+            announce(self._options, self._addresses, self._shards, len(self._workers))
+            self._operator.serving(self._options, self._listeners)
+            self._notifier.ready(self._status())
         if self._stage is Stage.STOPPING_ACCEPTORS and not any(acceptor.alive for acceptor in self._acceptors):
             self._stage = Stage.STOPPING_WORKERS
             refuse(self._listeners, served=False)  # one that was still loading has listened since
@@ -495,35 +539,18 @@ class Supervisor:
             self._stage = Stage.STOPPED
             log.info("stopped")
 
-    def _announce(self) -> None:
-        options = self._options
-        for listener in self._listeners:
-            log.info("listening on %s", listener.address)
-        processes = f"{_count(len(self._workers), 'worker')} and {_count(options.acceptors, 'acceptor')}"
-        if options.data_dir is None:
-            log.info("messages are kept in memory only, in %d shards of %s", self._shards, processes)
-        else:
-            sync = options.sync
-            if sync == "interval":
-                sync += f" ({options.settings['log']['sync-interval']} ms)"
-            log.info(
-                "messages are kept in %s, in %d shards of %s; --sync %s",
-                options.data_dir.absolute(), self._shards, processes, sync,
-            )  # fmt: skip
-        for name in SCHEMES if options.users is None else ():  # without a login nothing of it would be answered
-            addresses = (found.address for found in self._listeners if not found.address.path)
-            address = next((address for address in addresses if address.protocol == name), None)
-            if address is not None:
-                log.info("try it: %s", address.example)
-        self._operator.serving(options, self._listeners)
-        self._notifier.ready(self._status())
+    def _is_settled(self, child: Child) -> bool:
+        """Whether the child serves, or need not be waited for: a gateway that is not needed yet, or has died more than
+        once."""
+        return child.serving or (child.role == "gateway" and (self._standby.waits or len(child.deaths) > 1))
 
     def _tell_status(self) -> None:
         if self._stage is Stage.SERVING:
             self._notifier.status(self._status())
 
     def _status(self) -> str:
-        down = [child.title for child in [*self._workers, *self._acceptors] if not child.serving]
+        # A gateway that has not died is one that is not needed yet, or begins.
+        down = [child.title for child in [*self._workers, *self._acceptors] if not child.serving and child.deaths]
         parts = [f"restarting {', '.join(down)}"] if down else []
         parts += [f"{title} does not answer" for title in self._liveness.hanging()]
         parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
@@ -535,6 +562,7 @@ class Supervisor:
         self._stage = Stage.STOPPING_ACCEPTORS
         self._stop = Stop(now, self._stop_timeout_s)
         self._notifier.stopping("stopping")
+        self._standby.end()
         for child in [*self._acceptors, *self._workers]:
             child.restart_at = None
         refuse(self._listeners, served=True)
@@ -608,10 +636,7 @@ class Supervisor:
                 self._tell_status()
         for child in [*self._workers, *self._acceptors]:
             if child.restart_at is not None and child.restart_at <= now:
-                if child.role == "worker":
-                    self._start_worker(child)
-                else:
-                    self._start_acceptor(child)
+                self._start_again(child)
             if child.kill_at is not None and child.kill_at <= now:
                 child.kill_at = None
                 log.error("%s (pid %d) has closed its control socket and goes on: killing it", child.title, child.pid)
@@ -668,14 +693,5 @@ class Supervisor:
             self._selector.unregister(watched)
 
 
-def _is_settled(child: Child) -> bool:
-    """Whether the child serves, or need not be waited for: a gateway that has died more than once."""
-    return child.serving or (child.role == "gateway" and len(child.deaths) > 1)
-
-
 def _noted(number: int, frame: FrameType | None) -> None:
     """Does nothing: the byte on the wake-up socket holds the signal's number."""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -221,6 +221,7 @@ def test_a_process_comes_back_though_its_files_are_gone_or_damaged(
     (tmp_path / "cert.pem").write_text(one.server.cert.read_text()[:100])  # half of it is written
     for gone in ("key.pem", "own-key.pem"):
         (tmp_path / gone).unlink()
+    assert broker.shown("https") == der(one)  # it begins the gateway
     for pid in [broker.server.pid_of(title) for title in ("mq-acceptor-0", "mq-acceptor-1", "mq-gateway")]:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda pid=pid: not is_alive(pid), "it is gone")

@@ -14,7 +14,7 @@ from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.liveness import ASK_S, HUNG_S, Liveness
 
 from tests import spin
-from tests.servers import Shape, children, comm_of, running, wait_until
+from tests.servers import Shape, children, comm_of, free_port, running, wait_until
 
 LIMIT_S = 10.0
 SHAPE = Shape("shards-2", "mq-shards", ("--workers", "2"))
@@ -143,8 +143,12 @@ def test_a_process_that_is_stopped_is_replaced_and_nothing_is_lost(role: str) ->
 @pytest.mark.skipif(not spin.can(), reason="no loop is known for this kind of processor")
 def test_processes_that_loop_for_ever_are_named_and_replaced() -> None:
     """All kinds at once: each answers nobody, and is busy."""
-    options = ["--set", "broker.hang-timeout=4s", "--listen", "nsq-http://127.0.0.1:0"]
+    port = free_port()
+    options = ["--set", "broker.hang-timeout=4s", "--listen", f"http://127.0.0.1:{port}"]
     with running(SHAPE, options=options) as server:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.0 404 ")  # from the gateway, which it begins
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
             client.sendall(b"put 0 0 60 5\r\nhello\r\n")
             assert client.recv(100).startswith(b"INSERTED")

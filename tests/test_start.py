@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from mq_shards.gateway import standby
-from mq_shards.gateway.pulsar.store import Store
-from mq_shards.ringbuf.control import Control
 
 from tests.servers import SINGLE, free_port, running, wait_until
 
@@ -24,14 +19,14 @@ LATE = {
     "ssl", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
 # Of its own: what files it maps take depends on how many other programs map them, libpython above all.
-IDLE_KB = 29 << 10 | 512
+IDLE_KB = 26 << 10 | 512
 DATA_KB = 2 << 10  # what a data directory of 64 shards adds
 
 
 def test_nothing_is_loaded_that_serving_does_not_need() -> None:
     code = (
         "import mq_shards.supervisor.command, mq_shards.supervisor.supervisor, mq_shards.acceptor.process, "
-        "mq_shards.shards.worker, mq_shards.gateway.standby, sys\n"
+        "mq_shards.shards.worker, mq_shards.gateway.load, sys\n"
         "from mq_shards.acceptor.protocols.nats.client import server_id_of\n"
         "from mq_shards.supervisor import listeners\n"
         "from mq_shards.supervisor.options.options import parse\n"
@@ -103,7 +98,7 @@ def own_kb(pid: int) -> int:
 @pytest.mark.parametrize("durable", [False, True])
 def test_an_idle_broker_is_small(durable: bool, tmp_path: Path) -> None:
     with running(SINGLE, options=all_listeners(), data_dir=tmp_path if durable else None) as server:
-        wait_until(lambda: len(server.pids()) == 4, "all are there")
+        wait_until(lambda: len(server.pids()) == 3, "all are there, but for a gateway")
         assert sum(own_kb(pid) for pid in server.pids()) < IDLE_KB + durable * DATA_KB
 
 
@@ -121,105 +116,3 @@ def test_a_gateway_that_nobody_came_to_answers_the_first_and_knows_the_workers_o
         with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
             sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
             assert b" 200 " in sock.recv(4096)
-
-
-START = {"do": "start", "addresses": [], "settings": {"nsq": {}}, "again": False, "data_dir": None}
-
-
-@pytest.fixture
-def waiting() -> tuple[standby.Standby, Control]:
-    ours, theirs = Control.pair()
-    return standby.Standby(theirs), ours
-
-
-def test_what_was_decided_before_is_work_at_once(waiting: tuple[standby.Standby, Control], tmp_path: Path) -> None:
-    one, supervisor = waiting
-    (tmp_path / "writers").mkdir()
-    (tmp_path / "writers" / "w.json").write_text("{}")
-    supervisor.send({**START, "data_dir": str(tmp_path)})
-    one.wait()
-    assert not one.stopped
-    assert [message["do"] for message, _ in one.told] == ["start"]
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        {**START, "again": True},
-        {
-            **START,
-            "addresses": [{"protocol": "nsq"}],
-            "settings": {"nsq": {"lookupd-tcp-address": ["a:1"], "statsd-address": ""}},
-        },
-    ],
-)
-def test_a_gateway_with_work_of_its_own_does_not_wait(
-    waiting: tuple[standby.Standby, Control], start: dict[str, object]
-) -> None:
-    one, supervisor = waiting
-    supervisor.send(start)
-    one.wait()
-    assert len(one.told) == 1
-
-
-def test_what_pulsars_clients_have_made_is_work_at_once_and_a_catalog_of_nothing_is_none(
-    waiting: tuple[standby.Standby, Control], tmp_path: Path
-) -> None:
-    async def make(*records: dict[str, object]) -> None:
-        store = Store(tmp_path)
-        await store.open()
-        await store.commit(*records)
-        await store.close()
-
-    asyncio.run(make())
-    one, supervisor = waiting
-    addresses = [{"protocol": "pulsar"}]
-    for message in ({**START, "data_dir": str(tmp_path), "addresses": addresses}, {"do": "stop"}):
-        supervisor.send(message)
-    one.wait()
-    assert one.stopped, "it has waited"
-    asyncio.run(make({"do": "transactions-from", "id": 1}))
-    for listening in (addresses, [{"protocol": "nats"}]):  # there too: others may wait for what was begun
-        ours, theirs = Control.pair()
-        another = standby.Standby(theirs)
-        ours.send({**START, "data_dir": str(tmp_path), "addresses": listening})
-        another.wait()
-        assert not another.stopped
-
-
-def test_a_waiting_gateway_is_ready_and_stops_when_told(waiting: tuple[standby.Standby, Control]) -> None:
-    one, supervisor = waiting
-    for message in (START, {"do": "go"}, {"do": "stop"}):
-        supervisor.send(message)
-    one.wait()
-    assert one.stopped
-    assert supervisor.receive(1)[0] == {"did": "ready"}
-
-
-def connected(address: tuple[str, int]) -> None:
-    """Connects when the standby listens."""
-
-    def connects() -> bool:
-        with socket.socket() as client:
-            return client.connect_ex(address) == 0
-
-    wait_until(connects, "it listens", 20)
-
-
-def test_rings_to_a_worker_that_went_are_let_go(waiting: tuple[standby.Standby, Control]) -> None:
-    one, supervisor = waiting
-    supervisor.send(START)
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    with listener:
-        for worker in (0, 1):
-            supervisor.send({"do": "peer", "worker": worker}, [listener.fileno()])
-        supervisor.send({"do": "gone", "worker": 0})
-        supervisor.send({"do": "listen", "protocol": "http", "backlog": 8}, [listener.fileno()])
-        client = threading.Thread(target=connected, args=(listener.getsockname(),))
-        client.start()
-        one.wait()
-        client.join()
-    assert [(message["do"], message.get("worker")) for message, _ in one.told] == [
-        ("start", None), ("peer", 1), ("listen", None),
-    ]  # fmt: skip

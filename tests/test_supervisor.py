@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -183,10 +184,13 @@ def test_acceptors_start_only_when_all_workers_have_recovered(start: Start) -> N
 
 NSQ_ANY_PORT = ("--listen", "nsq://127.0.0.1:0")
 HTTP_ANY_PORT = ("--listen", "http://127.0.0.1:0")
+STATSD = ("--set", "nsq.statsd-address=127.0.0.1:8125")
+# A gateway that has work, and so begins before anybody has come to it.
+AT_WORK = (*NSQ_ANY_PORT, *STATSD, *HTTP_ANY_PORT)
 
 
 def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_itself(start: Start) -> None:
-    broker = start("--workers", "2", "--acceptors", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT, *HTTP_ANY_PORT)
+    broker = start("--workers", "2", "--acceptors", "2", *AT_WORK, *HTTP_ANY_PORT)
     told, acceptor = broker.told("mq-gateway"), broker.told("mq-acceptor-1")
     calls = [entry for entry in told if entry["do"] == "calls"]
     assert [(entry["acceptor"], entry["fds"]) for entry in calls] == [(0, 1), (1, 1)]
@@ -214,7 +218,7 @@ def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_its
 
 
 def test_http_is_answered_by_the_gateway_and_nsq_by_an_acceptor_through_rings_to_all_workers(start: Start) -> None:
-    broker = start("--workers", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT)
+    broker = start("--workers", "2", *AT_WORK)
     pids = broker.pids()
     workers = {name: pids[name] for name in ("mq-worker-0", "mq-worker-1")}
     assert broker.ask("http") == {"mq-gateway": pids["mq-gateway"], "draining": 0, **workers}
@@ -222,20 +226,22 @@ def test_http_is_answered_by_the_gateway_and_nsq_by_an_acceptor_through_rings_to
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "wanted", "at_once"),
     [
-        ([], False),
-        ([*NSQ_ANY_PORT], False),
-        ([*HTTP_ANY_PORT], True),
-        ([*NSQ_ANY_PORT, "--set", "nsq.lookupd-tcp-address=127.0.0.1:4160"], True),
-        ([*NSQ_ANY_PORT, "--set", "nsq.statsd-address=127.0.0.1:8125"], True),
-        (["--set", "nsq.statsd-address=127.0.0.1:8125"], False),
+        ([], False, False),
+        ([*NSQ_ANY_PORT], False, False),
+        ([*HTTP_ANY_PORT], True, False),
+        ([*NSQ_ANY_PORT, "--set", "nsq.lookupd-tcp-address=127.0.0.1:4160"], True, True),
+        ([*NSQ_ANY_PORT, *STATSD], True, True),
+        ([*STATSD], False, False),
     ],
     ids=["beanstalk", "nsq", "http", "lookupd", "statsd", "no nsq"],
 )
-def test_a_gateway_runs_only_when_there_is_work_for_it(start: Start, options: list[str], wanted: bool) -> None:
+def test_a_gateway_runs_only_when_there_is_work_for_it(
+    start: Start, options: list[str], wanted: bool, at_once: bool
+) -> None:
     broker = start("--workers", "1", *options)
-    assert ("mq-gateway" in broker.pids()) == wanted
+    assert ("mq-gateway" in broker.pids()) == at_once
     assert broker.told("mq-worker-0")[0]["acceptors"] == 1 + wanted
 
 
@@ -254,7 +260,7 @@ def test_clients_are_refused_until_messages_are_recovered(start: Start) -> None:
 
 def test_ready_waits_for_the_gateway(start: Start) -> None:
     port = free_port()
-    options = ("--workers", "1", *HTTP_ANY_PORT, "--listen", f"beanstalk://127.0.0.1:{port}")
+    options = ("--workers", "1", *AT_WORK, "--listen", f"beanstalk://127.0.0.1:{port}")
     broker = start(*options, does={"mq-gateway": "hesitate"}, ready=False)
     wait_until(lambda: "go" in broker.what("mq-gateway"), "the gateway is told to go", 20)
     wait_until(lambda: "go" in broker.what("mq-acceptor-0"), "the acceptor listens", 20)
@@ -271,7 +277,7 @@ def test_ready_waits_for_the_gateway(start: Start) -> None:
 
 
 def test_a_killed_gateway_is_back_soon_and_serves_what_waited_in_its_queue(start: Start) -> None:
-    broker = start("--workers", "2", *HTTP_ANY_PORT)
+    broker = start("--workers", "2", *AT_WORK)
     before = broker.pids()
     os.kill(before["mq-gateway"], signal.SIGSTOP)
     with socket.create_connection(("127.0.0.1", broker.port("http")), 10) as waiting:
@@ -297,7 +303,7 @@ def test_connections_are_handed_over_by_sockets_that_outlive_processes(start: St
         told = [entry for entry in broker.told(title) if entry["do"] == "handover"]
         return [(entry["acceptor"], entry["fds"]) for entry in told]
 
-    broker = start("--memory", "--acceptors", "2", "--listen", "nsq-http://127.0.0.1:0")
+    broker = start("--memory", "--acceptors", "2", "--listen", "nsq-http://127.0.0.1:0", *AT_WORK)
     assert handovers("mq-acceptor-0") == [(0, 1)]
     assert handovers("mq-acceptor-1") == [(1, 1)]
     assert handovers("mq-gateway") == [(0, 1), (1, 1)]
@@ -314,7 +320,7 @@ def test_an_acceptor_and_the_gateway_have_a_socket_for_calls_as_long_as_both_liv
         told = [entry for entry in broker.told(title) if entry["do"] == "calls"]
         return [(entry.get("acceptor"), entry["fds"]) for entry in told]
 
-    broker = start("--workers", "1", "--acceptors", "2", *HTTP_ANY_PORT)
+    broker = start("--workers", "1", "--acceptors", "2", *AT_WORK)
     assert broker.told("mq-acceptor-0")[0]["gateway"] is True
     assert calls("mq-acceptor-0") == calls("mq-acceptor-1") == [(None, 1)]
     broker.kill("mq-acceptor-1")
@@ -327,14 +333,64 @@ def test_an_acceptor_and_the_gateway_have_a_socket_for_calls_as_long_as_both_liv
 
 
 def test_the_gateway_gets_new_rings_to_a_worker_that_died(start: Start) -> None:
-    broker = start("--workers", "1", *HTTP_ANY_PORT)
+    broker = start("--workers", "1", *AT_WORK)
     broker.kill("mq-worker-0")
     wait_until(lambda: broker.what("mq-gateway")[-2:] == ["gone", "peer"], "it is told")
     assert broker.ask("http")["mq-worker-0"] == broker.pids()["mq-worker-0"]
 
 
+def test_a_gateway_begins_when_the_first_comes_to_it_and_knows_the_workers_of_then(start: Start) -> None:
+    broker = start("--workers", "1", "--acceptors", "2", *HTTP_ANY_PORT)
+    for title in ("mq-worker-0", "mq-acceptor-1"):
+        broker.kill(title)
+        wait_until(lambda title=title: f"{title} is back" in broker.said(), "it is back")
+    assert "mq-gateway" not in broker.pids()
+    said = broker.ask("http")
+    assert {name: said[name] for name in ("mq-gateway", "mq-worker-0")} == {
+        name: broker.pids()[name] for name in ("mq-gateway", "mq-worker-0")
+    }
+    told = [entry["do"] for entry in broker.told("mq-gateway")]
+    assert told == ["start", "peer", "calls", "calls", "listen", "go"]
+    broker.kill("mq-gateway")
+    wait_until(lambda: "mq-gateway is back" in broker.said(), "it does not wait a second time")
+
+
+def test_a_gateway_that_fails_at_its_first_client_is_tried_again_and_that_client_is_served(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-gateway": "die"})
+    with socket.create_connection(("127.0.0.1", broker.port("http")), 20) as first:
+        wait_until(lambda: "mq-gateway died 3 times" in broker.said(), "it fails", 20)
+        assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
+        (broker.directory / "mq-gateway.does").unlink()
+        assert "mq-gateway:" in first.makefile().readline()
+
+
+def test_a_stop_does_not_wait_for_a_gateway_that_has_not_begun_nor_lets_it_begin(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-worker-0": "linger"})
+    port = broker.port("http")
+    broker.process.terminate()
+    wait_until(lambda: "stop" in broker.what("mq-worker-0"), "the worker is told")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 10)
+    (broker.directory / "mq-worker-0.does").unlink()
+    assert broker.ends() == 0, broker.said()
+    assert not broker.told("mq-gateway")
+
+
+def test_a_gateway_that_cannot_be_forked_is_tried_again_and_the_rest_is_served(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT)
+    _, hard = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (8, hard))
+    with socket.create_connection(("127.0.0.1", broker.port("http")), 20) as first:
+        wait_until(lambda: broker.said().count("mq-gateway cannot be started: Too many open files") > 1, "it fails", 20)
+        assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        assert "mq-gateway:" in first.makefile().readline()
+    broker.process.terminate()
+    assert broker.ends() == 0
+
+
 def test_the_gateway_stops_before_the_workers(start: Start) -> None:
-    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-gateway": "linger"})
+    broker = start("--workers", "1", *AT_WORK, does={"mq-gateway": "linger"})
     broker.process.terminate()
     wait_until(lambda: "stop" in broker.what("mq-gateway"), "the gateway is told")
     wait_until(lambda: "mq-acceptor-0" not in broker.pids(), "the acceptor has stopped")
@@ -599,7 +655,7 @@ def test_what_does_not_stop_in_time_is_killed(start: Start) -> None:
 def test_a_stop_says_what_it_waits_for_and_ends_with_0_however_long_it_takes(start: Start) -> None:
     """Longer than the 2 s in which a process has to end that has closed its control socket."""
     lingers = {"mq-worker-0": "linger", "mq-gateway": "close-and-linger"}
-    broker = start("--workers", "2", *HTTP_ANY_PORT, does=lingers, SMALL_STOPPING_SAID="0.1")
+    broker = start("--workers", "2", *AT_WORK, does=lingers, SMALL_STOPPING_SAID="0.1")
     broker.process.terminate()
     wait_until(lambda: broker.has_noticed("waiting for mq-gateway"), "it says what it waits for first")
     time.sleep(2.5)
@@ -612,7 +668,7 @@ def test_a_stop_says_what_it_waits_for_and_ends_with_0_however_long_it_takes(sta
 
 
 def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start: Start) -> None:
-    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-gateway": "die"})
+    broker = start("--workers", "1", *AT_WORK, does={"mq-gateway": "die"})
     wait_until(lambda: "mq-gateway died 7 times" in broker.said(), "more often than a worker may", 20)
     assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
     assert "served without it" in broker.said()
@@ -627,7 +683,7 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
 
 
 def test_a_gateway_that_is_killed_again_and_again_is_back_before_requests_give_up(start: Start) -> None:
-    broker = start("--workers", "1", *HTTP_ANY_PORT)
+    broker = start("--workers", "1", *AT_WORK)
     for times in range(1, 7):
         broker.kill("mq-gateway")
         wait_until(lambda times=times: broker.said().count("mq-gateway is back") == times, "it is back")
@@ -728,7 +784,7 @@ def test_more_workers_than_shards_is_one_clear_line() -> None:
 
 
 def test_a_child_has_none_of_the_supervisors_descriptors_and_none_of_its_signals(start: Start) -> None:
-    broker = start("--workers", "2", "--acceptors", "2", *HTTP_ANY_PORT)
+    broker = start("--workers", "2", "--acceptors", "2", *AT_WORK)
     for title, pid in broker.pids().items():
         listening = [entry for entry in broker.told(title) if entry["do"] in ("listen", "calls")]
         sockets = [path for path in Path(f"/proc/{pid}/fd").iterdir() if str(path.readlink()).startswith("socket:")]

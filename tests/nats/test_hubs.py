@@ -58,11 +58,13 @@ def test_a_hub_that_was_killed_has_its_leaf_node_again(kinds: tuple[str, str]) -
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS_3)))
 def test_a_leaf_node_one_of_whose_processes_dies_is_one_again(kinds: tuple[str, str], name: str) -> None:
     # Its monitoring is the gateway's.
-    text = LEAF % {"name": "leafy", "user": "a", "port": "%(port)s"} + f'http: "127.0.0.1:{free_port()}"\n'
+    port = free_port()
+    text = LEAF % {"name": "leafy", "user": "a", "port": "%(port)s"} + f'http: "127.0.0.1:{port}"\n'
     with hub_of(kinds[0]) as hub, configured(kinds[1], text % {"port": hub.route_port}) as leaf:
         far = [client(leaf) for _ in range(6)]
         near = client(hub, b"", "ca")
         joined(near, *far)
+        ask(port, "/varz")
         victim = process_of(leaf, name)
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: is_replaced(leaf, name, victim), "there is another")

@@ -713,6 +713,7 @@ class TestProcesses:
     def test_the_gateway_may_die_without_a_client_of_tcp_noticing(self, ours: NsqServer, topic: str) -> None:
         with Wire(ours) as producer, consumer(ours, topic, rdy=10) as reader:
             producer.publish(topic, b"before")
+            assert call(ours, "GET", "/ping").body == b"OK"  # it begins the gateway
             kill(ours, "mq-gateway")
             producer.publish(topic, b"after")
             assert [reader.message().body, reader.message().body] == [b"before", b"after"]

@@ -89,9 +89,10 @@ def running(place: Path, *options: str) -> Iterator[Https]:
     listens = [f"--listen=nsq-https://{HOST}:{port}", f"--listen=nsq-http://{HOST}:{plain_port}"]
     sets = [f"--set=tls.cert={made.server.cert}", f"--set=tls.key={made.server.key}"]
     with servers.running(SHAPE, data_dir=place / "data", options=[*listens, *sets, *options]) as server:
-        # Others are served before it calls itself what it is.
-        wait_until(lambda: "mq-gateway" in map(servers.comm_of, server.pids()), "the gateway is there")
-        yield Https(server, made, port, plain_port)
+        https = Https(server, made, port, plain_port)
+        with contextlib.closing(https.connect()) as first:
+            first.ask("GET", "/ping")  # it begins the gateway
+        yield https
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 
 from perf.brokers import cpu_ns
 from tests.nsq import frames
+from tests.nsq.api import call
 from tests.nsq.frames import size
 from tests.nsq.process_memory import own_bytes
 from tests.nsq.servers import HOST, SHARDS, NsqServer, listening, running
@@ -75,6 +76,7 @@ def server(ports: dict[str, int]) -> Iterator[NsqServer]:
     options = ["--set", f"broker.max-buffered-bytes={LIMIT}", "--set", f"beanstalk.max-job-size={2 * MIB}"]
     with running(SHARDS, arguments=[*listen, *options]) as server:
         wait_until(lambda: "pulsar" in listening(server), "it listens everywhere")
+        assert call(server, "GET", "/ping").body == b"OK"  # it begins the gateway
         yield server
 
 
