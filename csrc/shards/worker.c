@@ -272,7 +272,7 @@ static bool round_over(struct worker *w) {
 }
 
 /* Gives the room of received messages back, as they are in the logs now. A message still in a ring when this process
- * dies was not carried out, or nobody knows. */
+ * dies was not carried out, or nobody knows; so this comes before replies to later messages are published. */
 static void release_all(struct worker *w) {
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));)
@@ -362,7 +362,10 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
          * any answer. */
         if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
             subscriptions_write(w);
-            if (flush_logs(w) && !is_owed(w)) publish_all(w);
+            if (flush_logs(w) && !is_owed(w)) {
+                release_all(w);
+                publish_all(w);
+            }
         }
         busy |= dispatch(w);
         subscriptions_write(w);
