@@ -67,6 +67,10 @@ class Spoiler:
     def touch(self, *paths: Path) -> None:
         self.touched |= {self.at_first[path] for path in paths if path in self.at_first}
 
+    def list_is_gone(self, shard: Path) -> None:
+        """Of a shard without a manifest nobody knows which segments are missing; that it has none is said instead."""
+        self.missing = {path for path in self.missing if path.parent != shard}
+
     def swap(self, one: Path, other: Path) -> None:
         self.note("swapped", one, other)
         swap(one, other)
@@ -81,8 +85,9 @@ class Spoiler:
         self.note("deleted", path)
         self.touch(path)
         # The next segment is made ahead, and listed after that: before, nothing is lost with it.
-        if self.at_first.pop(path, None) and path.stat().st_size:
-            self.missing.add(path)
+        was = self.at_first.pop(path, None)
+        if was and path.stat().st_size and (was.parent / "manifest.json").exists():
+            self.missing.add(was)
         path.unlink()
 
     def delete_names(self) -> None:
@@ -94,6 +99,7 @@ class Spoiler:
         path = self.one().parent / "manifest.json"
         self.note("deleted", path)
         path.unlink(missing_ok=True)
+        self.list_is_gone(path.parent)
 
     def swap_in_a_shard(self) -> None:
         of = sorted(self.one().parent.glob("*.log"))
@@ -134,6 +140,7 @@ class Spoiler:
         self.touch(*path.glob("*.log"))
         self.note("deleted", path)
         shutil.rmtree(path)
+        self.list_is_gone(path)
 
 
 def places(data: Path) -> dict[int, Path]:
@@ -193,7 +200,9 @@ def spoil_and_go_on(data: Path, seed: int, rounds: int) -> None:
                 use(server, draw, jobs)
                 said = server.said()
                 for path in spoiler.missing:
-                    assert str(int(path.stem)) in said and "missing" in said, f"{path} is missing, and nobody says so"
+                    number = int(path.stem)
+                    is_named = f"{path.name} is missing" in said or f"is segment {number}, and is put back" in said
+                    assert is_named, f"{path} is missing, and nobody says so"
                 assert "Traceback" not in said and "ended with" not in said and "is killed" not in said
             except (AssertionError, OSError) as error:
                 error.add_note(f"seed {seed}, round {round_}: {history}\n{server.said()}")
