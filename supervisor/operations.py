@@ -59,12 +59,13 @@ class Operator:
             log.error("cannot reload, nothing is changed: %s", error)
             self.reload_error = str(error)
             return options
+        try:
+            _tell(wanted, acceptors)
+        except OSError as error:  # memory or descriptors are short; some may have been told: the next reload tells all
+            self.reload_error = error.strerror or str(error)
+            log.error("cannot reload: %s", self.reload_error)
+            return options
         self.reload_error = ""
-        for acceptor in acceptors:
-            if acceptor.role == "acceptor":
-                contents.configure(acceptor, wanted.contents)
-            contents.tell_users(acceptor, wanted.users)
-            contents.reload(acceptor, {"do": "reload", "settings": wanted.settings}, wanted.files)
         say_changes(options, wanted)
         return wanted
 
@@ -95,6 +96,14 @@ class Operator:
             return False
         self._sent_away_from.discard(acceptor.index)
         return not self._sent_away_from
+
+
+def _tell(wanted: Options, acceptors: Sequence[Child]) -> None:
+    for acceptor in acceptors:
+        if acceptor.role == "acceptor":
+            contents.configure(acceptor, wanted.contents)
+        contents.tell_users(acceptor, wanted.users)
+        contents.reload(acceptor, {"do": "reload", "settings": wanted.settings}, wanted.files)
 
 
 # --- reload -----------------------------------------------------------------------------------------------------------

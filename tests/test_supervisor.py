@@ -21,7 +21,7 @@ import pytest
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.restarts import delay_after
 
-from tests.servers import ROOT, children, comm_of, free_port, wait_until
+from tests.servers import ROOT, SINGLE, children, comm_of, free_port, running, wait_until
 
 COMMAND = (sys.executable, "-m", "tests.small_children")
 REAL_COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command")
@@ -387,6 +387,21 @@ def test_a_gateway_that_cannot_be_forked_is_tried_again_and_the_rest_is_served(s
         assert "mq-gateway:" in first.makefile().readline()
     broker.process.terminate()
     assert broker.ends() == 0
+
+
+def test_a_reload_that_is_short_of_descriptors_is_refused_and_the_broker_goes_on() -> None:
+    with running(SINGLE) as server:
+        wait_until(lambda: "try it: " in server.said(), "it has begun")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "read anew" in server.said(), "what a reload needs has been loaded")
+        _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (8, hard))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "cannot reload: Too many open files" in server.said(), "it is refused", 20)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.said().count("read anew") == 2, "it is done")
+        assert server.terminate() == 0
 
 
 def test_the_gateway_stops_before_the_workers(start: Start) -> None:
