@@ -26,6 +26,9 @@ TAKEN: Final = 20_000  # the most that are consumed
 KEEP: Final = ("nsq", "beanstalk", "http")  # protocols whose new consumers get what was published before
 DELETE: Final = ("nsq-http", "http")  # protocols that delete topics themselves
 TERMINATED: Final = 128 + signal.SIGTERM
+# After a signal a broker that hangs has this long for the answers that are due, and for deleting the topic.
+FINISHING_S: Final = 1.0
+REMOVING_S: Final = 3.0
 
 
 def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
@@ -55,6 +58,7 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
             if scheme in KEEP and not stop.signal:
                 result |= _taken(client, topic, min(published, TAKEN), stop)
         finally:
+            stop.limit(REMOVING_S)
             client.close()
             _remove(client.at, topic)
     return result
@@ -62,27 +66,41 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
 
 class _Stop:
     """The first SIGINT or SIGTERM only says which it was, so that no message is on its way when the topic is deleted;
-    the end of the block then ends the command. A second one does what it does elsewhere."""
+    the end of the block then ends the command. A second one does what it does elsewhere. After the first one whatever
+    takes longer than its limit raises ClientError."""
 
     def __init__(self) -> None:
         self.signal = 0
+        self._limit_s = FINISHING_S
         self._before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
 
     def __enter__(self) -> _Stop:
+        signal.signal(signal.SIGALRM, self._is_late)
         for one, before in self._before.items():
             if before is not signal.SIG_IGN:
                 signal.signal(one, self._take)
         return self
 
+    def limit(self, seconds: float) -> None:
+        """How long what is done from now on may take: from now on if the signal has come, otherwise from the signal."""
+        self._limit_s = seconds
+        if self.signal:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
     def _take(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
         self._restore()
+        self.limit(self._limit_s)
+
+    def _is_late(self, number: int, frame: FrameType | None) -> None:
+        raise ClientError(f"no answer within {self._limit_s:g} s")
 
     def _restore(self) -> None:
         for one, before in self._before.items():
             signal.signal(one, before)
 
     def __exit__(self, *raised: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self._restore()
         if self.signal == signal.SIGINT:
             raise KeyboardInterrupt

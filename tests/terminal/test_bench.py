@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.nsq.api import post, stats
+from tests.nsq.servers import HOST, listening
 from tests.reader.broker import Broker
 from tests.reader.broker import started as broker_started
 from tests.servers import wait_until
@@ -66,6 +68,28 @@ def test_nothing_stays_after_a_signal(broker: Broker, at: At, scheme: str, endin
     out, error = process.communicate(timeout=20)
     assert (process.returncode, out, error) == (128 + ending, b"", b"")
     assert benches(broker) == []
+
+
+def test_a_signal_ends_it_soon_though_the_broker_hangs() -> None:
+    with broker_started(None, f"--listen=pulsar://{HOST}:0", f"--listen=nats://{HOST}:0") as hung:
+        wait_until(lambda: {"pulsar", "nats"} < set(listening(hung.server)), "all are listened for")
+        ports = listening(hung.server)
+        processes = {
+            scheme: started(
+                "bench", "--seconds", "30", f"--at={scheme}://{HOST}:{ports[scheme]}", mq=on_port(hung.port)
+            )
+            for scheme in ("http", "beanstalk", "nsq", "nsq-http", "pulsar", "nats")
+        }
+        wait_until(lambda: len(benches(hung)) == 5, "all but NATS's are seen to publish")
+        for pid in hung.server.pids():
+            os.kill(pid, signal.SIGSTOP)
+        for process in processes.values():
+            process.send_signal(signal.SIGINT)
+        for scheme, process in processes.items():
+            out, error = process.communicate(timeout=10)
+            assert (process.returncode, out) == (128 + signal.SIGINT, b""), scheme
+            stays = rf"mq-shards: the topic {TOPIC} stays: .*no answer within 3 s.*\n"
+            assert re.fullmatch(stays if scheme != "nats" else "", error.decode()), (scheme, error)
 
 
 def test_it_ends_though_its_time_is_over_before_it_begins(broker: Broker, at: At) -> None:
