@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from mq_shards.supervisor.terminal.columns import columns, first, padded
 from mq_shards.supervisor.terminal.show import NOT_SAID, short
 
 PLAIN, DIM, BOLD, GOOD, BAD, HEAD, CHOSEN, IN, WAIT, KEY = range(10)
@@ -165,9 +166,9 @@ def _name_width(width: int) -> int:
 def _row(row: Mapping[str, Any], width: int) -> Line:
     name = "".join(one if one.isprintable() else "?" for one in row["name"])
     room = _name_width(width)
-    name = name if len(name) <= room else name[: room - 1] + "…"
+    name = name if columns(name) <= room else first(name, room - 1) + "…"
     shown = {**row, "backlog": max(row["backlog"], row["jobs"])}
-    line = [Piece(f" {name:<{room}}", BAD if row["paused"] else BOLD)]
+    line = [Piece(f" {padded(name, room)}", BAD if row["paused"] else BOLD)]
     for figure, _, _, wide in _columns(width):
         value = shown.get(figure)  # an older broker does not send every figure
         text = age(value) if figure == "oldest_s" else short(value)
@@ -206,8 +207,8 @@ def _cut(line: Line, width: int) -> Line:
     for text, style in line:
         if width <= 0:
             break
-        cut.append(Piece(text[:width], style))
-        width -= len(text)
+        cut.append(Piece(first(text, width), style))
+        width -= columns(text)
     return cut
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mq_shards.supervisor.terminal.client import Message
+from mq_shards.supervisor.terminal.columns import columns, padded
 
 COLUMNS: Final = (
     ("in", "IN/S"), ("delivered", "DELIV/S"), ("out", "FIN/S"), ("backlog", "BACKLOG"), ("in_flight", "IN FLIGHT"),
@@ -86,9 +87,9 @@ def counted(count: int, things: str) -> str:
 
 def topics(rows: Sequence[dict[str, Any]]) -> None:
     names = [safe(row["name"]) for row in rows]
-    width = max((5, *map(len, names)))
+    width = max((5, *map(columns, names)))
     print(f"{'TOPIC':<{width}}" + "".join(f"  {title:>9}" for _, title in COLUMNS))
     for name, row in zip(names, rows, strict=True):
         paused = "  paused" if row.get("paused") else ""
-        print(f"{name:<{width}}" + "".join(f"  {short(row.get(column)):>9}" for column, _ in COLUMNS) + paused)
+        print(padded(name, width) + "".join(f"  {short(row.get(column)):>9}" for column, _ in COLUMNS) + paused)
     sys.stdout.flush()

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from mq_shards.supervisor.terminal import screen, show
 from mq_shards.supervisor.terminal.client import Client, ClientError
+from mq_shards.supervisor.terminal.columns import columns
 from mq_shards.supervisor.terminal.http import Http
 from mq_shards.supervisor.terminal.screen import SORTS, View
 
@@ -150,7 +151,7 @@ class _Top:
                 for text, style in line:
                     with contextlib.suppress(curses.error):  # curses fails at the last place of the screen
                         window.addstr(y, x, text, self._styles.get(style, 0))
-                    x += len(text)
+                    x += columns(text)
         window.refresh()
 
     def _key(self, window: curses.window) -> bool:

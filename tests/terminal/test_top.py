@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.supervisor.terminal.columns import columns
 
 from tests.reader.broker import Broker
 from tests.servers import ROOT, wait_until
@@ -95,6 +96,26 @@ def test_without_a_screen_it_writes_and_ends(broker: Broker, at: dict[str, str])
     found = objects("top", "--count", "2", "--interval", "0.1", at["http"])
     assert len(found) == 2
     assert {"rows", "workers", "rates", "history"} <= set(found[0])
+
+
+def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, str], tmp_path: Path) -> None:
+    names = ("plain.w", "\u6ce8\u6587.w", "e\u0301te\u0301.w", "\uff21" * 40 + ".w")
+    broker.publish(*[(name, b"x") for name in names for _ in range(7)])
+    wait_until(lambda: len(objects("topics", ".w", at["http"])) == len(names), "they are sampled")
+    listed = done("topics", ".w", at["http"]).decode().splitlines()
+    assert len({columns(line) for line in listed}) == 1, listed
+    command = shlex.join([*MQ, "top", at["http"]])
+    terminal = Terminal(tmp_path, f"TERM=xterm-256color LANG=C.UTF-8 {command}")
+    try:
+        terminal.sees("plain.w")
+        terminal.press("/")
+        terminal.press(".", "w", "Enter")
+        wait_until(lambda: f"of {len(names)}" in terminal.text(), "only these are shown")
+        before = [line.rpartition(" 7 ")[0] for line in terminal.text().splitlines() if " 7 " in line]
+        assert len(before) == len(names), terminal.text()
+        assert len({columns(text) for text in before}) == 1, before
+    finally:
+        terminal.close()
 
 
 def test_a_broker_that_is_away_is_said(tmp_path: Path) -> None:
