@@ -15,7 +15,7 @@ from tests.test_worker import GONE, OK, SHARDS, Answer
 ATTACH = struct.Struct("<IIQQ")
 PART = struct.Struct("<QQII")
 SHARED, EXCLUSIVE, WAIT, FENCE = range(4)
-NONE, FULL, INVALID = lib.STATUS_NONE, lib.STATUS_FULL, lib.STATUS_INVALID
+NONE, FULL, INVALID, FENCED = lib.STATUS_NONE, lib.STATUS_FULL, lib.STATUS_INVALID, lib.STATUS_FENCED
 NEVER = lib.NO_PLACE
 HOURS_6 = 6 * 3600
 
@@ -118,6 +118,40 @@ def test_who_fences_is_alone_at_once(bench: Channels) -> None:
     assert refusal(attach(bench, 4, 1, "d")) == (lib.ATTACH_EXCLUDED, 3)
 
 
+def sent_by(bench: Channels, who: Answer, body: bytes, conn: int = 999, flags: int = 0) -> int:
+    """The slot of a message with the arrival of who publishes it."""
+    bench.next_id += SHARDS
+    flags |= lib.MSG_DURABLE | lib.MSG_RETAIN | lib.MSG_OF_PRODUCER
+    return bench.raw(lib.MSG_PUBLISH, conn, flags=flags, topic=bench.topic("t"), id=bench.next_id, pri=1024,
+                     body=who.delay.to_bytes(8, "little") + body)  # fmt: skip
+
+
+def test_nothing_is_stored_of_who_was_fenced_off(bench: Channels) -> None:
+    """Its acceptor may not know yet. What came before the one that fenced it off counts."""
+    bench.sub(1, "t", "c", credit=100)
+    old, waits = attach(bench, 2, 1, "old"), attach(bench, 3, 1, "waits", WAIT)
+    assert waits.status == NONE
+    slots = [sent_by(bench, old, b"before")]
+    new = attach(bench, 4, 1, "new", FENCE)
+    slots.append(sent_by(bench, old, PART.pack(old.id, 1, 0, 0) + b"named", flags=lib.MSG_IDEMPOTENT))
+    slots += [sent_by(bench, who, b"behind") for who in (old, new, waits)]
+    answers = bench.turn()
+    status = {a.slot: a.status for a in answers if a.kind == lib.MSG_PUBLISH}
+    assert [status[slot] for slot in slots] == [OK, FENCED, FENCED, OK, FENCED]
+    assert len(delivered(answers)) == 2
+
+
+def test_who_comes_behind_an_exclusive_producer_publishes_beside_what_that_has_sent(bench: Channels) -> None:
+    """It has left, but some of it may still be under way. Who was before it is out for good."""
+    old = attach(bench, 2, 1, "old")
+    new = attach(bench, 3, 1, "new", FENCE)
+    assert detach(bench, 3, 1) == OK
+    again = attach(bench, 2, 2, "old")
+    slots = [sent_by(bench, who, b"x") for who in (old, new, again)]
+    status = {a.slot: a.status for a in bench.turn() if a.kind == lib.MSG_PUBLISH}
+    assert [status[slot] for slot in slots] == [FENCED, OK, OK]
+
+
 def test_an_epoch_is_never_given_twice(bench: Channels) -> None:
     for epoch in range(3):
         answer = attach(bench, 1, 1, "a", EXCLUSIVE)
@@ -193,7 +227,9 @@ def test_only_so_many_are_remembered_and_those_heard_of_last(bench: Channels) ->
 
 
 def test_a_part_that_is_none_is_refused(bench: Channels) -> None:
-    flags = lib.MSG_DURABLE | lib.MSG_IDEMPOTENT
-    for body in (b"", PART.pack(1, 1, 0, 0)[:-1], PART.pack(1, 1, 1, 0)):
+    named = lib.MSG_DURABLE | lib.MSG_IDEMPOTENT
+    wrong = [(named, body) for body in (b"", PART.pack(1, 1, 0, 0)[:-1], PART.pack(1, 1, 1, 0))]
+    wrong += [(lib.MSG_DURABLE | lib.MSG_OF_PRODUCER, b"1234567"), (named | lib.MSG_OF_PRODUCER, bytes(8 + 23))]
+    for flags, body in wrong:
         slot = bench.raw(lib.MSG_PUBLISH, 1, flags=flags, topic=bench.topic("t"), id=bench.next_id, body=body)
         assert [a.status for a in bench.turn() if a.slot == slot] == [INVALID]

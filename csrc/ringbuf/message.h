@@ -99,7 +99,7 @@ enum message_kind {
                          struct position | NOT_FOUND: no such topic | NONE: no such channel */
     MSG_ATTACH, /* topic, producer_number; body: a struct attach and the producer's name. Attaches a named producer to the topic,
                          which retains messages from then on -> OK + id: the producer's key, seq: its last batch that is known
-                         (NO_PLACE: none), epoch, incarnation | NONE: it waits, ATTACHED comes later | FULL + refusal: why,
+                         (NO_PLACE: none), epoch, arrival | NONE + the same: it waits, ATTACHED comes later | FULL + refusal: why,
                          and id: the producer in the way, its acceptor and connection, 32 bits each | TERMINATED | NO_SPACE |
                          INVALID */
     MSG_DETACH,   /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
@@ -163,6 +163,7 @@ enum message_status {
     STATUS_TOO_MANY,   /* too many topics or consumers; nothing has changed */
     STATUS_INVALID,    /* the request is malformed; nothing has changed */
     STATUS_TERMINATED, /* the topic takes no more messages */
+    STATUS_FENCED,     /* another producer has been exclusive in the topic since the message's producer attached */
 };
 
 /* In a reply's flags: conn has no message in flight on this worker now. */
@@ -170,6 +171,9 @@ enum message_status {
 /* In a PUBLISH's flags: the topic is durable: it stays until it is deleted, and messages that come before any
  * subscription wait for the first one. PUBLISH_MANY and SUBSCRIBE always mean that. */
 #define MSG_DURABLE 2u
+/* In a PUBLISH's flags: its body begins with its producer's arrival, a uint64_t from the reply to ATTACH, before
+ * anything else. It is FENCED if the topic's last exclusive producer arrived later. */
+#define MSG_OF_PRODUCER 4u
 /* In a USE's or WATCH's flags: the client did not ask for it; every connection begins so. */
 #define MSG_IMPLICIT 4u
 
@@ -437,6 +441,7 @@ struct message {
         uint64_t txn;      /* PUBLISH with MSG_TXN */
         uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
         uint64_t begin;    /* CHANGE_MAKE_AT: enum start */
+        uint64_t arrival;  /* the reply to ATTACH: producers that attach later have a higher one */
         uint64_t
             incarnation; /* the topic's, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it does not retain */
     };

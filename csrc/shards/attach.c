@@ -133,6 +133,7 @@ static void become_exclusive(struct worker *w, uint32_t attached, bool may_log) 
     struct topic *t = topic_at(&w->topics, topic);
     at(w, attached)->waits = false;
     t->exclusive = attached;
+    t->fenced_before = at(w, attached)->arrival;
     t->epochs++;
     if (may_log) shard_log_topic(w, shard_of_topic(w, t), topic);
 }
@@ -192,6 +193,7 @@ static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const st
                                          .topic = topic,
                                          .next = t->producers,
                                          .access = (uint8_t)wish->attach.access,
+                                         .arrival = ++w->attachments.arrivals,
                                          .epoch = wish->attach.epoch,
                                          .place = wish->place,
                                          .name_bytes = wish->name_bytes,
@@ -210,15 +212,16 @@ static uint64_t key_of(const struct topic *t, const struct wish *wish) {
     return siphash((struct siphash_key){{t->incarnation, 0}}, wish->name, wish->name_bytes);
 }
 
+/* `attached`: the producer; 0: it could not attach. */
 static void answer(struct worker *w, uint32_t client, const struct message *m, uint8_t status, const struct topic *t,
-                   const struct wish *wish) {
+                   const struct wish *wish, uint32_t attached) {
     struct message a = request_answer_of(w, client, m, status);
-    if (status == STATUS_OK || status == STATUS_NONE) {
+    if (attached) {
         a.id = key_of(t, wish);
         const struct producer_part *last = producers_last(&shard_of_topic(w, t)->named, a.id, w->wall_ns);
         a.seq = last ? last->batch : NO_PLACE;
         a.epoch = (uint32_t)(t->epochs - 1);
-        a.incarnation = t->incarnation;
+        a.arrival = at(w, attached)->arrival;
     }
     request_send(w, client, &a, NULL, 0);
 }
@@ -273,10 +276,9 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
         }
     if (status == STATUS_OK && wish.attach.access == ACCESS_WAIT) {
         at(w, attached)->waits = true;
-        at(w, attached)->arrival = ++w->attachments.arrivals;
         if (somebody(w, t) || first_waiting(w, t) != attached) status = STATUS_NONE;
     }
     if (status == STATUS_OK && wish.attach.access != ACCESS_SHARED) become_exclusive(w, attached, true);
-    answer(w, client, m, status, t, &wish);
+    answer(w, client, m, status, t, &wish, attached);
     return DONE;
 }

@@ -135,14 +135,27 @@ enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct mess
     return room_reserve_named(w, topic, count + 1, bytes, status);
 }
 
-/* Splits off the part that an idempotent producer puts before its message. False: it is missing or wrong. */
-static bool split_part(const struct message *m, struct arrival *one, struct producer_part *part) {
-    if (!(m->flags & MSG_IDEMPOTENT)) return true;
-    if (one->content_bytes < sizeof *part) return false;
-    memcpy(part, one->content, sizeof *part);
-    one->content += sizeof *part;
-    one->content_bytes -= (uint32_t)sizeof *part;
-    return part->part == 0;
+/* What a producer puts before its message. */
+struct origin {
+    uint64_t arrival; /* UINT64_MAX: not said, so the message cannot be fenced off */
+    struct producer_part part;
+    bool is_named; /* there is a part */
+};
+
+static bool split(struct arrival *one, void *out, uint32_t bytes) {
+    if (one->content_bytes < bytes) return false;
+    memcpy(out, one->content, bytes);
+    one->content += bytes;
+    one->content_bytes -= bytes;
+    return true;
+}
+
+/* False: it is missing or wrong. */
+static bool split_origin(const struct message *m, struct arrival *one, struct origin *origin) {
+    *origin = (struct origin){.arrival = UINT64_MAX, .is_named = (m->flags & MSG_IDEMPOTENT) != 0};
+    if (m->flags & MSG_OF_PRODUCER && !split(one, &origin->arrival, sizeof origin->arrival)) return false;
+    if (!origin->is_named) return true;
+    return split(one, &origin->part, sizeof origin->part) && origin->part.part == 0;
 }
 
 /* Answers a message that was published before; its place is not known. */
@@ -152,6 +165,23 @@ static void answer_repeated(struct worker *w, uint32_t client, const struct mess
     a.id = m->id;
     a.incarnation = a.seq = NO_PLACE;
     request_send(w, client, &a, NULL, 0);
+}
+
+/* Answers a message that must not be stored: a producer that was fenced off sends it, or it was published before.
+ * False: it is to be stored. */
+static bool is_unwanted(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
+                        const struct origin *origin) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *shard = shard_of_topic(w, t);
+    bool is_fenced = origin->arrival < t->fenced_before;
+    if (!is_fenced && !origin->is_named) return false;
+    if (!is_fenced && producers_ask(&shard->named, &origin->part, w->wall_ns) == PRODUCER_NEXT) return false;
+    large_forget(w, shard, m->id);
+    if (is_fenced)
+        publish_answer(w, client, topic, m, STATUS_FENCED, 0);
+    else
+        answer_repeated(w, client, m);
+    return true;
 }
 
 /* Whether there is a job with the id of the message, or of one of its parts. */
@@ -174,16 +204,11 @@ static bool takes_part(struct worker *w, uint32_t topic, const struct message *m
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
-    struct producer_part part = {0};
-    struct producers *named = topic ? &shard_of_topic(w, topic_at(&w->topics, topic))->named : NULL;
-    bool is_named = (m->flags & MSG_IDEMPOTENT) != 0, has_part = split_part(m, &one, &part);
-    if (topic && is_named && has_part && producers_ask(named, &part, w->wall_ns) != PRODUCER_NEXT) {
-        large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
-        answer_repeated(w, client, m);
-        return DONE;
-    }
+    struct origin origin;
+    bool has_origin = split_origin(m, &one, &origin);
+    if (topic && has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
     uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
-    bool is_whole = has_part && publish_split_headers(m, &one);
+    bool is_whole = has_origin && publish_split_headers(m, &one);
     uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
     bool known = !topic || is_known(w, topic, m->id, parts);
     bool in_transaction = (m->flags & MSG_TXN) != 0;
@@ -203,8 +228,9 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     if (large && topic && status != STATUS_OK) large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
-        if (is_named)
-            shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &part, PUBLISH_MORE | PRODUCER_NAMED);
+        if (origin.is_named)
+            shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &origin.part,
+                               PUBLISH_MORE | PRODUCER_NAMED);
         if (in_transaction)
             transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
         else

@@ -84,6 +84,7 @@ struct topic {
     uint32_t retention;            /* its subscription RETENTION_NAME; 0: it retains as long as the segments stay */
     uint32_t producers, exclusive; /* attached producers: the first in the list, and the exclusive one; see attach.c */
     uint64_t epochs;               /* how many exclusive producers it has had */
+    uint64_t fenced_before;        /* arrival of the last one in this process: those before it are fenced off */
     uint64_t incarnation, began_seq;             /* if it retains: the number of this incarnation, and its first seq */
     uint32_t previous_retaining, next_retaining; /* in the shard's list */
     struct stream stream;

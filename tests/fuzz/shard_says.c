@@ -182,11 +182,17 @@ void say_publish(uint32_t acceptor, struct connection *c) {
     if (!pick(4)) m.delay_ns = some_time();
     if (!pick(64)) m.id++;
     size_t before = 0;
+    if (!pick(4)) {
+        uint64_t arrival = pick(64);
+        m.flags |= MSG_OF_PRODUCER;
+        memcpy(scratch, &arrival, sizeof arrival);
+        before = sizeof arrival;
+    }
     if (!pick(8)) {
         struct producer_part part = {.writer = pick(4), .batch = pick(8), .part = !pick(32), .more = pick(3)};
         m.flags |= MSG_IDEMPOTENT;
-        memcpy(scratch, &part, sizeof part);
-        before = sizeof part;
+        memcpy(scratch + before, &part, sizeof part);
+        before += sizeof part;
     }
     if (!pick(4)) {
         m.flags |= MSG_HEADERS;

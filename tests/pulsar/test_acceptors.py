@@ -11,7 +11,7 @@ from mq_shards.acceptor.protocols.pulsar.consumers import EXCLUSIVE as EXCLUSIVE
 from mq_shards.acceptor.protocols.pulsar.consumers import FAILOVER, KEY_SHARED, SHARED
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
-from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.wire import Wire, payload_of
 
 EXCLUSIVE, WAIT, FENCE = 1, 2, 3
@@ -103,6 +103,27 @@ def test_who_fences_throws_out_all_others(pair: tuple[Wire, Wire], topic: str) -
     assert one.is_closed()
     other.send(b"y")
     other.expect("send_receipt")
+
+
+def test_nothing_is_stored_of_who_was_fenced_off_by_another_acceptor(
+    server: PulsarServer, pair: tuple[Wire, Wire], topic: str
+) -> None:
+    """Its own acceptor hears of that only when it has passed on what its client has sent."""
+    one, other = pair
+    number = acceptor_of(one)
+    one.producer(topic)
+    one.send(b"before")
+    one.expect("send_receipt")
+    with stopped(server.pid_of(f"mq-acceptor-{number}")):
+        for sequence in range(1, 9):
+            one.send(b"behind", sequence=sequence)
+        other.producer(topic, producer_access_mode=FENCE)
+        other.send(b"exclusive")
+        first = other.expect("send_receipt").message_id
+    assert one.is_closed()
+    other.send(b"exclusive", sequence=1)
+    second = other.expect("send_receipt").message_id
+    assert second.entryId == first.entryId + 1, "nothing was stored between"
 
 
 def test_an_epoch_of_before_is_refused(pair: tuple[Wire, Wire], topic: str) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import select
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
-from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
@@ -74,15 +70,6 @@ def fill(wire: Wire, frame: bytes, most_bytes: int) -> int:
 def own_bytes(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
-
-
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_what_more_is_asked_than_can_be_waits_and_is_not_refused() -> None:

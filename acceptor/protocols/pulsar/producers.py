@@ -113,6 +113,7 @@ class Producers:
         there = client.producers.get(producer.id) is producer
         if answer.status in (engine.OK, engine.NONE):
             producer.key, producer.last = answer.id, answer.seq
+            producer.arrival = answer.incarnation
         if not there:
             request.done()
         elif answer.status == engine.OK:
@@ -158,8 +159,9 @@ class Producers:
     def _tell(self, client: Client, producer: Producer) -> bool:
         terms = producer.terms = self._terms(producer.topic)
         opened = packed(
-            "producer_terms", key=producer.key, max_delay_ms=terms.max_delay_ms, deduplicates=terms.deduplicates,
-            delays=terms.delays, max_message_bytes=terms.max_message_bytes, rate=terms.rate.fields(),
+            "producer_terms", key=producer.key, arrival=producer.arrival, max_delay_ms=terms.max_delay_ms,
+            deduplicates=terms.deduplicates, delays=terms.delays, max_message_bytes=terms.max_message_bytes,
+            rate=terms.rate.fields(),
         )  # fmt: skip
         return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 

@@ -37,14 +37,6 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 /* --- input --------------------------------------------------------------------------------------------------------- */
 
-/* Closes the connection without an error, as a real broker does. */
-static bool hang_up(struct acceptor *a, struct connection *c) {
-    c->closing = true;
-    c->muted = true;
-    socket_dirty(a, c);
-    return true;
-}
-
 /* Hands a command to Python. Until the client is connected, further input waits for Python's answer. */
 static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_bytes command) {
     struct pulsar *p = pulsar_of(c);
@@ -74,13 +66,15 @@ static bool take_hot(struct acceptor *a, struct connection *c, const struct puls
     struct pulsar_flow flow = {0};
     struct pulsar_ids ids;
     switch (command->type) {
-    case PULSAR_SEND: return pulsar_scan_send(command->body, &send) ? pulsar_send(a, c, &send, entry) : hang_up(a, c);
+    case PULSAR_SEND:
+        return pulsar_scan_send(command->body, &send) ? pulsar_send(a, c, &send, entry) : pulsar_hang_up(a, c);
     case PULSAR_FLOW:
-        return pulsar_scan_flow(command->body, &flow) && flow.permits > 0 ? pulsar_flow(a, c, &flow) : hang_up(a, c);
+        return pulsar_scan_flow(command->body, &flow) && flow.permits > 0 ? pulsar_flow(a, c, &flow)
+                                                                          : pulsar_hang_up(a, c);
     case PULSAR_ACK:
-        if (!pulsar_scan_ack(command->body, &ids)) return hang_up(a, c);
+        if (!pulsar_scan_ack(command->body, &ids)) return pulsar_hang_up(a, c);
         return ids.has_txn ? hand_over(a, c, bytes) : pulsar_ack(a, c, &ids);
-    default: return pulsar_scan_redeliver(command->body, &ids) ? pulsar_redeliver(a, c, &ids) : hang_up(a, c);
+    default: return pulsar_scan_redeliver(command->body, &ids) ? pulsar_redeliver(a, c, &ids) : pulsar_hang_up(a, c);
     }
 }
 
@@ -88,19 +82,19 @@ static bool take_command(struct acceptor *a, struct connection *c, struct pulsar
                          struct pulsar_bytes entry) {
     struct pulsar *p = pulsar_of(c);
     struct pulsar_command command;
-    if (!pulsar_scan_command(bytes, &command) || command.body.at == NULL) return hang_up(a, c);
+    if (!pulsar_scan_command(bytes, &command) || command.body.at == NULL) return pulsar_hang_up(a, c);
     switch (command.type) {
     case PULSAR_PING: pulsar_say_body(a, c, PULSAR_PONG, NULL, 0); return true;
     case PULSAR_PONG: return true;
     case PULSAR_CONNECT:
     case PULSAR_AUTH_RESPONSE:
-        if (p->connected && command.type == PULSAR_CONNECT) return hang_up(a, c);
+        if (p->connected && command.type == PULSAR_CONNECT) return pulsar_hang_up(a, c);
         return hand_over(a, c, bytes);
     case PULSAR_SEND:
     case PULSAR_FLOW:
     case PULSAR_ACK:
-    case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, bytes, entry) : hang_up(a, c);
-    default: return p->connected ? hand_over(a, c, bytes) : hang_up(a, c);
+    case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, bytes, entry) : pulsar_hang_up(a, c);
+    default: return p->connected ? hand_over(a, c, bytes) : pulsar_hang_up(a, c);
     }
 }
 
@@ -120,13 +114,13 @@ static size_t take_frame(struct acceptor *a, struct connection *c, const uint8_t
     if (bytes < 4) return 0;
     size_t total = pulsar_get_be32(data);
     if (total < 4 || total > (size_t)pulsar_options(a, c)->max_message_bytes + PULSAR_FRAME_SURPLUS) {
-        hang_up(a, c);
+        pulsar_hang_up(a, c);
         return bytes;
     }
     if (bytes < 4 + total) return 0;
     size_t command_bytes = pulsar_get_be32(data + 4);
     if (command_bytes > total - 4) {
-        hang_up(a, c);
+        pulsar_hang_up(a, c);
         return bytes;
     }
     const uint8_t *at = data + PULSAR_FRAME_HEAD, *end = data + 4 + total;
@@ -234,7 +228,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         pulsar_say_body(a, c, PULSAR_PING, NULL, 0);
         wake_self(a);
     } else if (strcmp(what, "hang-up") == 0) {
-        hang_up(a, c);
+        pulsar_hang_up(a, c);
         wake_self(a);
     } else if (strstr(what, "producer") != NULL) {
         return pulsar_call_producer(a, c, what, call);

@@ -93,17 +93,25 @@ static void say_too_late(struct acceptor *a, struct connection *c, const struct 
     say_error(a, c, producer->id, sequence, PULSAR_NOT_ALLOWED, text);
 }
 
+/* What precedes the headers of a MSG_OF_PRODUCER; the part only with MSG_IDEMPOTENT. */
+struct origin {
+    uint64_t arrival;
+    struct producer_part part;
+};
+
 /* Sends the entry, copying it once, straight into the ring, unless it is so large that it is sent in pieces. */
 static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
-                           const struct producer_part *part, const struct headers *headers, struct pulsar_bytes entry) {
-    size_t before = (request->flags & MSG_IDEMPOTENT) != 0 ? sizeof *part : 0;
+                           const struct origin *origin, const struct headers *headers, struct pulsar_bytes entry) {
+    bool has_part = (request->flags & MSG_IDEMPOTENT) != 0;
+    size_t before = has_part ? sizeof *origin : sizeof origin->arrival;
     struct channel *channel = a->links[worker].channel;
     size_t bytes = pulsar_length(entry);
     struct message *room = channel_reserve(channel, request->body_bytes);
     uint8_t *large = room == NULL ? bytes_take(&a->blocks, request->body_bytes) : NULL;
     if (room == NULL && large == NULL) return false;
     uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
-    memcpy(body, part, before);
+    memcpy(body, &origin->arrival, sizeof origin->arrival);
+    if (has_part) memcpy(body + sizeof origin->arrival, &origin->part, sizeof origin->part);
     memcpy(body + before, headers, sizeof *headers);
     memcpy(body + before + sizeof *headers, entry.at, bytes);
     if (room != NULL) {
@@ -147,7 +155,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     producer->counts[0].bytes += pulsar_length(entry->all);
     if (producer->rate != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
-                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
+                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER,
                               .conn = c->number,
                               .slot = place,
                               .topic = producer->topic,
@@ -155,11 +163,12 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .pri = PRIORITY,
                               .delay_ns = delay_ns,
                               .ttr_ns = TTR_NS,
-                              .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
-    const struct producer_part part = {.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
+                              .body_bytes = (uint32_t)(sizeof(uint64_t) + sizeof headers + pulsar_length(entry->all))};
+    struct origin origin = {.arrival = producer->arrival};
     if (producer->deduplicates && !is_middle_chunk) {
         request.flags |= MSG_IDEMPOTENT;
-        request.body_bytes += (uint32_t)sizeof part;
+        request.body_bytes += (uint32_t)sizeof origin.part;
+        origin.part = (struct producer_part){.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
     }
     /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {
@@ -169,17 +178,13 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     c->touched_workers |= bit_of(producer->worker);
     if (!send->has_txn && binding_at(&a->bindings, producer->topic)->bridged)
         pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
-    if (!ask_to_publish(a, producer->worker, &request, &part, &headers, entry->all)) engine_oom(a, c);
+    if (!ask_to_publish(a, producer->worker, &request, &origin, &headers, entry->all)) engine_oom(a, c);
 }
 
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
     struct pulsar_entry entry;
-    if (producer == NULL || (!producer->open && !producer->closed)) {
-        c->closing = c->muted = true;
-        socket_dirty(a, c);
-        return true;
-    }
+    if (producer == NULL || (!producer->open && !producer->closed)) return pulsar_hang_up(a, c);
     /* We have closed the producer: when its client knows, it sends the message again. */
     if (producer->closed) return true;
     /* Its worker died while Python was about to open it. */
@@ -224,6 +229,7 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
         case STATUS_TERMINATED:
             say_error(a, c, producer->id, pending->sequence, PULSAR_TOPIC_TERMINATED, "Topic was already terminated");
             break;
+        case STATUS_FENCED: pulsar_hang_up(a, c); break;
         default:
             say_error(a, c, producer->id, pending->sequence, PULSAR_PERSISTENCE_ERROR, "The message was not stored");
         }
@@ -298,10 +304,11 @@ static int64_t open_producer(struct acceptor *a, struct connection *c, struct pu
     if (producer == NULL || producer->lost) return CALL_CLOSED;
     memcpy(&terms, call->bytes, sizeof terms);
     producer->key = terms.key;
+    producer->arrival = terms.arrival;
     producer->deduplicates = terms.deduplicates != 0;
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
-    producer->max_message_bytes = terms.max_message_bytes;
+    producer->max_message_bytes = terms.max_message_bytes < UINT32_MAX ? (uint32_t)terms.max_message_bytes : UINT32_MAX;
     if (!pulsar_limit_producer(a, c, producer, &terms.rate)) return CALL_CLOSED;
     producer->open = true;
     return CALL_DONE;

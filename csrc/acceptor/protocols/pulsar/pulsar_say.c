@@ -24,6 +24,12 @@ void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, 
     pulsar_say_body(a, c, type, body, (size_t)(end - body));
 }
 
+bool pulsar_hang_up(struct acceptor *a, struct connection *c) {
+    c->closing = c->muted = true;
+    socket_dirty(a, c);
+    return true;
+}
+
 void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id) {
     uint8_t bytes[1 + sizeof id];
     bytes[0] = (uint8_t)what;

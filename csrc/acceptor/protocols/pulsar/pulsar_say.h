@@ -18,6 +18,8 @@ static inline uint8_t *pulsar_put_command(uint8_t *out, uint32_t type, size_t bo
 void pulsar_say_body(struct acceptor *a, struct connection *c, uint32_t type, const uint8_t *body, size_t bytes);
 /* Sends a CLOSE_PRODUCER or CLOSE_CONSUMER that the client did not ask for. */
 void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, uint64_t id);
+/* Closes the connection without an error, as a real broker does. */
+bool pulsar_hang_up(struct acceptor *a, struct connection *c);
 /* Tells Python something about a connection, or its producer or consumer `id`. */
 void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id);
 

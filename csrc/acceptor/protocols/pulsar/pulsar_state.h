@@ -81,9 +81,9 @@ struct pulsar_producer {
     bool closed;                /* we have closed it; its SENDs are ignored, as the client does not know yet */
     bool closing;               /* by its client or fenced off; it ends when all receipts have been sent */
     bool delays;                /* its messages may be delayed, ... */
+    uint32_t max_message_bytes; /* of an entry that is no chunk; 0: the topic has no limit of its own */
     uint64_t max_delay_ms;      /* ... by this much at most; 0: any time */
-    uint64_t max_message_bytes; /* of an entry that is no chunk; 0: the topic has no limit of its own */
-    uint64_t key;               /* under which its worker knows it, from the reply to ATTACH */
+    uint64_t key, arrival;      /* from the reply to ATTACH */
 };
 /* There may be hundreds of thousands of them. */
 _Static_assert(sizeof(struct pulsar_producer) <= 136, "a producer is small");

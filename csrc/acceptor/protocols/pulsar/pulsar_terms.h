@@ -12,7 +12,7 @@ struct pulsar_rate {
 
 /* The arguments of "open-producer". */
 struct producer_terms {
-    uint64_t key; /* under which its worker knows it */
+    uint64_t key, arrival; /* from the reply to ATTACH */
     uint64_t max_delay_ms;
     uint64_t max_message_bytes; /* 0: as the broker's */
     uint32_t deduplicates, delays;
