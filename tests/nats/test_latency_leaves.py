@@ -11,10 +11,12 @@ import pytest
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, configured, mixtures
 from tests.nats.hub_wire import HubPort
+from tests.nats.latency_scenes import QUIET_S, request
 from tests.nats.leaf_wire import LeafWire
 from tests.nats.route_wire import RouteWire
-from tests.nats.test_latency_clusters import CONF, come
+from tests.nats.test_latency_clusters import CONF, come, until
 from tests.nats.wire import Wire
+from tests.ready import readable
 
 HUB = f"""
 listen: "127.0.0.1:$PORT"
@@ -126,3 +128,53 @@ def test_a_request_of_a_hub_is_measured(kinds: tuple[str]) -> None:
             service.close()
     finally:
         port.close()
+
+
+def with_system_account(accounts: str) -> str:
+    system = "SYS { users: [{user: s, password: s}] }"
+    return accounts.replace("accounts {", f"accounts {{ {system}", 1) + "\nsystem_account: SYS"
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, NEW_REAL), (OURS, NEW_REAL), (NEW_REAL, OURS), (OURS_3, OURS)))
+@pytest.mark.parametrize("knows", [True, False], ids=["with the system account", "without it"])
+def test_the_half_measured_at_a_leaf_node_comes_over_the_system_account(kinds: tuple[str, str], knows: bool) -> None:
+    accounts = ("A", "SYS") if knows else ("A",)
+    users = ", ".join(f"{{user: {name}, password: l, account: {name}}}" for name in accounts)
+    leafnodes = f'leafnodes {{ listen: "127.0.0.1:$ROUTE_PORT", authorization {{ users: [{users}] }} }}'
+    common = f'listen: "127.0.0.1:$PORT"\n{with_system_account(CONF.read_text())}\n'
+    with configured(kinds[0], f"server_name: hub\n{leafnodes}\n{common}") as hub:
+        remotes = ", ".join(
+            f'{{ url: "nats-leaf://{name}:l@127.0.0.1:{hub.route_port}", account: {name} }}' for name in accounts
+        )
+        with configured(kinds[1], f"server_name: spoke\nleafnodes {{ remotes: [{remotes}] }}\n{common}") as spoke:
+            results = come(hub, b"a", b"results", b"SUB lat.one 1\r\n")
+            responder = come(spoke, b"a", b"responder", b"SUB one 1\r\n")
+            asker = come(hub, b"b", b"asker", b"SUB r 1\r\n")
+            if knows:
+                meet(hub, spoke, b"s")
+            while not readable([responder.socket], 0.1):  # the hub does not know of the responder yet
+                asker.send(request("plain"))
+                asker.barrier()
+            reply = until(responder, rb"MSG one 1 (_R_\S+\.T) ")[1]
+            responder.send(b"PUB %s 3\r\nyes\r\n" % reply)
+            until(asker, rb"yes\r\n")
+            if knows:
+                found = json.loads(until(results, rb'(\{"type".*"status":200.*\})\r\n')[1])
+                assert found["requestor"] == {"acc": "B", "rtt": found["requestor"]["rtt"]}
+                assert (found["responder"]["name"], found["responder"]["server"]) == ("responder", "spoke")
+                assert 0 <= found["service"] <= found["total"] > 0 <= found["system"] <= found["total"]
+            else:
+                while readable([results.socket], QUIET_S):
+                    results.receive()
+                assert b'"status":200' not in results.heard.data
+            for wire in (results, responder, asker):
+                wire.close()
+
+
+def meet(hub: Member, spoke: Member, user: bytes) -> None:
+    """Waits until what that user publishes at the leaf node is heard at the hub."""
+    listener, talker = come(hub, user, b"", b"SUB probe 1\r\n"), come(spoke, user, b"")
+    while not readable([listener.socket], 0.1):
+        talker.send(b"PUB probe 0\r\n\r\n")
+    listener.close()
+    talker.close()
