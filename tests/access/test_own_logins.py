@@ -1,4 +1,5 @@
-"""Logins that NATS's own users or Pulsar's own credentials refuse wait and are counted, without users of ours too."""
+"""Logins that NATS's own users, its cluster, NSQ's auth server or Pulsar's own credentials refuse wait and are counted,
+without users of ours too."""
 
 from __future__ import annotations
 
@@ -14,17 +15,38 @@ import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.access.broker import HOST, PATIENCE_S, running
+from tests.nats import route_wire
+from tests.nsq import frames
+from tests.nsq.auth_server import grant, permission, running_auth
 from tests.servers import Server, free_port, wait_until
 
 SECRET: Final = b"a secret of thirty-two bytes, or more than that"
 KEY: Final = "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK"
-CONF: Final = f"authorization {{ users: [{{user: anna, password: right}}, {{nkey: {KEY}}}] }}"
+CONF: Final = f"""
+authorization {{ users: [{{user: anna, password: right}}, {{nkey: {KEY}}}] }}
+cluster {{ name: xyz, listen: "{HOST}:$ROUTE", authorization {{ user: other, password: right }} }}
+leafnodes {{ listen: "{HOST}:$LEAF", authorization {{ user: leafy, password: right }} }}
+"""
 GUESSES: Final = 12
+PING: Final = b"PING\r\n"
 FREE: Final = 5  # wrong ones that are answered at once
 
 
 def nats(**said: str) -> bytes:
-    return b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n"
+    return b"CONNECT " + json.dumps(said).encode() + b"\r\n" + PING
+
+
+def route(password: str) -> bytes:
+    login = {"user": "other", "pass": password}
+    return route_wire.line("CONNECT", {**route_wire.CONNECT, **login}) + route_wire.line("INFO", route_wire.INFO) + PING
+
+
+def leaf(password: str) -> bytes:
+    return route_wire.line("CONNECT", {"name": "l", "user": "leafy", "pass": password}) + PING
+
+
+def nsq(secret: bytes) -> bytes:
+    return b"  V2AUTH\n" + frames.sized(secret)
 
 
 def pulsar(method: str, data: bytes) -> bytes:
@@ -44,23 +66,34 @@ STRANGERS: Final = b"y" * 32
 LOGINS: Final = {
     "password": ("nats", nats(user="anna", **{"pass": "wrong"}), nats(user="anna", **{"pass": "right"})),
     "nkey": ("nats", nats(nkey=KEY, sig="AAAA"), nats(user="anna", **{"pass": "right"})),
+    "route": ("nats-route", route("wrong"), route("right")),
+    "leaf": ("nats-leaf", leaf("wrong"), leaf("right")),
+    "secret": ("nsq", nsq(b"wrong"), nsq(b"right")),
+    "secret without rights": ("nsq", nsq(b"powerless"), nsq(b"right")),
     "token": ("pulsar", pulsar("token", token(STRANGERS).encode()), pulsar("token", token(SECRET).encode())),
     "rest": ("pulsar-http", rest(token(STRANGERS)), rest(token(SECRET))),
 }
-NAMES: Final = {"password": "anna", "nkey": KEY}
-ADDRESSES: Final = {kind: f"127.0.0.{n}" for n, kind in enumerate(LOGINS, 20)}
+NAMES: Final = {"password": "anna", "nkey": KEY, "route": "other", "leaf": "leafy"}
+SCHEMES: Final = ("nats", "nats-route", "nats-leaf", "nsq", "pulsar", "pulsar-http", "http")
+OF_CONF: Final = ("nats-route", "nats-leaf")  # NATS's configuration file says where
+COUNTED_AS: Final = {"nats-leaf": "nats"}
+NUMBERS: Final = {kind: n for n, kind in enumerate(LOGINS, 20)}
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, dict[str, int]]]:
     place = tmp_path_factory.mktemp("broker")
-    (place / "nats.conf").write_text(CONF)
     (place / "secret").write_bytes(SECRET)
-    ports = {scheme: free_port() for scheme in ("nats", "pulsar", "pulsar-http", "http")}
-    options = [f"--listen={scheme}://{HOST}:{port}" for scheme, port in ports.items()]
+    ports = {scheme: free_port() for scheme in SCHEMES}
+    conf = CONF.replace("$ROUTE", str(ports["nats-route"])).replace("$LEAF", str(ports["nats-leaf"]))
+    (place / "nats.conf").write_text(conf)
+    options = [f"--listen={scheme}://{HOST}:{ports[scheme]}" for scheme in SCHEMES if scheme not in OF_CONF]
     options += [f"--nats-config={place / 'nats.conf'}", f"--set=pulsar.token-secret-key-file={place / 'secret'}"]
-    with running(place, [*options, "--insecure=http"], ports, memory=True) as server:
-        yield server, ports
+    with running_auth() as auth:
+        auth.answers = {"right": grant(permission(".*", [".*"], "publish")), "powerless": grant()}
+        options += [f"--set=nsq.auth-http-address={auth.address}", "--insecure=http"]
+        with running(place, options, ports, memory=True) as server:
+            yield server, ports
 
 
 def say(port: int, said: bytes, address: str) -> socket.socket:
@@ -70,8 +103,11 @@ def say(port: int, said: bytes, address: str) -> socket.socket:
 
 
 # What only the answer to a right login has, or to a wrong one: a Pulsar frame begins with sizes, then its type.
-RIGHT: Final = (b"PONG", b"\x08\x03\x1a", b"HTTP/1.1 200")
-WRONG: Final = (b"-ERR 'Authorization Violation'", b"\x08\x0e", b"HTTP/1.1 401")
+RIGHT: Final = (b"PONG", b'"identity"', b"\x08\x03\x1a", b"HTTP/1.1 200")
+WRONG: Final = (
+    b"-ERR 'Authorization Violation'", b"E_AUTH_FAILED AUTH failed", b"E_UNAUTHORIZED AUTH no authorizations found",
+    b"\x08\x0e", b"HTTP/1.1 401",
+)  # fmt: skip
 
 
 def answer(client: socket.socket, timeout_s: float = PATIENCE_S) -> str:
@@ -105,7 +141,8 @@ def test_wrong_ones_wait_and_are_counted_and_right_ones_do_not_wait(
 ) -> None:  # fmt: skip
     server, ports = broker
     scheme, wrong, right = LOGINS[kind]
-    address, port = ADDRESSES[kind], ports[scheme]
+    address, port = f"127.0.0.{NUMBERS[kind]}", ports[scheme]
+    scheme = COUNTED_AS.get(scheme, scheme)
     before = counted(figures(ports["http"]), scheme)
     with contextlib.ExitStack() as stack:
 
@@ -115,7 +152,7 @@ def test_wrong_ones_wait_and_are_counted_and_right_ones_do_not_wait(
         assert [answer(said(wrong)) for _ in range(FREE)] == ["wrong"] * FREE
         guesses = [said(wrong) for _ in range(GUESSES)]
         assert answer(said(right)) == "right"
-        assert answer(said(wrong, "127.0.0.40")) == "wrong", "who comes from elsewhere does not wait"
+        assert answer(said(wrong, f"127.0.1.{NUMBERS[kind]}")) == "wrong", "who comes from elsewhere does not wait"
         assert sum(answer(client, 0) == "" for client in guesses) >= GUESSES - 4
         all_are = before + FREE + GUESSES + 1
         wait_until(lambda: counted(figures(ports["http"]), scheme) == all_are, "all are counted", 10)

@@ -20,6 +20,7 @@ from mq_shards.acceptor.protocols.nsq.auth import (
     Authorizations,
     Outcome,
     Question,
+    RefusedError,
     read_answer,
 )
 
@@ -192,6 +193,17 @@ class TestAsking:
         failure = Asker(gone.address, auth.address).fails()
         assert f"{gone.address}: " in failure
         assert f"{auth.address}: got response 404" in failure
+
+    def test_a_client_is_refused_by_what_a_server_answers_not_by_one_that_is_gone_or_fails(
+        self, auth: AuthServer
+    ) -> None:
+        with running_auth() as gone:
+            pass
+        auth.answers |= {"forbidden": 403, "broken": 500}
+        for secret, is_refused in ((b"unknown", True), (b"forbidden", True), (b"broken", False)):
+            outcome = Asker(gone.address, auth.address).ask(question(secret))
+            assert isinstance(outcome, AuthError) and isinstance(outcome, RefusedError) == is_refused
+        assert not isinstance(Asker(gone.address).ask(), RefusedError)
 
 
 class TestTime:

@@ -35,8 +35,9 @@ from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, TLS_HANDSHAKE, leaf_reason
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
+from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
-from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES
 from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User

@@ -44,8 +44,9 @@ from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, t
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, leaf_reason
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
+from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
-from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES, figures_of
+from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES
 from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User

@@ -47,7 +47,7 @@ class NatsRoute(Protocol):
 
         found = self._others.get("nats")
         nats = found if isinstance(found, Nats) else None
-        self._routing = Routing(self._engine, self._settings, self._broker, nats, host, port)
+        self._routing = Routing(self._engine, self._settings, self._broker, nats, host, port, self.refuse_login)
 
     def routes(self) -> list[dict[str, Any]]:
         """The rows of /routez, of this acceptor."""

@@ -18,7 +18,8 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
@@ -44,6 +45,7 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
     select,
     thresholds_of,
 )
+from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
@@ -58,12 +60,8 @@ ORIGINS: Final = 1024
 LEAF_MESSAGES: Final = 2048
 TRACES: Final = 4096
 
-# The figures of a route, in the order of the codec.
-FIGURES: Final = (
-    "in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions", "idle_ns", "number",
-)  # fmt: skip
-
 SYSTEM_ACCOUNT: Final = "$SYS"
+VIOLATION: Final = "Authorization Violation"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
 # Options that change what clients are told of the cluster.
 ADVERTISED: Final = frozenset({
@@ -78,12 +76,18 @@ class RouteError(Exception):
     """Why a route is closed: the error that the other server is sent; empty: none is sent."""
 
 
+class WrongLoginError(RouteError):
+    """Its text is the name that the other server gave, perhaps empty."""
+
+
 class Routing:
     def __init__(
-        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int
-    ) -> None:
-        """`host` and `port`: where other servers connect."""
-        self._engine, self._settings = engine, settings
+        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int,
+        refuse: Callable[[str, str, Callable[[], None]], None],
+    ) -> None:  # fmt: skip
+        """`host` and `port`: where other servers connect. `refuse`, given the address and the name of a wrong login,
+        calls back when it may be answered."""
+        self._engine, self._settings, self._refuse = engine, settings, refuse
         self._nats = nats
         if nats is not None:
             nats.list_routes, nats.shown_cluster = self.routes, self.shown
@@ -182,7 +186,7 @@ class Routing:
                 self._engine.close_connection(route.conn)
             elif route.wish is None and route.said is not None and not self._is_authorized(route, route.said):
                 route.no_reconnect = True
-                self._end(route, "Authorization Violation")
+                self._end(route, VIOLATION)
             elif permissions != self._own.permissions and route.registered:
                 self._engine.call(route.conn, "permissions", ROUTES_SET)
                 self._engine.reply(route.conn, json_line("INFO", self._own.info()))
@@ -296,6 +300,9 @@ class Routing:
         if (route := self._routes.get(conn)) is not None:
             try:
                 self._hear(route, command)
+            except WrongLoginError as error:
+                self._refuse(route.remote, str(error), partial(self._end_wrong, route))
+                return
             except RouteError as error:
                 self._end(route, str(error))
                 return
@@ -340,7 +347,7 @@ class Routing:
         if gone:
             self._remark(logging.INFO, route, "the route is gone")
             self._tell_clients()
-        if failed or self._dialer_closed() or route.no_reconnect or route.remote_id == self._own.server_id:
+        if failed or not self._begun or route.no_reconnect or route.remote_id == self._own.server_id:
             return
         again = route.wish
         if again is None and route.retry and route.url is not None:
@@ -348,9 +355,6 @@ class Routing:
         if again is not None:
             again.explicit = again.explicit or route.explicit
             self._again(route, again, gone)
-
-    def _dialer_closed(self) -> bool:
-        return not self._begun
 
     def _again(self, route: Route, wish: Wish, gone: bool) -> None:
         """Dials again after a route has ended, unless the server is still connected or a pooled route dials next."""
@@ -372,6 +376,11 @@ class Routing:
             self._remark(logging.WARNING, route, text)
             self._engine.reply(route.conn, f"-ERR '{text}'\r\n".encode())
         self._engine.close_connection(route.conn)
+
+    def _end_wrong(self, route: Route) -> None:
+        """Called perhaps later, when the route may be gone and its connection number be used again."""
+        if self._routes.get(route.conn) is route:
+            self._end(route, VIOLATION)
 
     # --- greeting ---------------------------------------------------------------------------------------------------
 
@@ -433,7 +442,7 @@ class Routing:
         said = route.said = read_connect(body)
         route.auth_by_ns = 0
         if not self._is_authorized(route, said):
-            raise RouteError("Authorization Violation")
+            raise WrongLoginError(said.get("user", ""))
         if said.get("lang"):
             raise RouteError("attempted to connect to route port")
         if said.get("gateway"):
@@ -677,13 +686,6 @@ class Routing:
             "auth_timeout": settings["cluster-auth-timeout"] / SECOND,
             **{name: value for name, value in optional.items() if value},
         }  # fmt: skip
-
-
-def figures_of(engine: Engine, conn: int) -> dict[str, int]:
-    """The figures of a route or leaf node; all 0 if the connection has just been closed."""
-    parts = engine.call_for_list(conn, "figures")
-    numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
-    return dict.fromkeys(FIGURES, 0) | dict(zip(FIGURES, numbers, strict=False))
 
 
 def _same(given: str, wanted: str) -> bool:

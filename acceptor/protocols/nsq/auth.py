@@ -43,6 +43,10 @@ class AuthError(Exception):
     """Why there is no answer. The text is for the log, not for clients."""
 
 
+class RefusedError(AuthError):
+    """A server answered, and does not let the client in."""
+
+
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 # Syntax that Go's regexp refuses or reads differently than Python's `re`: back references, lookaround, possessive
@@ -223,16 +227,18 @@ class AuthClient:
 
     def _ask_any(self, question: Question) -> Outcome:
         first = random.randrange(len(self._addresses))
-        failures = []
+        failures: list[str] = []
+        kind = AuthError
         for address in self._addresses[first:] + self._addresses[:first]:
             try:
                 return read_answer(self._get(endpoint(address), query_of(question)), self._now_ns())
             except (AuthError, OSError, http.client.HTTPException, ValueError) as error:
                 failures.append(f"{address}: {error or type(error).__name__}")
+                kind = RefusedError if isinstance(error, RefusedError) else kind
             except Exception:
                 log.exception("cannot ask %s", address)
                 failures.append(f"{address}: an unexpected error")
-        return AuthError("; ".join(failures))
+        return kind("; ".join(failures))
 
     # --- HTTP -------------------------------------------------------------------------------------------------------
 
@@ -249,7 +255,8 @@ class AuthClient:
             elif status == http.client.FORBIDDEN and not url.startswith("https"):
                 url = https_url(url, body)
             else:
-                raise AuthError(f"got response {status} {reason} {body[:200]!r}")
+                kind = RefusedError if 400 <= status < 500 else AuthError
+                raise kind(f"got response {status} {reason} {body[:200]!r}")
         raise AuthError(f"{MAX_HOPS} redirections")
 
     def _get_once(self, url: str, query: str, until: float) -> tuple[int, str, str, bytes]:
@@ -294,11 +301,11 @@ def headers(url: SplitResult) -> dict[str, str]:
 
 
 def https_url(url: str, body: bytes) -> str:
-    """The https URL that a server names in a 403 when it speaks only https. Raises AuthError."""
+    """The https URL that a server names in a 403 when it speaks only https. Raises RefusedError if it names none."""
     try:
         port = go_json.fields(go_json.loads(body), {"https_port": int64}).get("https_port", 0)
     except DecodeError as error:
-        raise AuthError(f"got response 403: {error}") from None
+        raise RefusedError(f"got response 403: {error}") from None
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return parts._replace(scheme="https", netloc=f"{host}:{port}").geturl()

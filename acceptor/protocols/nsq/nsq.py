@@ -362,11 +362,24 @@ class Nsq(Protocol):
         else:
             self._refuse(conn, ClientError("E_AUTH_FAILED", "AUTH failed"))
 
+    def _refuse_still(self, conn: int, client: Client, error: ClientError) -> None:
+        """Called perhaps later, when another connection may have this number."""
+        if self._clients.get(conn) is client:
+            self._refuse(conn, error)
+
     def _ask_who(self, conn: int, client: Client, auth: AuthClient) -> None:
+        from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
+
         def heard(outcome: Outcome) -> None:
-            authorizations = self._heard(conn, client, outcome)
-            if not authorizations.entries:
-                raise ClientError("E_UNAUTHORIZED", "AUTH no authorizations found")
+            try:
+                authorizations = self._heard(conn, client, outcome)
+                if not authorizations.entries:
+                    raise ClientError("E_UNAUTHORIZED", "AUTH no authorizations found")
+            except ClientError as error:
+                if isinstance(outcome, Exception) and not isinstance(outcome, nsq_auth.RefusedError):
+                    raise  # no server has answered, which says nothing of the secret
+                self.refuse_login(self._engine.remote(conn), "", partial(self._refuse_still, conn, client, error))
+                return
             answer = {
                 "identity": authorizations.identity,
                 "identity_url": authorizations.identity_url,
