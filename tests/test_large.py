@@ -12,6 +12,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.worker import SYNC_MODES
 
 from tests.subscriptions import Channels
+from tests.test_attach import FENCE, attach
 from tests.test_worker import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 
 MIB = 1 << 20
@@ -246,6 +247,17 @@ def test_of_any_size_and_with_a_producer_it_is_read_back(bench: Channels, size: 
     restart(bench)
     assert bench.sub(3, "t", "c", credit=5) == OK
     assert deliveries(bench) == [body]
+
+
+def test_a_producer_that_is_fenced_off_meanwhile_has_not_published_it(bench: Channels) -> None:
+    arrival = attach(bench, 1, 1, "old").delay.to_bytes(8, "little")
+    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | lib.MSG_OF_PRODUCER
+    large, _ = begin(bench, body=arrival + BODY, flags=flags)
+    assert attach(bench, 2, 1, "new", FENCE).status == OK
+    assert [a.status for a in bench.turn() if a.slot == large] == [lib.STATUS_FENCED]
+    again, _ = send(bench, 2, BODY, flags=lib.MSG_DURABLE)
+    assert (answer := answer_to(bench, again)).status == OK and answer.seq == 0
+    restart(bench)
 
 
 def deliveries(bench: Channels) -> list[bytes]:
