@@ -19,7 +19,7 @@ from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.console.names import shown
-from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
+from mq_shards.gateway.pulsar.refusals import RefusedError, too_many, unavailable
 from mq_shards.gateway.workers import Workers, WorkersError
 
 EARLIEST: Final[int] = lib.START_EARLIEST
@@ -401,6 +401,8 @@ def _check(answer: Answer) -> None:
             raise NoSubscriptionError
         case engine_module.NO_SPACE:
             raise unavailable("a worker refuses writes: its disk, or a limit")
+        case engine_module.TOO_MANY:
+            raise too_many("there are as many topics as there may be")
         case lib.STATUS_INVALID:
             raise RefusedError(501, "NotAllowedError", "this broker cannot do that yet")
         case status:

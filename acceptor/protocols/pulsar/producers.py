@@ -129,6 +129,8 @@ class Producers:
             if answer.status == lib.STATUS_TERMINATED:
                 why = f"{_EXCEPTION}TopicTerminatedException: Topic was already terminated"
                 request.fail(TOPIC_TERMINATED, why)
+            elif answer.status == engine.TOO_MANY:
+                request.fail(NOT_ALLOWED, "There are as many topics as there may be")
             else:
                 request.fail(SERVICE_NOT_READY, "The topic could not be made")
 
