@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.acceptor.access.hashes import password_hash
 from mq_shards.acceptor.protocols.nats import nkeys
 
 from tests.nats.jwts import Key
@@ -24,6 +25,7 @@ USERS = "accounts { A { users [ %s ] }, B { users [ %s ] } }"
 ONE = "{user: one, password: p}"
 BY_KEY = f"{{nkey: {NKEY.public}}}"
 SAYS = {"user": "one", "pass": "p"}
+HASHED = password_hash("p", 4)
 VIOLATION = b"-ERR 'Authorization Violation'\r\n"
 SILENT = b""
 
@@ -53,6 +55,20 @@ CHANGES: dict[str, tuple[str, str, dict[str, str], bytes | None]] = {
         "authorization { token: a }", "authorization { token: b }", {"auth_token": "a", "user": "u"}, SILENT,
     ),
     "nobody": ("", USERS % (ONE, ""), {}, VIOLATION),
+    "unneeded name of nobody": ("", USERS % ("{user: x, password: y}", ""), SAYS, SILENT),
+    "unneeded name of an account's user": ("", USERS % (ONE, ""), SAYS, SILENT),
+    "unneeded login that is right": ("", f"authorization {{ users [ {ONE} ] }}", SAYS, None),
+    "unneeded login that is right, hashed": (
+        "", f"authorization {{ users [ {{user: one, password: '{HASHED}'}} ] }}", SAYS, None,
+    ),
+    "unneeded password that is wrong": (
+        "", f"authorization {{ users [ {ONE} ] }}", {"user": "one", "pass": "q"}, VIOLATION,
+    ),
+    "unneeded login, one for all": ("", "authorization { user: one, password: p }", SAYS, SILENT),
+    "unneeded token that is right": ("", "authorization { token: a }", {"auth_token": "a"}, None),
+    "unneeded token that is wrong": ("", "authorization { token: a }", {"auth_token": "b"}, VIOLATION),
+    "unneeded key of an account": ("", USERS % (BY_KEY, ""), {"nkey": NKEY.public}, SILENT),
+    "unneeded key that is right": ("", f"authorization {{ users [ {BY_KEY} ] }}", {"nkey": NKEY.public}, None),
     "no login any more": (USERS % (ONE, ""), "", SAYS, SILENT),
     "no_auth_user moved": (
         USERS % (ONE, "") + "\nno_auth_user: one", USERS % ("", ONE) + "\nno_auth_user: one", {}, SILENT,
@@ -73,7 +89,7 @@ def test_what_a_client_hears(kind: int, change: str, tmp_path: Path) -> None:
         wire = Wire(server.port)
         options: dict[str, Any] = {"verbose": False, "pedantic": False, **said}
         if "nkey" in said:
-            nonce = json.loads(wire.info[5:])["nonce"]
+            nonce = json.loads(wire.info[5:]).get("nonce", "")
             options["sig"] = base64.urlsafe_b64encode(NKEY.sign(nonce.encode())).decode().rstrip("=")
         wire.send(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
         wire.barrier()

@@ -11,6 +11,7 @@ from typing import Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
+from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines, trace_of
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
 
@@ -51,7 +52,7 @@ class Admission:
             number = self._take(conn, permissions)
         except ValueError:
             log.warning("%s: its permissions are not valid", self._engine.remote(conn))
-            return "Authorization Violation"
+            return VIOLATION
         self._engine.call(conn, "permissions", number)
         return ""
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.go_json import fields, flag, int64, items, loads, text
 from mq_shards.acceptor.protocols.nats.client import DEFAULTS
+from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 
 
 def _subjects(value: object) -> dict[str, list[str]]:
@@ -36,7 +37,7 @@ def refusal_of(said: Said) -> str:
     'invalid client protocol'
     """
     if said.get("account") or said.get("new_account"):
-        return "Authorization Violation"
+        return VIOLATION
     if said.get("protocol", 0) not in (0, 1):
         return "invalid client protocol"
     if said.get("no_responders") and not said.get("headers"):

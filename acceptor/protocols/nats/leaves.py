@@ -42,7 +42,7 @@ from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
 from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
-from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, leaf_reason
+from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, VIOLATION, leaf_reason
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
@@ -61,7 +61,6 @@ CONNECT_FIELDS: Final = {
     "name": text, "cluster": text, "is_hub": flag, "headers": flag, "deny_pub": items(text, ""), "isolate": flag,
     "gateway": text, "remote_account": text, "lang": text, "compress_mode": text, "protocol": int64,
 }  # fmt: skip
-VIOLATION: Final = "Authorization Violation"
 MOST_STRANGERS: Final = 256  # leaf nodes that are not authenticated yet
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.client import Client
+from mq_shards.acceptor.protocols.nats.options import payload_limit
+from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.users import said_by, user_of
 from mq_shards.acceptor.protocols.nats.who import (
     GLOBAL_ACCOUNT,
@@ -63,7 +65,7 @@ class Logins:
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
-        self._timeout_ns = 0
+        self._timeout_ns = self._max_payload = 0
 
     def meet_others(self, encryption: Callable[[int], tuple[VerifyingTls | None, bool] | None]) -> None:
         """Adds a lookup for connections that are not clients; it returns None for others."""
@@ -76,7 +78,7 @@ class Logins:
         if self.operator is not None:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
         self._websockets = _for_websockets(self.plain, settings)
-        self._timeout_ns = settings["auth-timeout"]
+        self._timeout_ns, self._max_payload = settings["auth-timeout"], settings["max-payload"]
 
     def who(self, client: Client) -> Who:
         return self._websockets if client.is_websocket else self.plain
@@ -106,12 +108,24 @@ class Logins:
             client.login = login
         return None if login is None else user_of(login)
 
+    def again(self, conn: int, client: Client, done: Callable[[User | str], None]) -> None:
+        """Calls `done`, now or later, with the current state of a client's user, or the error with which the client
+        must be closed; "": without one. A client that had to say nothing is judged by what it said all the same."""
+        needed_none = client.user is None and client.login is None and self.operator is None and self._asks() is None
+        claim = None
+        if needed_none and self.who(client).required and not self.has_moved(client):
+            claim = self._claim(conn, client)
+        if claim is None:
+            done(self.now(client))
+        else:
+            self._compare(claim, client, lambda user: done(user or VIOLATION))
+
     def now(self, client: Client) -> User | str:
-        """The current state of a client's user, or the error with which the client must be closed; "": without one."""
+        """What again() passes on, for a client that is not judged by what it said."""
         access = self._access()
         if client.login is not None and access is not None:
             client.login = access.users.again(client.login)
-            return "Authorization Violation" if client.login is None else user_of(client.login)
+            return VIOLATION if client.login is None else user_of(client.login)
         if self.operator is not None:
             found = self.operator.again(client)
             return found if isinstance(found, User) else found.text
@@ -120,11 +134,13 @@ class Logins:
             return "User Authentication Expired" if user.is_over(time.time()) else user
         user = self.who(client).now(user)
         user = fenced(user, terms.account) if terms is not None else user
-        return user or ("" if self.has_moved(client) else "Authorization Violation")
+        return user or ("" if self.has_moved(client) else VIOLATION)
 
     def has_moved(self, client: Client) -> bool:
-        """Whether a client that has logged in has to do so again, since its user is gone or has another account now."""
-        return client.user is not None and self.who(client).has_moved(client.user, client.options)
+        """Whether a client has to log in anew, since the user that it named is gone or has another account now, or is
+        needed now and is not there."""
+        who = self.who(client)
+        return (client.user is not None or who.required) and who.has_moved(client.user, client.options)
 
     def _asks(self) -> FileTerms | None:
         """The terms of the file's auth callout; None if it has none."""
@@ -179,6 +195,11 @@ class Logins:
             return self.operator.limits(user)
         return self.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
 
+    def payload(self, client: Client) -> int:
+        """The largest payload in bytes that a client may send, as max-payload says it."""
+        most, of_account = self._max_payload, self.limits(client.user).payload
+        return most if of_account is None else min(payload_limit(most), of_account)
+
     def prove(self, conn: int, client: Client, done: Done) -> None:
         of_common, done = done, partial(self.decide, client, done)
         if self.operator is not None:
@@ -194,7 +215,10 @@ class Logins:
                 done(None)  # the service decides, not the broker's users
             else:
                 self._prove_common(conn, client, of_common)
-            return
+        else:
+            self._compare(claim, client, done)
+
+    def _compare(self, claim: Claim, client: Client, done: Done) -> None:
         user = claim.user
         right: bool | None = claim.proven
         if claim.nkey and not claim.proven:

@@ -238,7 +238,12 @@ class Nats(Guarding):
     users_changed = _cut_forbidden
 
     def _look_again(self, conn: int, client: Client) -> None:
-        user = self.logins.now(client)
+        self.logins.again(conn, client, partial(self._known_again, conn, client))
+
+    def _known_again(self, conn: int, client: Client, user: User | str) -> None:
+        """Called perhaps later, as _proven()."""
+        if self._clients.get(conn) is not client:
+            return
         if isinstance(user, str):
             self._end(conn, user, reasons.CLIENT_CLOSED)
             return
@@ -325,7 +330,7 @@ class Nats(Guarding):
         """Sends INFO to a client that accepts it at any time. Returns whether it does."""
         client = self._clients[conn]
         if client.connect_info:
-            known = {"auth_required": self.logins.required(conn, client), "max_payload": self._max_payload(client)}
+            known = {"auth_required": self.logins.required(conn, client), "max_payload": self.logins.payload(client)}
             info = self._info(conn, client, self._requires_tls(conn))
             self._engine.reply(conn, info_line({**info, **known, **more}))
         return client.connect_info
@@ -640,7 +645,7 @@ class Nats(Guarding):
             return
         try:
             if user is None:
-                raise NatsError("Authorization Violation")
+                raise NatsError(reasons.VIOLATION)
             self._admit(conn, client, user)
         except NatsError as error:
             self._end(conn, str(error))
@@ -671,21 +676,16 @@ class Nats(Guarding):
         limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
         if limits.subscriptions is not None:  # 0: no limit
             subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
-        self._engine.call(conn, "max-payload", nats_options.payload_limit(self._max_payload(client)))
+        self._engine.call(conn, "max-payload", nats_options.payload_limit(self.logins.payload(client)))
         self._engine.call(conn, "max-subscriptions", subscriptions)
         who = self._askers.described(client, self.identity.server_name, self.cluster.get("name", ""))
         self._engine.call(conn, "info", 0, who)
-
-    def _max_payload(self, client: Client) -> int:
-        most: int = self._settings["max-payload"]
-        of_account = self.logins.limits(client.user).payload
-        return most if of_account is None else min(nats_options.payload_limit(most), of_account)
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]
         user = self.logins.for_nobody(conn, client)
         if user is None:
-            raise NatsError("Authorization Violation")
+            raise NatsError(reasons.VIOLATION)
         client.user = user
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)

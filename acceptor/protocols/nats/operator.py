@@ -25,6 +25,7 @@ from mq_shards.acceptor.protocols.nats.claims_shares import Shared, imported_acc
 from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.acceptor.protocols.nats.fetches import Fetches
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
+from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.resolver import AT_ONCE
 from mq_shards.acceptor.protocols.nats.who import AccountLimits, User
 from mq_shards.acceptor.remarks import Remarks
@@ -32,7 +33,6 @@ from mq_shards.acceptor.remarks import Remarks
 USER_EXPIRED: Final = "User Authentication Expired"
 ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
 REVOKED: Final = "User Authentication Revoked"
-VIOLATION: Final = "Authorization Violation"
 MAX_ACCOUNTS: Final = 1 << 14
 MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT that is told to all acceptors: the supervisor passes it on as one packet
 WANT_AGAIN_S: Final = 30.0  # until accounts that others import from are fetched again after a failure

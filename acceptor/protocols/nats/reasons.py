@@ -12,8 +12,9 @@ PROTOCOL_VIOLATION: Final = 11
 MAX_CONNECTIONS: Final = 15
 SERVER_SHUTDOWN: Final = 21
 KICKED: Final = 34
+VIOLATION: Final = "Authorization Violation"
 REASONS: Final[Mapping[str, int]] = {
-    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    VIOLATION: AUTHENTICATION_VIOLATION,
     "invalid client protocol": 12,
     "no responders requires headers support": 28,
     "maximum connections exceeded": MAX_CONNECTIONS,
@@ -24,7 +25,7 @@ REASONS: Final[Mapping[str, int]] = {
 }
 # The same for leaf nodes and hubs, by the error that they are sent; any other is a protocol violation.
 LEAF_REASONS: Final[Mapping[str, int]] = {
-    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    VIOLATION: AUTHENTICATION_VIOLATION,
     "Authentication Timeout": 2,
     "maximum connections exceeded": MAX_CONNECTIONS,
     "maximum account active connections exceeded": 14,

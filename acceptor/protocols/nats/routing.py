@@ -33,6 +33,7 @@ from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.route_compression import (
     ACCEPT,
     AUTO,
@@ -61,7 +62,6 @@ LEAF_MESSAGES: Final = 2048
 TRACES: Final = 4096
 
 SYSTEM_ACCOUNT: Final = "$SYS"
-VIOLATION: Final = "Authorization Violation"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
 # Options that change what clients are told of the cluster.
 ADVERTISED: Final = frozenset({

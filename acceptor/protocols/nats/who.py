@@ -204,11 +204,14 @@ class Who:
         same = found is not None and replace(found, permissions=user.permissions) == user
         return found if same else None
 
-    def has_moved(self, user: User, said: Mapping[str, Any]) -> bool:
-        """Whether a user is in no account any more, or in another one. `said`: the fields of CONNECT."""
-        name = user.nkey or user.name or said.get("user", "")
-        found = (self._nkeys if user.nkey else self._names).get(name)
-        return bool(name) and (found is None or found.account != user.account)
+    def has_moved(self, user: User | None, said: Mapping[str, Any]) -> bool:
+        """Whether a user is in no account any more, or in another one. `said`: the fields of CONNECT; all that is known
+        of a client that needed no user."""
+        nkey = said.get("nkey", "") if user is None else user.nkey
+        name = nkey or (user.name if user is not None else "") or said.get("user", "")
+        found = (self._nkeys if nkey else self._names).get(name)
+        account = GLOBAL_ACCOUNT if user is None else user.account
+        return bool(name) and (found is None or found.account != account)
 
 
 def _may_come(user: User, connection_type: str) -> bool:
