@@ -58,11 +58,6 @@ __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t d
     return left && count < parts ? count : parts;
 }
 
-static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
-    c->window_bytes += bytes;
-    peer->window_bytes += bytes;
-}
-
 /* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads n
  * messages, batches or not, as with a real Pulsar broker; where consumers take turns, the permits are counted before each
  * message. */
@@ -112,7 +107,7 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     channel_send_prefixed(peer->channel, &m, &run, sizeof run, record_body(r), record_body_bytes(r));
     peer->full = channel_backlogged(peer->channel);
     /* Charges the window with the whole batch; the acceptor that opens it reports the rest as SENT. */
-    widen(c, peer, count * (uint32_t)sizeof m + h.packed_bytes);
+    consumer_widen(w, c, count * (uint32_t)sizeof m + h.packed_bytes);
     take_permits(w, c, count);
     consumer_settle(w, consumer);
 }
@@ -160,7 +155,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                               &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
-    widen(c, peer, (uint32_t)(sizeof m + body_bytes));
+    consumer_widen(w, c, (uint32_t)(sizeof m + body_bytes));
     bool counted = c->permits != INT64_MAX;
     if (counted) take_permits(w, c, parts_of(w, delivery, r));
     if (counted || c->window_bytes >= consumer_window(w, c)) consumer_settle(w, consumer);

@@ -8,6 +8,7 @@
 #include "shards/catalog.h"
 #include "shards/enter.h"
 #include "shards/group.h"
+#include "shards/non_persistent.h"
 #include "shards/producers.h"
 #include "shards/publish.h"
 #include "shards/queue.h"
@@ -129,6 +130,26 @@ static enum outcome enter_at_once(struct worker *w, uint32_t client, uint32_t to
     return entered(w, client, topic, m, topic_at(&w->topics, topic)->next_seq - m->count);
 }
 
+/* What is not persistent goes on a piece a turn; `client.upto` is how many bytes of it have gone on. */
+static enum outcome pass_on(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
+                            struct many *many, uint8_t *status) {
+    struct message durable = *m;
+    durable.flags |= MSG_DURABLE;
+    enum outcome ready = publish_make_ready(w, topic, &durable, m->count, status);
+    if (ready != DONE || *status != STATUS_OK) return ready;
+    struct client *c = client_at(&w->clients, client);
+    const uint8_t *begin = many->at;
+    many->at += c->upto;
+    for (uint32_t left = w->piece; left > 0 && many->at < many->end; left--) {
+        struct arrival one = next_of_many(many);
+        one.id = m->id;
+        if (m->flags & MSG_HEADERS) (void)publish_split_headers(m, &one);
+        non_persistent_publish(w, topic, &one);
+    }
+    c->upto = (uint64_t)(many->at - begin);
+    return many->at < many->end ? MORE : DONE;
+}
+
 static enum outcome begin_group(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                                 const struct many *many, uint8_t *status) {
     struct message durable = *m;
@@ -165,6 +186,13 @@ static enum outcome go_on(struct worker *w, uint32_t client, uint32_t topic, con
     return DONE;
 }
 
+static enum outcome begin(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, struct many *many,
+                          uint8_t *status) {
+    if (topic_at(&w->topics, topic)->non_persistent) return pass_on(w, client, topic, m, many, status);
+    return group_takes(w, m) ? begin_group(w, client, topic, m, many, status)
+                             : enter_at_once(w, client, topic, m, many, status);
+}
+
 bool many_is_begun(const struct client *c) {
     return c->done == MANY_GROUP;
 }
@@ -180,8 +208,7 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
     else if (c->done == MANY_GROUP)
         outcome = go_on(w, client, topic, m, &many, &status);
     else if (is_split && is_due(w, client, topic, m, &many, &status))
-        outcome = group_takes(w, m) ? begin_group(w, client, topic, m, &many, &status)
-                                    : enter_at_once(w, client, topic, m, &many, &status);
+        outcome = begin(w, client, topic, m, &many, &status);
     /* Notes that the messages were checked, so that this is not repeated each time the request waits. */
     if (outcome == MORE && !c->done) c->done = MANY_WHOLE;
     if (outcome != DONE) return outcome;

@@ -205,11 +205,15 @@ void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
 
 /* --- by key ------------------------------------------------------------------------------------------------------- */
 
+uint16_t policy_slot_of(const struct headers *h, uint64_t id) {
+    /* Without a key any slot will do. */
+    return (uint16_t)((h->key_hash ? h->key_hash : mixed(id)) % KEY_SLOTS);
+}
+
 uint16_t policy_slot(const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
-    /* Without a key any slot will do. */
-    return (uint16_t)((h.key_hash ? h.key_hash : mixed(r->id)) % KEY_SLOTS);
+    return policy_slot_of(&h, r->id);
 }
 
 static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {

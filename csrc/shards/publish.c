@@ -11,6 +11,7 @@
 #include "shards/enter.h"
 #include "shards/handover_state.h"
 #include "shards/large.h"
+#include "shards/non_persistent.h"
 #include "shards/producers.h"
 #include "shards/queue.h"
 #include "shards/records.h"
@@ -73,7 +74,7 @@ void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const str
     if (status == STATUS_OK) {
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
-        a.seq = seq;
+        a.seq = t->non_persistent ? 0 : seq;
         if (m->kind == MSG_PUBLISH && m->flags & MSG_JOINED) {
             a.topic = m->topic;
             request_joined(w, client, &a, 1);
@@ -101,6 +102,10 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
 __attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, const struct message *m,
                                             const struct arrival *one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
+    if (t->non_persistent) {
+        non_persistent_publish(w, topic, one);
+        return;
+    }
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     struct publish_record record = {.seq = t->next_seq++, .flags = publish_flags(t, m, one, more)};
     record.position = shard_log_publish(w, shard_of_topic(w, t), topic, record.seq, one->id, attributes, one->content,
@@ -114,7 +119,7 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
     if (handover_takes_group(t)) return MORE;
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
     if (m->id % w->shards != t->shard || t->terminated) return DONE;
-    bool durable = (m->flags & MSG_DURABLE) != 0, retain = (m->flags & MSG_RETAIN) != 0;
+    bool durable = (m->flags & MSG_DURABLE) != 0, retain = m->flags & MSG_RETAIN && !t->non_persistent;
     if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
     if (durable && !t->durable) return DONE;
     if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
@@ -131,6 +136,7 @@ enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct mess
                              const struct large_message *large, uint8_t *status) {
     enum outcome ready = publish_make_ready(w, topic, m, count, status);
     if (ready != DONE || *status != STATUS_OK) return ready;
+    if (topic_at(&w->topics, topic)->non_persistent) return DONE;
     if (large) return large_write(w, topic, large, status);
     return room_reserve_named(w, topic, count + 1, bytes, status);
 }
@@ -206,13 +212,15 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
     struct origin origin;
     bool has_origin = split_origin(m, &one, &origin);
+    bool passes = topic && topic_at(&w->topics, topic)->non_persistent;
+    if (passes) origin.is_named = false; /* what is not stored is not stored twice */
     if (topic && has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
     uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
     bool is_whole = has_origin && publish_split_headers(m, &one);
     uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
     bool known = !topic || is_known(w, topic, m->id, parts);
     bool in_transaction = (m->flags & MSG_TXN) != 0;
-    if (in_transaction && (~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
+    if (in_transaction && (passes || ~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
     if (!is_whole) status = STATUS_INVALID;
     struct large_message pieces;
     const struct large_message *large = is_large(m, &one, &pieces) ? &pieces : NULL;
@@ -304,7 +312,7 @@ static void answer_each(struct worker *w, uint32_t client, uint32_t topic, const
     if (status == STATUS_OK) {
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
-        a.seq = t->next_seq - m->several;
+        a.seq = t->non_persistent ? 0 : t->next_seq - m->several;
         a.topic = m->topic;
         a.id = m->id;
         request_joined(w, client, &a, m->several);

@@ -5,6 +5,7 @@
 #define MQ_SHARDS_PUBLISH_H
 
 #include "ringbuf/many.h"
+#include "shards/arrival.h"
 #include "shards/topic.h"
 #include "shards/worker_state.h"
 
@@ -12,12 +13,6 @@ struct large_message;
 
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_each(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-struct arrival {
-    uint64_t id;
-    const uint8_t *content; /* the headers, if any, and the body */
-    uint32_t content_bytes;
-    uint32_t headers_bytes; /* of the headers and the struct before them; 0: none */
-};
 
 /* The place of a message's record in the log, and what it says. */
 struct publish_record {

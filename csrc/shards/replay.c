@@ -198,14 +198,15 @@ static void replay_state(struct worker *w, const struct record *r) {
     apply_to_all(w, job, &a, w->now_ns);
 }
 
-/* Ephemeral subscriptions are not meant to outlive the process. */
+/* Ephemeral subscriptions are not meant to outlive the process, nor are topics that are not persistent. */
 void replay_forget_ephemeral(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++) {
         struct shard *s = w->own[n];
         for (uint32_t topic = s ? s->known_first : 0, next; topic; topic = next) {
             next = topic_at(&w->topics, topic)->known_next;
-            if (!topic_at(&w->topics, topic)->ephemeral) continue;
-            topic_at(&w->topics, topic)->end_unwritten = true;
+            struct topic *t = topic_at(&w->topics, topic);
+            if (!t->ephemeral && !(t->non_persistent && t->durable)) continue;
+            t->end_unwritten = true;
             topic_end(w, topic);
         }
     }

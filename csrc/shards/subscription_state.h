@@ -23,6 +23,7 @@
  *
  *   finish.c         finished messages go to the log
  *   dispatch.c       messages to consumers
+ *   non_persistent.c messages that are not stored
  *   consume.c        a consumer's requests
  *   dismiss.c        consumers leave
  *   compacted.c      the view that has only the last message of each key

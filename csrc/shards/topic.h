@@ -60,16 +60,17 @@ struct topic {
     bool nameless; /* recovery has not found its name, so it has an invented one */
     bool asleep;   /* see names.c */
     bool durable;
-    bool listed;        /* as topic_listed() said when that was last noted on the board */
-    bool ephemeral;     /* durable, but deleted with its last subscription */
-    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
-    bool end_unwritten; /* it is no longer durable, but the log does not say so yet */
-    bool stopped;       /* paused as in NSQ: it keeps what is published */
-    bool keeps;         /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
-    bool ending;        /* it is being deleted: its stream is in a tomb already */
-    bool terminated;    /* it takes no more messages */
-    bool unserved;      /* its waiting clients are served in the next turn: see lost.h */
-    bool blocked;       /* by an open transaction: nothing is delivered from blocked_seq on */
+    bool listed;         /* as topic_listed() said when that was last noted on the board */
+    bool ephemeral;      /* durable, but deleted with its last subscription */
+    bool non_persistent; /* its name says that its messages are not stored (non_persistent.c) */
+    bool tube;           /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten;  /* it is no longer durable, but the log does not say so yet */
+    bool stopped;        /* paused as in NSQ: it keeps what is published */
+    bool keeps;      /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
+    bool ending;     /* it is being deleted: its stream is in a tomb already */
+    bool terminated; /* it takes no more messages */
+    bool unserved;   /* its waiting clients are served in the next turn: see lost.h */
+    bool blocked;    /* by an open transaction: nothing is delivered from blocked_seq on */
     bool
         had_ephemeral; /* it had an ephemeral subscription in this process, so the log may lack references its stream has */
     uint32_t subscriptions;               /* the first in its list */

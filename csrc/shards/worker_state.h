@@ -270,6 +270,11 @@ static inline uint32_t consumer_window(const struct worker *w, const struct cons
     const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
     return peer->window_bytes < w->push_most_bytes ? WINDOW_BYTES : SHORT_WINDOW_BYTES;
 }
+/* Counts bytes that are sent to a consumer as being on their way. */
+static inline void consumer_widen(struct worker *w, struct consumer *c, uint32_t bytes) {
+    c->window_bytes += bytes;
+    w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes += bytes;
+}
 /* Returns the acceptors that are there one after the other; `rest` is peers_there at first. NULL: those were all. */
 static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
     if (!*rest) return NULL;

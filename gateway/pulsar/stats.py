@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
@@ -85,6 +85,7 @@ class _Look:
     messages: int
     message_bytes: int
     delivered: dict[str, int]  # by subscription
+    dropped: dict[str, int]  # likewise, of a topic that is not persistent
 
 
 class Stats:
@@ -126,6 +127,8 @@ class Stats:
             found["subscriptions"] = {
                 c.name: _subscription(c, connected, figures, about.get(c.name)) for c in figures.channels
             }
+            if name.domain == NON_PERSISTENT:
+                _pass_on(found)
             if COMPACTION in found["subscriptions"]:
                 backlog = await self._compaction.backlog(name)
                 found["subscriptions"][COMPACTION] |= _view(backlog, found["averageMsgSize"])
@@ -152,6 +155,8 @@ class Stats:
             for sub, figures in part["subscriptions"].items():
                 subscriptions.setdefault(sub, []).append(figures)
         found["subscriptions"] = {sub: _together(of_parts) for sub, of_parts in subscriptions.items()}
+        if name.domain == NON_PERSISTENT:
+            found["msgDropRate"] = sum(part["msgDropRate"] for part in parts.values())
         topic = self._control.namespace(name.namespace).topics[str(name)]
         found["metadata"] = {"partitions": topic.partitions, "deleted": False}
         if topic.properties:
@@ -194,7 +199,8 @@ class Stats:
         now_s = self._clock_s()
         before = self._looks.get(name)
         delivered = {sub: one["msgOutCounter"] for sub, one in found["subscriptions"].items()}
-        look = _Look(now_s, figures.messages, figures.message_bytes, delivered)
+        dropped = {channel.name: channel.messages - channel.delivered for channel in figures.channels}
+        look = _Look(now_s, figures.messages, figures.message_bytes, delivered, dropped)
         if before is None or not RATE_S[0] <= now_s - before.at_s <= RATE_S[1] or before.messages > figures.messages:
             if before is None or now_s - before.at_s > RATE_S[0]:
                 self._remember(name, look)
@@ -205,6 +211,9 @@ class Stats:
             found["msgRateIn"] = (look.messages - before.messages) / seconds
             found["msgThroughputIn"] = (look.message_bytes - before.message_bytes) / seconds
         for sub, figures_of in found["subscriptions"].items():
+            if "msgDropRate" in figures_of:
+                figures_of["msgDropRate"] = max(0, dropped[sub] - before.dropped.get(sub, 0)) / seconds
+                found["msgDropRate"] += figures_of["msgDropRate"]
             rate = max(0, delivered[sub] - before.delivered.get(sub, 0)) / seconds
             if not figures_of["consumers"]:  # else it is the sum of theirs
                 figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
@@ -282,6 +291,17 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures, about:
     }
 
 
+def _pass_on(found: Json) -> None:
+    """Changes a topic's figures to those of one that is not persistent: messages are with consumers or dropped.
+    A batch that is dropped counts as one."""
+    found["msgDropRate"] = 0.0
+    for one in found["publishers"]:
+        one["msgDropRate"] = 0.0
+    for one in found["subscriptions"].values():
+        one["msgOutCounter"] = sum(consumer["msgOutCounter"] for consumer in one["consumers"])
+        one["msgDropRate"] = 0.0
+
+
 def _view(backlog: int, average: float) -> Json:
     """Figures of the compacted view's subscription: messages in the view do not count as backlog."""
     return {
@@ -303,6 +323,8 @@ def _compacted_ledger(position: Position, figures: Figures | None) -> Json:
 def _together(parts: Sequence[Json]) -> Json:
     """Joins the figures of a subscription on several partitions."""
     found = {**parts[0], **{key: sum(part[key] for part in parts) for key in _ADDED_OF_SUBSCRIPTION}}
+    if "msgDropRate" in found:
+        found["msgDropRate"] = sum(part["msgDropRate"] for part in parts)
     found.pop("activeConsumerName", None)  # each partition has its own
     found |= {key: 0 for key in found if key.startswith("last")}
     found["consumers"] = consumers_together(part["consumers"] for part in parts)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from unittest.mock import MagicMock
+from pathlib import Path
+from typing import Any
 
 import pytest
-from mq_shards.acceptor.engine import NOT_FOUND, OK
-from mq_shards.acceptor.protocols.pulsar.clients import CONSUMER_ASSIGN_ERROR, Client
-from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
-from mq_shards.acceptor.protocols.pulsar.names import topic_name
-from mq_shards.csrc._core import lib
-from mq_shards.csrc.structs import packed
 
 from tests.pulsar.record_admin import play
-from tests.pulsar.scripted import ScriptedDesk
-from tests.pulsar.servers import PulsarServer
+from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, payload_of
+from tests.servers import wait_until
 
 
 def path(topic: str) -> str:
@@ -81,24 +76,47 @@ def test_what_a_real_broker_refuses(
     assert (answer["status"], answer["json"]) == (status, {"reason": reason})
 
 
-def catalog_of(flags: int) -> bytes:
-    """Of a topic with the subscription "s"."""
-    return packed("topic_figures", channels=1) + packed("channel_figures", name_bytes=1, flags=flags) + b"s"
+def test_what_nobody_has_permits_for_is_dropped_and_counted(wire: Wire, server: PulsarServer, topic: str) -> None:
+    name = f"non-persistent://public/default/{topic}"
+    wire.producer(name)
+    wire.subscribe(name, kind=1)
+    wire.flow(2)
+    for sequence in range(6):
+        wire.send(b"%d" % sequence, sequence=sequence)
+    got = [wire.message() for _ in range(2)]
+    assert [payload_of(frame) for frame in got] == [b"0", b"1"]
+    assert {(frame.body.message_id.ledgerId, frame.body.message_id.entryId) for frame in got} == {(0, 0)}
+    receipt = wire.until(lambda frame: frame.name == "send_receipt" and frame.body.sequence_id == 5)
+    assert (receipt.body.message_id.ledgerId, receipt.body.message_id.entryId) == (0, 0)
+    wire.flow(10)
+    wire.send(b"6", sequence=6)
+    assert payload_of(wire.message()) == b"6", "not what was dropped"
+
+    def stats() -> Any:  # noqa: ANN401
+        return play(server.http, ("GET", f"{path(topic)}/stats"))["json"]
+
+    before = stats()
+    assert (before["storageSize"], before["subscriptions"]["s"]["msgOutCounter"]) == (0, 3)
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(name, consumer=2)
+
+    def drops() -> bool:
+        wire.send(b"x", sequence=7)
+        found = stats()
+        return found["msgDropRate"] > 0 and found["subscriptions"]["s"]["msgDropRate"] > 0
+
+    wait_until(drops, "a rate of drops", 10)
 
 
-@pytest.mark.parametrize(
-    ("catalog", "goes_on"),
-    [((NOT_FOUND, b""), False), ((OK, catalog_of(lib.FIGURES_EPHEMERAL)), False), ((OK, catalog_of(0)), True)],
-)
-def test_a_durable_subscription_is_used_but_not_made(catalog: tuple[int, bytes], goes_on: bool) -> None:
-    """The answer to SUBSCRIBE is the same when its ranges are another's, who may be gone when it is asked again."""
-    desk = ScriptedDesk((lib.STATUS_INVALID, b""), catalog)
-    consumers = Consumers(desk, MagicMock(), MagicMock(), lambda *_: Limits(), MagicMock())
-    ranges = {"keySharedMode": 1, "hashRanges": [{"start": 0, "end": 9}]}
-    request = desk.request(
-        Client(1), "subscribe", topic="t", subscription="s", subType=3, consumer_id=1, keySharedMeta=ranges,
-        durable=False,
-    )  # fmt: skip
-    consumers.open(request, topic_name("non-persistent://public/default/t"))
-    assert desk.asked.count(lib.MSG_SUBSCRIBE) == 1 + goes_on
-    assert desk.said == ([] if goes_on else [("error", CONSUMER_ASSIGN_ERROR)])
+def test_of_the_topic_nothing_is_stored(tmp_path: Path) -> None:
+    name = "non-persistent://public/default/t"
+    body = b"not to be found on the disk"
+    with running(data_dir=tmp_path, shards=1) as server, Wire(server.port) as wire:
+        wire.connect()
+        wire.producer(name)
+        wire.subscribe(name)
+        wire.flow(10)
+        wire.send(body)
+        assert payload_of(wire.message()) == body
+        server.stop()
+    assert not any(body in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

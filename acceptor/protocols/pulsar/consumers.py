@@ -237,9 +237,6 @@ class Consumers:
         if answer.status in (engine.OK, engine.FAILED) and request.may_try_again():
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
-        if answer.status == lib.STATUS_INVALID and consumer.topic.domain == NON_PERSISTENT and not consumer.durable:
-            self._look_for_durable(request, consumer, start, answer)
-            return
         acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
         own = self._liveness.is_here(acceptor) and conn == client.conn
         if may_look and answer.status == engine.FULL and answer.id and not own:
@@ -248,24 +245,6 @@ class Consumers:
             )
             return
         request.fail(*_refusal(answer.status, consumer, answer.pri))
-
-    def _look_for_durable(self, request: Request, consumer: Consumer, start: Start, refused: Answer) -> None:
-        """Older releases made durable subscriptions of topics that are not persistent, which go on. The consumer may be
-        refused for another reason, such as its ranges, and must not make one then: nobody would ever delete it."""
-
-        def heard(answer: Answer) -> None:
-            if request.is_called_off():
-                return
-            there = _channel_in(answer.body, consumer.subscription) if answer.status == engine.OK else None
-            if answer.status == engine.FAILED:
-                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
-            elif there is None or there.flags & lib.FIGURES_EPHEMERAL:
-                request.fail(*_refusal(refused.status, consumer, refused.pri))
-            else:
-                request.body.durable = True
-                self._subscribe(request, consumer.topic, start)
-
-        request.ask(lib.MSG_CATALOG, consumer.topic, heard, body=consumer.topic.core.encode())
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
         rates = self._limits(consumer.topic, consumer.subscription).rates
