@@ -84,6 +84,11 @@ class Child:
         return self._pid != 0
 
     @property
+    def has_to_answer(self) -> bool:
+        """Whether it answers soon unless it hangs: it serves, or is a gateway that loads. Recovery may take long."""
+        return self.serving or (self.role == "gateway" and self.alive)
+
+    @property
     def pid(self) -> int:
         return self._pid
 

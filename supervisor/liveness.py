@@ -1,8 +1,8 @@
 """Which processes answer: a process that hangs without dying is reported, and replaced.
 
-Each process that serves gets a ping over its control socket and answers in its next turn. If it has not after HUNG_S,
-that is logged; after the limit it is killed, and restarted as after any death. Time in which the supervisor itself, or
-the whole machine, was stopped is not counted.
+Each process that serves, and a gateway that loads, gets a ping over its control socket and answers in its next turn. If
+it has not after HUNG_S, that is logged; after the limit it is killed, and restarted as after any death. Time in which
+the supervisor itself, or the whole machine, was stopped is not counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Liveness:
         before = self.hanging()
         for child in children:
             asked = self._asked.get(child)
-            if not child.serving:
+            if not child.has_to_answer:
                 self._asked.pop(child, None)
             elif asked is None or asked.pid != child.pid or asked.answered:
                 self._asked[child] = _Asked(child.pid, now)

@@ -26,7 +26,7 @@ class Silent:
 
     title: str = "mq-worker-0"
     pid: int = 1
-    serving: bool = True
+    has_to_answer: bool = True
     killed: bool = False
     told: list[Any] = field(default_factory=list)
 
@@ -110,9 +110,9 @@ def test_a_new_process_in_its_place_is_asked_anew() -> None:
     clock = Clock(child := Silent())
     for _ in range(6):
         clock.look()
-    child.pid, child.serving = 2, False
+    child.pid, child.has_to_answer = 2, False
     clock.look()
-    child.serving = True
+    child.has_to_answer = True
     clock.look()
     clock.answer()
     assert not clock.liveness.hanging()

@@ -322,7 +322,8 @@ def test_an_acceptor_and_the_gateway_have_a_socket_for_calls_as_long_as_both_liv
 
     broker = start("--workers", "1", "--acceptors", "2", *AT_WORK)
     assert broker.told("mq-acceptor-0")[0]["gateway"] is True
-    assert calls("mq-acceptor-0") == calls("mq-acceptor-1") == [(None, 1)]
+    # They may have said that they are ready before they read it.
+    wait_until(lambda: calls("mq-acceptor-0") == calls("mq-acceptor-1") == [(None, 1)], "the acceptors have theirs")
     broker.kill("mq-acceptor-1")
     wait_until(lambda: calls("mq-gateway") == [(0, 1), (1, 1), (1, 1)], "the gateway has one to the new acceptor")
     assert calls("mq-acceptor-0") == [(None, 1)], "between others nothing changes"
@@ -360,6 +361,15 @@ def test_a_gateway_that_fails_at_its_first_client_is_tried_again_and_that_client
     with socket.create_connection(("127.0.0.1", broker.port("http")), 20) as first:
         wait_until(lambda: "mq-gateway died 3 times" in broker.said(), "it fails", 20)
         assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
+        (broker.directory / "mq-gateway.does").unlink()
+        assert "mq-gateway:" in first.makefile().readline()
+
+
+def test_a_gateway_that_hangs_while_it_loads_is_replaced(start: Start) -> None:
+    limit = ("--set", "broker.hang-timeout=1s")
+    broker = start("--workers", "1", *limit, *HTTP_ANY_PORT, does={"mq-gateway": "load"})
+    with socket.create_connection(("127.0.0.1", broker.port("http")), 20) as first:
+        wait_until(lambda: "hangs: killing it" in broker.said(), "it is noticed", 20)
         (broker.directory / "mq-gateway.does").unlink()
         assert "mq-gateway:" in first.makefile().readline()
 
