@@ -14,6 +14,7 @@ from typing import Final
 import nkeys
 import pytest
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
+from mq_shards.acceptor.protocols.nats.jwt import Token
 
 from tests.nats.jwts import Account, Key
 from tests.nats.operators import (
@@ -290,9 +291,29 @@ def test_a_user_whose_time_is_over_is_cut_off(server: NatsServer) -> None:
     assert wire.heard.data == b"PONG\r\n-ERR 'User Authentication Expired'\r\n"
 
 
-def test_a_user_whose_end_is_negative_is_cut_off_at_once(server: NatsServer) -> None:
-    """It is no end that the clock can be before, and an acceptor once looked for it for ever."""
-    for exp in (-1, -(1 << 60)):
+def test_a_user_in_the_last_second_of_its_jwt_is_told_so(server: NatsServer) -> None:
+    while time.time() % 1 > 0.5:  # so that the second is not over when the server looks
+        time.sleep(0.02)
+    wire = connect(server, A.user("e0", exp=int(time.time())))
+    while not wire.heard.closed:
+        wire.receive()
+    assert wire.heard.data == b"-ERR 'User Authentication Expired'\r\n"
+
+
+def test_a_user_stays_for_whole_seconds() -> None:
+    token = Token("user", "", "", expires_s=1_000_002)
+    assert [token.user_end_s(now_s, 0) for now_s in (1_000_000.25, 1_000_001.75, 1_000_002.5)] == [
+        1_000_002.25, 1_000_002.75, 1_000_002.5,
+    ]  # fmt: skip
+    assert token.user_end_s(1_000_000.25, 1.5) == 1_000_001.75
+    assert Token("user", "", "").user_end_s(1_000_000.25, 0) == 0
+    assert [token.lets_in_at(now_s) for now_s in (1_000_002.99, 1_000_003.0)] == [True, False]
+
+
+def test_a_user_whose_end_is_negative_or_too_far_is_cut_off_at_once(server: NatsServer) -> None:
+    """It is no end that the clock can be before, and an acceptor once looked for it for ever. A nats-server's sum of
+    nanoseconds overflows."""
+    for exp in (-1, -(1 << 60), 1 << 62):
         wire = connect(server, A.user("e2", exp=exp))
         while not wire.heard.closed:
             wire.receive()

@@ -135,10 +135,9 @@ def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) 
     types = connection_types_of(said)
     if types and client.connection_type not in types:
         raise JwtError("Connection type not allowed")
-    ends = [one for one in (token.expires_s, now_s + for_s if for_s else 0) if one]
     return replace(
         found, name=token.name, nkey="" if token.name else token.subject, connection_types=types,
-        until_s=min(ends, default=0), is_called_out=True,
+        until_s=token.user_end_s(now_s, for_s), is_called_out=True,
     )  # fmt: skip
 
 

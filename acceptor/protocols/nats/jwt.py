@@ -66,6 +66,26 @@ class Token:
     def counts_at(self, now_s: float) -> bool:
         return (not self.expires_s or self.expires_s > now_s) and self.begins_s <= now_s
 
+    def lets_in_at(self, now_s: float) -> bool:
+        """Whether the user of this JWT is let in, perhaps only to be told that its time is over. As with a nats-server
+        that is so in the JWT's last second, and with an end before 1970."""
+        return not 0 < self.expires_s < int(now_s) and self.begins_s <= now_s
+
+    def user_end_s(self, now_s: float, for_s: float) -> float:
+        """When a user that is let in now has to go; 0: never. `for_s`: how long it may stay at most; 0: for ever.
+
+        As with a nats-server that is whole seconds from now, counted in nanoseconds of 64 bits, which overflow after
+        292 years."""
+        stays = [for_s] if for_s else []
+        if self.expires_s:
+            whole_s = max(self.expires_s - int(now_s), 0)
+            stays.append(max(_as_int64(whole_s * 1_000_000_000), 0) / 1e9)
+        return now_s + min(stays) if stays else 0
+
+
+def _as_int64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
 
 def decode(token: str, kind: str) -> Token:
     """Reads a token. Raises JwtError if it is not of that kind or not validly signed. Does not check its times."""

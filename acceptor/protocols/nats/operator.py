@@ -290,8 +290,7 @@ class Operator:
     def prove(self, client: Client, done: Done) -> None:
         try:
             token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)
-            # As with a nats-server a user whose end is before 1970 is let in, and told at once that it is over.
-            if token.expires_s >= 0 and not token.counts_at(self._now_s()):
+            if not token.lets_in_at(self._now_s()):
                 raise JwtError("User JWT no longer valid")
             if self._pinned and token.issuer_account not in self._pinned:
                 raise JwtError(f"Account {token.issuer_account} not listed as operator pinned account")
@@ -341,8 +340,8 @@ class Operator:
         there, for_s = is_now(said, now_s)
         if not there:
             raise JwtError("Outside connect times")
-        ends = [one for one in (token.expires_s, now_s + for_s if for_s else 0) if one]
-        return replace(user, until_s=min(ends, default=0), token_name=token.name, tags=token.tags, issuer=token.issuer)
+        until_s = token.user_end_s(now_s, for_s)
+        return replace(user, until_s=until_s, token_name=token.name, tags=token.tags, issuer=token.issuer)
 
     def again(self, client: Client) -> User | Ended:
         """Checks a connected client again, whose account may have changed."""
