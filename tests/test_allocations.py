@@ -75,13 +75,24 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(
     request: pytest.FixtureRequest, counting: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Counted]:
+    yield from started(request.param, counting, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def narrow(counting: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
+    """With rings that are often full."""
+    yield from started(SHAPES[0], counting, tmp_path_factory, "--set", "broker.ring-bytes=65536")
+
+
+def started(shape: Shape, counting: Path, tmp_path_factory: pytest.TempPathFactory, *more: str) -> Iterator[Counted]:
     folder = tmp_path_factory.mktemp("asked")
     ports = {scheme: free_port() for scheme in ("nsq", "nats", "pulsar")}
     options = [word for scheme, port in ports.items() for word in ("--listen", f"{scheme}://127.0.0.1:{port}")]
+    options += more
     certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
     options += ["--set", f"nsq.tls-cert={certificates.server.cert}", "--set", f"nsq.tls-key={certificates.server.key}"]
     server = start(
-        request.param, data_dir=tmp_path_factory.mktemp("data"), options=options,
+        shape, data_dir=tmp_path_factory.mktemp("data"), options=options,
         env={"LD_PRELOAD": str(counting), "ALLOCATIONS": str(folder)},
     )  # fmt: skip
     yield Counted(server, folder, {**ports, "beanstalk": server.port}, certificates)
@@ -183,6 +194,14 @@ def filtered(broker: Counted, count: int, *, tls: bool = False, deflate: bool = 
     ],
 )
 def test_no_message_asks_for_memory(broker: Counted, messages: int, play: Callable[[Counted, int], None]) -> None:
+    check(broker, messages, play)
+
+
+def test_nor_does_one_that_finds_no_room_in_a_ring(narrow: Counted) -> None:
+    check(narrow, 2000, lambda broker, count: beanstalk(broker, 64, count, "--body", "8000"))
+
+
+def check(broker: Counted, messages: int, play: Callable[[Counted, int], None]) -> None:
     play(broker, messages)
     began = broker.asked()
     play(broker, messages)

@@ -57,16 +57,22 @@ static void free_chunk(struct chunk *chunk) {
     free(chunk);
 }
 
-static void drop_first(struct queue *queue) {
+/* One chunk of the usual size is kept, so that a ring that is often full does not ask for memory each time. */
+static void drop_first(struct channel *channel, struct queue *queue) {
     struct chunk *chunk = queue->first;
     queue->first = chunk->next;
     if (queue->first == NULL) queue->last = NULL;
-    free_chunk(chunk);
+    if (channel->spare == NULL && chunk->lending == NULL && chunk->capacity == CHUNK_BYTES)
+        channel->spare = chunk;
+    else
+        free_chunk(chunk);
 }
 
 static void free_queues(struct channel *channel) {
-    while (channel->overflow.first != NULL) drop_first(&channel->overflow);
-    while (channel->lane.first != NULL) drop_first(&channel->lane);
+    while (channel->overflow.first != NULL) drop_first(channel, &channel->overflow);
+    while (channel->lane.first != NULL) drop_first(channel, &channel->lane);
+    free(channel->spare);
+    channel->spare = NULL;
     channel->counters.overflow_bytes = channel->lane_bytes = 0;
 }
 
@@ -142,14 +148,25 @@ static void chain(struct queue *queue, struct chunk *chunk) {
     queue->last = chunk;
 }
 
+/* Returns an empty chunk with room for `bytes`; NULL: no memory. */
+static struct chunk *new_chunk(struct channel *channel, size_t bytes) {
+    const bool usual = bytes <= CHUNK_BYTES;
+    const size_t capacity = usual ? CHUNK_BYTES : bytes;
+    struct chunk *chunk = usual ? channel->spare : NULL;
+    if (chunk != NULL)
+        channel->spare = NULL;
+    else
+        chunk = malloc(sizeof *chunk + capacity);
+    if (chunk != NULL) *chunk = (struct chunk){.capacity = capacity};
+    return chunk;
+}
+
 /* Returns room for one record at the end of a queue; NULL: no memory. */
-static struct ring_record *queue_reserve(struct queue *queue, size_t bytes) {
+static struct ring_record *queue_reserve(struct channel *channel, struct queue *queue, size_t bytes) {
     struct chunk *chunk = queue->last;
     if (chunk == NULL || chunk->capacity - chunk->end < bytes) {
-        size_t capacity = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        chunk = malloc(sizeof *chunk + capacity);
+        chunk = new_chunk(channel, bytes);
         if (chunk == NULL) return NULL;
-        *chunk = (struct chunk){.capacity = capacity};
         chain(queue, chunk);
     }
     struct ring_record *record = (struct ring_record *)(void *)((uint8_t *)chunk->bytes + chunk->end);
@@ -158,7 +175,7 @@ static struct ring_record *queue_reserve(struct queue *queue, size_t bytes) {
 }
 
 static struct ring_record *overflow_reserve(struct channel *channel, size_t bytes) {
-    struct ring_record *record = queue_reserve(&channel->overflow, bytes);
+    struct ring_record *record = queue_reserve(channel, &channel->overflow, bytes);
     if (record == NULL) return NULL;
     channel->counters.overflow_bytes += bytes;
     if (channel->counters.overflow_bytes > channel->counters.overflow_peak_bytes)
@@ -179,7 +196,8 @@ static void send_fragment(struct channel *channel, const struct parts *parts, si
         }
     }
     size_t whole = (size_t)ring_record_bytes(bytes);
-    struct ring_record *record = behind ? queue_reserve(&channel->lane, whole) : overflow_reserve(channel, whole);
+    struct ring_record *record =
+        behind ? queue_reserve(channel, &channel->lane, whole) : overflow_reserve(channel, whole);
     if (record == NULL) {
         channel_break(channel);
         return;
@@ -378,7 +396,7 @@ static void drain_overflow(struct channel *channel) {
         moved += bytes;
         overflow->first->begin += bytes;
         channel->counters.overflow_bytes -= bytes;
-        if (overflow->first->begin == overflow->first->end) drop_first(overflow);
+        if (overflow->first->begin == overflow->first->end) drop_first(channel, overflow);
     }
     assert(overflow->first != NULL || channel->counters.overflow_bytes == 0);
 }
@@ -403,7 +421,7 @@ static void drain_lane(struct channel *channel) {
         lane->first->begin += bytes;
         if (lane->first->begin < lane->first->end) continue;
         if (lane->first->lending != NULL) channel->lane_bytes -= LENT_BYTES;
-        drop_first(lane);
+        drop_first(channel, lane);
     }
 }
 

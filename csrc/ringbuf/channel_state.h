@@ -54,7 +54,8 @@ struct channel {
 
     uint64_t publishable; /* the other side may see what was sent before this place; the end of a message */
     struct queue overflow;
-    struct queue lane; /* lent bodies, and messages that must not overtake them */
+    struct queue lane;   /* lent bodies, and messages that must not overtake them */
+    struct chunk *spare; /* an empty one of the usual size, for either queue; NULL: none */
     struct behind behind;
     size_t lane_bytes; /* memory of the lane's records, and LENT_BYTES for each lent body */
     struct channel_counters counters;
