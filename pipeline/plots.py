@@ -29,6 +29,11 @@ ROUNDS: Final = 3  # of telling labels apart: a new label may be that of another
 BEFORE_LETTERS: Final = 10  # shown before the first letter in which names differ
 LOG_FROM: Final = 20.0  # the highest value, in medians, from which the scale is logarithmic
 HEADROOM: Final = 1.05
+SHORTEST: Final = timedelta(minutes=6)  # an axis of time is no shorter: a mark of its own for each minute
+# What is written at a mark, by the unit in which marks differ, from years to seconds: each can be read alone.
+TIMES: Final = ("%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S")
+AT_BEGINNINGS: Final = ("", "%b %Y", "%d %b", "%d %b", "%H:%M", "%H:%M:%S")  # where the unit is at its first value
+AT_THE_END: Final = ("", "", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y")  # once, for what the marks leave out
 # Twelve that can be told apart, also by the colour-blind; each further dozen of lines has another dash.
 COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00",
@@ -122,9 +127,7 @@ def plot_lines(title: str, unit: str, lines: Lines) -> Plot:
                     *zip(*points, strict=True), marker=marker, color=colour, linestyle=dash, linewidth=1.4,
                     label=label.lstrip("_") or "_",
                 )  # fmt: skip
-        locator = dates.AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        _mark_times(axes, [time for points in lines.values() for time, _ in points])
         axes.set_xlabel("time of publication, UTC")
         axes.set_ylabel(unit)
         values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
@@ -163,6 +166,18 @@ def plot_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Plot:
             _nothing(axes)
 
     return _plot(title, max(1.6, 1.0 + BAR_INCHES * len(shown)), draw)
+
+
+def _mark_times(axes: Any, times: Sequence[datetime]) -> None:  # noqa: ANN401
+    if times and (more := SHORTEST - (max(times) - min(times))) > timedelta():
+        axes.set_xlim(min(times) - more / 2, max(times) + more / 2)
+    locator = dates.AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(
+        dates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+            locator, formats=[*TIMES], zero_formats=[*AT_BEGINNINGS], offset_formats=[*AT_THE_END]
+        )
+    )
 
 
 def _stray(values: Sequence[float]) -> bool:

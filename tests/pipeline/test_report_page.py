@@ -192,3 +192,21 @@ def test_long_names_that_differ_in_the_middle_only_have_labels_that_differ() -> 
 def test_a_name_is_no_formula(name: str) -> None:
     for plot in (plots.plot_lines("Rates", "/s", {name: [(T0, 1.0)]}), plots.plot_bars("Waits", "/s", [(name, 1.0)])):
         assert f">{name}<" in plot.svg
+
+
+@pytest.mark.parametrize(
+    ("points", "step", "first"),
+    [
+        (1, timedelta(minutes=1), ["11:57", "11:58", "11:59", "12:00"]),
+        (4, timedelta(minutes=1), ["11:59", "12:00", "12:01"]),
+        (20, timedelta(hours=1), ["12:00", "15:00", "18:00", "21:00", "02 Mar", "03:00"]),
+        (9, timedelta(days=1), ["02 Mar", "03 Mar"]),
+        (40, timedelta(days=10), ["Mar 2026", "May 2026"]),
+    ],
+)
+def test_each_mark_on_the_axis_of_time_can_be_read_alone(points: int, step: timedelta, first: list[str]) -> None:
+    svg = plots.plot_lines("Rates", "/s", {"a": [(T0 + n * step, 1.0) for n in range(points)]}).svg
+    marks = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    marks = marks[: marks.index("time of publication, UTC")]
+    assert marks[: len(first)] == first
+    assert not any(mark.isdecimal() for mark in marks), "30 may be a second, a minute or a day"
