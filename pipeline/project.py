@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import orjson
 import yaml
-from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in
+from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in, with_encoded
 from mq_shards.pipeline.options import OptionError, duration_s
 from mq_shards.pipeline.sink_log import local_path
 from mq_shards.pipeline.table_checkpoints import has_rows
@@ -130,7 +130,9 @@ class Project:
         """Writes the spec with the settings of this run, and returns its path. Raises ProjectError."""
         path = self.directory / ".run.yml"
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(self.spec(), sort_keys=False, width=1000))
+        spec = self.spec()
+        spec["configuration"] = with_encoded(spec["configuration"])
+        path.write_text(yaml.safe_dump(spec, sort_keys=False, width=1000))
         return path
 
     def session_settings(self) -> dict[str, str]:

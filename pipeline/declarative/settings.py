@@ -21,9 +21,23 @@ _SOURCE: Final = (
     "tokenFile",
 )  # fmt: skip
 
+# All settings of ours once more, in JSON and hexadecimal: Spark Connect answers that there is no setting if its key or
+# its value looks like a secret (spark.redaction.regex), such as `tokenFile`, or the topic `password-resets`.
+_ENCODED: Final = PREFIX + "encoded"
+
+
+def with_encoded(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Returns the configuration with the settings of ours in a form that Spark does not hide."""
+    ours = {key: value for key, value in configuration.items() if key.startswith(PREFIX)}
+    return {**configuration, _ENCODED: orjson.dumps(ours).hex()}
+
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    return spark.conf.get(PREFIX + name, default) or default
+    key = PREFIX + name
+    if encoded := spark.conf.get(_ENCODED, ""):
+        found: dict[str, str] = orjson.loads(bytes.fromhex(encoded))
+        return found.get(key) or default
+    return spark.conf.get(key, default) or default
 
 
 def source_options(spark: SparkSession) -> dict[str, str]:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,14 +14,16 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+import yaml
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.declarative.restart import IN_CHECKOUT
-from mq_shards.pipeline.declarative.settings import check_source
+from mq_shards.pipeline.declarative.settings import check_source, source_options
 from mq_shards.pipeline.project import Project, ProjectError
 
 from tests.pipeline.broker import Broker, broker_in
@@ -53,7 +56,8 @@ def event(number: int) -> bytes:
 def job(broker: Broker, directory: Path, *more: str) -> list[str]:
     run = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--nice", "0"]
     return [
-        *run, "--brokers", broker.address, "run", "--dir", str(directory), "--topic-pattern", "orders|notes",
+        *run, "--brokers", broker.address, "run", "--dir", str(directory),
+        "--topic-pattern", "orders|notes|password-resets",
         "--format", "orders=json", "--conf", "spark.sql.shuffle.partitions=2", *more,
     ]  # fmt: skip
 
@@ -422,6 +426,24 @@ def test_static_settings_are_not_in_the_spec(tmp_path: Path) -> None:
     settings = project.application_settings()
     assert settings["spark.sql.warehouse.dir"] == "file:///else"
     assert settings["spark.driver.extraJavaOptions"].endswith(f"{tmp_path}/derby.log -Dours=1")
+
+
+def test_what_looks_like_a_secret_is_not_hidden_from_the_transformations(tmp_path: Path) -> None:
+    """Spark hides it: a broker that has users would be asked without a token, and for other topics."""
+    directory = tmp_path / "project"
+    words = ["--token-file", "/token", "init", "--dir", str(directory), "--topics", "password-resets"]
+    assert main(words) == 0
+    configuration = yaml.safe_load(Project(directory).write_run_spec().read_text())["configuration"]
+    secret = re.compile("(?i)secret|password|token|access[.]?key")  # spark.redaction.regex
+
+    def get(key: str, default: str) -> str:
+        value = configuration.get(key, default)
+        return default if secret.search(key) or secret.search(value) else value
+
+    spark = SimpleNamespace(conf=SimpleNamespace(get=get))
+    found = source_options(spark)  # type: ignore[arg-type]
+    assert found == Project(directory).source_options()
+    assert (found["tokenFile"], found["topics"]) == ("/token", "password-resets")
 
 
 def test_a_run_logs_what_its_project_says(tmp_path: Path) -> None:
