@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -26,6 +27,7 @@ from mq_shards.supervisor.terminal.client import (
     reason,
     words,
 )
+from mq_shards.supervisor.terminal.show import safe
 from mq_shards.supervisor.terminal.wire import LAST_WORDS
 
 PAGE: Final = 500
@@ -99,6 +101,7 @@ class Http(Client):
                 self._connection.close()
                 return self._answer(method, path, body, headers)
         except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
+            self._connection.close()  # otherwise it cannot be asked again
             raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
         except TimeoutError:
             self._connection.close()
@@ -160,8 +163,9 @@ class Http(Client):
         return found
 
     def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """Follows a topic; waits for one that does not exist yet."""
+        """Follows a topic; waits for one that does not exist yet, and for a broker that has gone away."""
         following: int | None = None
+        has_answered = is_away = False
         while True:
             try:
                 if following is None:
@@ -169,16 +173,27 @@ class Http(Client):
                     following = max(ends["earliest"], ends["latest"] - last)
                 page = self._look(topic, following, LOOK)
             except RefusedError as error:
+                has_answered = True
                 if error.status not in (404, 503):
                     raise
                 if error.status == 404:
                     following, last = None, 1 << 62  # once the topic exists, all its messages are new
                 time.sleep(POLL_S)
                 continue
+            except ClientError as error:
+                if not has_answered:
+                    raise
+                if not is_away:
+                    print(f"mq-shards: {safe(str(error))}; waiting for it", file=sys.stderr, flush=True)
+                is_away = True
+                time.sleep(POLL_S)
+                continue
+            has_answered, is_away = True, False
             for one in page["messages"]:
                 yield _message(topic, one)
-            # A topic that is deleted and created again goes on with higher seqs.
-            following = page["next"]
+            # A topic that is deleted and created again goes on with higher seqs; that of a broker that keeps messages
+            # in memory begins anew after a restart.
+            following = page["next"] if page["latest"] >= following else page["earliest"]
             if page["next"] >= page["latest"]:
                 time.sleep(POLL_S)
 

@@ -88,14 +88,15 @@ def frame(
 
 
 def _title(at: str, overview: Mapping[str, Any], view: View, width: int) -> Line:
-    up = int((overview["now_wall_ns"] - overview["started_wall_ns"]) / 1e9)
-    health = "drains" if overview["draining"] else overview["health"]
-    state = Piece(f" {health} ", GOOD if health == "OK" else BAD)
-    line = [Piece("mq-shards", BOLD), Piece(f" {overview['version']}  {at}  up {_duration(up)} ", DIM), state]
+    line = [Piece("mq-shards", BOLD), Piece(f" {overview['version']}  {at}", DIM)]
+    if view.error:  # in the place of what is known of an earlier moment only
+        line.append(Piece(f"  {view.error}", BAD))
+    else:
+        up = int((overview["now_wall_ns"] - overview["started_wall_ns"]) / 1e9)
+        health = "drains" if overview["draining"] else overview["health"]
+        line += [Piece(f"  up {_duration(up)} ", DIM), Piece(f" {health} ", GOOD if health == "OK" else BAD)]
     if view.paused:
         line.append(Piece("  standing still: p", BAD))
-    if view.error:
-        line.append(Piece(f"  {view.error}", BAD))
     return line
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.nsq.api import channel_stats, post
-from tests.nsq.servers import HOST
+from tests.nsq.servers import HOST, SHARDS, running
 from tests.reader.broker import Broker
-from tests.servers import ROOT, wait_until
+from tests.servers import ROOT, free_port, wait_until
 from tests.terminal.commands import MQ, done, objects, on_port, run, started
 
 At = dict[str, str]
@@ -167,6 +167,25 @@ def test_a_delay_is_kept(broker: Broker, at: At, scheme: str) -> None:
     topic = f"delayed.{scheme}"
     done("publish", topic, "x", "--delay", "500", at[scheme])
     assert [one["delay_ms"] for one in objects("peek", topic, at["http"])] == [500_000]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["on-disk", "in-memory"])
+def test_tail_goes_on_when_the_broker_is_back(tmp_path: Path, kept: bool) -> None:
+    port = free_port()
+    where, listen = f"--at=http://{HOST}:{port}", [f"--listen=http://{HOST}:{port}"]
+    data = tmp_path / "data" if kept else None
+    with running(SHARDS, data_dir=data, arguments=listen) as server:
+        wait_until(lambda: run("publish", "back", "one", "two", where).returncode == 0, "it is served")
+        tail = started("tail", "back", "-f", "-n", "1", "--raw", where)
+        assert line_of(tail) == b"two\n"
+        server.kill()
+        assert tail.stderr is not None
+        assert tail.stderr.readline().rstrip().endswith(b"; waiting for it")
+    with running(SHARDS, data_dir=data, arguments=listen):
+        wait_until(lambda: run("publish", "back", "three", where).returncode == 0, "it is served again")
+        assert line_of(tail) == b"three\n"
+        tail.send_signal(signal.SIGINT)
+        assert (tail.wait(10), tail.stderr.read()) == (130, b"")
 
 
 def test_topics_are_listed_by_who_can_list_them(broker: Broker, at: At) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 from mq_shards.supervisor.terminal.columns import columns
 
+from tests.nsq.servers import HOST, SHARDS, running
 from tests.reader.broker import Broker
-from tests.servers import ROOT, wait_until
-from tests.terminal.commands import MQ, done, objects
+from tests.servers import ROOT, free_port, wait_until
+from tests.terminal.commands import MQ, done, objects, run
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
 
@@ -116,6 +118,22 @@ def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, 
         assert len({columns(text) for text in before}) == 1, before
     finally:
         terminal.close()
+
+
+def test_it_says_while_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    port = free_port()
+    where, listen = f"--at=http://{HOST}:{port}", [f"--listen=http://{HOST}:{port}"]
+    with contextlib.ExitStack() as stack:
+        with running(SHARDS, arguments=listen) as server:
+            wait_until(lambda: run("topics", where).returncode == 0, "it is served")
+            terminal = Terminal(tmp_path, shlex.join([*MQ, "top", "--interval", "0.1", where]))
+            stack.callback(terminal.close)
+            terminal.sees(" OK")
+            server.kill()
+            terminal.sees("no broker at")
+            assert " OK" not in terminal.text()
+        with running(SHARDS, arguments=listen):
+            terminal.sees(" OK")
 
 
 def test_a_broker_that_is_away_is_said(tmp_path: Path) -> None:
