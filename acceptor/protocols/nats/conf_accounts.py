@@ -10,8 +10,9 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats import conf_shares as nats_conf_shares
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Block, Value
-from mq_shards.acceptor.protocols.nats.conf_auth import apply_defaults, name_of, permissions, take_users
+from mq_shards.acceptor.protocols.nats.conf_auth import apply_defaults, permissions, take_users
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
+from mq_shards.acceptor.protocols.nats.conf_users import name_of
 from mq_shards.acceptor.protocols.nats.shares import ShareError, all_lines
 from mq_shards.acceptor.protocols.nats.transforms import TransformError, is_literal
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT

@@ -13,6 +13,7 @@ from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_callout import take_callout
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
+from mq_shards.acceptor.protocols.nats.conf_users import Fields, name_of, read_user, take_names
 from mq_shards.acceptor.protocols.nats.transforms import is_subject
 from mq_shards.acceptor.protocols.nats.who import CONNECTION_TYPES, GLOBAL_ACCOUNT, Responses
 
@@ -93,25 +94,17 @@ def _connection_types(value: Value) -> list[str]:
     return found
 
 
-def _user(conf: Conf, value: Value, account: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"account": account}
-    for key, item in value.block().items():
-        match key.lower():
-            case "user" | "username":
-                found["name"] = item.text()
-            case "pass" | "password":
-                found["password"] = item.text()
-            case "nkey":
-                found["nkey"] = item.text()
-            case "permission" | "permissions" | "authorization":
-                found["permissions"] = permissions(item)
-            case "allowed_connection_types" | "connection_types" | "clients":
-                found["connection_types"] = _connection_types(item)
-            case "proxy_required":
-                if item.flag():
-                    raise item.error("proxy_required is not supported")
-            case _ if not item.referenced:
-                raise item.error(f'unknown key "{key}" of a user')
+FIELDS: Final[Fields] = {
+    "nkey": ("nkey", Value.text),
+    **dict.fromkeys(("permission", "permissions", "authorization"), ("permissions", permissions)),
+    **dict.fromkeys(
+        ("allowed_connection_types", "connection_types", "clients"), ("connection_types", _connection_types)
+    ),
+}
+
+
+def _user(value: Value, account: str) -> dict[str, Any]:
+    found = read_user(value, account, "a user", FIELDS)
     nkey = found.get("nkey", "")
     if not nkey and not found.get("name"):
         raise value.error("a user needs a name")
@@ -124,17 +117,10 @@ def _user(conf: Conf, value: Value, account: str) -> dict[str, Any]:
 
 def take_users(conf: Conf, value: Value, account: str) -> list[dict[str, Any]]:
     """Reads users. A user may occur only once in all accounts together."""
-    found = [_user(conf, item, account) for item in value.items()]
-    for user in found:
-        if name_of(user) in conf.user_names:
-            raise value.error(f'user "{name_of(user)}" is there twice')
-        conf.user_names.add(name_of(user))
+    found = [_user(item, account) for item in value.items()]
+    take_names(found, value, conf.user_names)
     conf.users.extend(found)
     return found
-
-
-def name_of(user: Mapping[str, Any]) -> str:
-    return user.get("nkey") or str(user.get("name", ""))
 
 
 def apply_defaults(users: list[dict[str, Any]], defaults: dict[str, Any] | None) -> None:

@@ -23,6 +23,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     take_block,
     unsupported,
 )
+from mq_shards.acceptor.protocols.nats.conf_users import read_user, take_names
 from mq_shards.acceptor.protocols.nats.leaf_options import OLDEST, version_of
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
@@ -42,20 +43,7 @@ def _take_nkey(conf: Conf, value: Value) -> None:
 
 
 def _user(value: Value) -> dict[str, Any]:
-    found: dict[str, Any] = {"account": GLOBAL_ACCOUNT}
-    for key, item in value.block().items():
-        match key.lower():
-            case "user" | "username":
-                found["name"] = item.text()
-            case "pass" | "password":
-                found["password"] = item.text()
-            case "account":
-                found["account"] = item.text()
-            case "proxy_required":
-                if item.flag():
-                    raise item.error("proxy_required is not supported")
-            case _ if not item.referenced:
-                raise item.error(f'unknown key "{key}" of a leaf node\'s user')
+    found = read_user(value, GLOBAL_ACCOUNT, "a leaf node's user", {"account": ("account", Value.text)})
     if not found.get("name"):
         raise value.error("a user of a leaf node needs a name")
     return found
@@ -63,10 +51,7 @@ def _user(value: Value) -> dict[str, Any]:
 
 def _take_users(conf: Conf, value: Value) -> None:
     users = [_user(item) for item in value.items()]
-    names = [user["name"] for user in users]
-    for name in names:
-        if names.count(name) > 1:
-            raise value.error(f'user "{name}" of leaf nodes is there twice')
+    take_names(users, value, set(), " of leaf nodes")
     conf.content.setdefault("leaf", {})["users"] = users
 
 
