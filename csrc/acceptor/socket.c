@@ -236,12 +236,14 @@ static void receive_once(struct acceptor *a, struct connection *c) {
  * its output leaves in larger pieces, as long as that fits the cache. */
 static void receive(struct acceptor *a, struct connection *c) {
     uint32_t most = a->events_taken <= FEW_EVENTS ? c->codec->receives : 0;
-    size_t taken = a->blocks.taken_bytes;
+    size_t taken = a->blocks.taken_bytes, dirty = a->dirty.count;
     for (;;) {
         uint32_t moved = c->moved_bytes;
         receive_once(a, c);
         if (most-- <= 1 || c->closed || c->moved_bytes - moved < RECEIVE_BYTES || !takes_bytes(a, c)) return;
-        if (a->blocks.taken_bytes > taken + RECEIVED_OUTPUT_BYTES) return;
+        /* Each connection with output has taken a block, however little of it is used. */
+        size_t blocks = (a->dirty.count - dirty) * BLOCK_BYTES;
+        if (a->blocks.taken_bytes > taken + blocks + RECEIVED_OUTPUT_BYTES) return;
     }
 }
 

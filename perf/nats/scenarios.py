@@ -280,6 +280,7 @@ LOADS: Final = (
     Traffic("nats-one-4096", "4 KB", ("--body", "4096")),
     Traffic("nats-fan-out", "8 subscribers", ("--subscribers", "8", *BODY)),
     Traffic("nats-queue", "8 members", ("--subscribers", "8", "--queue", *BODY)),
+    Traffic("nats-queue-100", "100 members", ("--subscribers", "100", "--queue", *BODY)),
     Traffic("nats-request", "1 client", ASK, is_request=True),
     Traffic("nats-request-many", "50 clients", (*ASK, "--publishers", "50"), is_request=True),
     Traffic("nats-subjects", "100,000 subjects", ("--subjects", "100000", *BODY)),
