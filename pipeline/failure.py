@@ -14,6 +14,10 @@ _BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stackt
 _OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
+_CHAINED: Final = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
 _PYTHON: Final = "Traceback (most recent call last):"  # such a cause is in Spark's message as a whole
 
 
@@ -27,10 +31,14 @@ def told(said: str) -> str:
     return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"
 
 
-def without_query(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the lines that are not of the offsets and the plan of a query that has failed."""
-    within = False
+def without_plan_and_stack(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines that are not of the offsets and the plan of a query that has failed, nor of a stack of
+    Python's."""
+    within = in_stack = False
     for line in lines:
+        if in_stack and (not line or line[0].isspace()):
+            continue
+        in_stack = line.endswith(_PYTHON)
         within = line == _QUERY or (within and _OF_A_QUERY.match(line) is not None)
-        if not within:
-            yield line
+        if not within and (found := line.removesuffix(_PYTHON).rstrip()) not in _CHAINED:
+            yield found

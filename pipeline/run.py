@@ -22,7 +22,7 @@ from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
-from mq_shards.pipeline.failure import without_query
+from mq_shards.pipeline.failure import without_plan_and_stack
 from mq_shards.pipeline.lag import unread
 from mq_shards.pipeline.options import TLS, duration_s
 from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
@@ -317,7 +317,7 @@ def _round(application: Application, project: Project, options: argparse.Namespa
 
 def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
     """Yields a line for each flow that begins or ends, and all other lines of importance."""
-    for line in without_query(lines):
+    for line in without_plan_and_stack(lines):
         seconds = time.monotonic() - began
         if (flow := _FLOW.match(line)) is not None:
             name, state = flow.groups()

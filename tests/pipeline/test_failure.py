@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mq_shards.pipeline.failure import told, without_query
+from mq_shards.pipeline.failure import told, without_plan_and_stack
 
 MESSAGE = "[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed. SQLSTATE: XXKST"
 PLAN = "\n=== Streaming Query ===\nCurrent Available Offsets: {...}\n\nLogical Plan:\n~WriteToMicroBatch"
@@ -38,7 +38,22 @@ def test_of_a_query_that_failed_neither_offsets_nor_plan_are_said() -> None:
         "   :- ~Union", "   :  +- ~Scan", "   +- ~Scan",
     ]  # fmt: skip
     said = ["Flow 'raw' has FAILED.", "Error: [STREAM_FAILED]", *plan, "No space left on device", "Flow 'b' SKIPPED"]
-    assert list(without_query(said)) == [line for line in said if line not in plan]
+    assert list(without_plan_and_stack(said)) == [line for line in said if line not in plan]
+
+
+def test_of_a_failure_in_python_the_stack_is_not_said() -> None:
+    said = [
+        "Flow 'raw' has FAILED.", "Error: [PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):",
+        '  File "/a/stream.py", line 77, in _look', "    found = self.streams()", "            ^^^^^^^^^^^^^^",
+        "OSError: no", "", "The above exception was the direct cause of the following exception:", "",
+        "Traceback (most recent call last):", '  File "/a/client.py", line 1, in f', "a.BrokerError: broker a:1: 401",
+        " SQLSTATE: 38000", "Flow 'b' SKIPPED",
+    ]  # fmt: skip
+    told = [line for line in without_plan_and_stack(said) if line]
+    assert told == [
+        "Flow 'raw' has FAILED.", "Error: [PYTHON_DATA_SOURCE_ERROR] Failed:", "OSError: no",
+        "a.BrokerError: broker a:1: 401", " SQLSTATE: 38000", "Flow 'b' SKIPPED",
+    ]  # fmt: skip
 
 
 def test_why_a_run_of_a_project_failed_is_told_in_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
