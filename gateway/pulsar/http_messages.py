@@ -14,7 +14,7 @@ from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, NoTopicError
-from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, where_is
+from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, start_at
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
@@ -148,9 +148,9 @@ class HttpMessages:
         """About how many bytes there are behind a message id."""
         given = object_of(await call.json())
         name, where = await self._alone(call, "calculate backlog size is not allowed for partitioned-topic")
-        start, at = where_is(given or "earliest")
+        start, at = start_at(id_of(given), where.incarnation)
         behind = where.next_seq - where.first_seq
-        if start == core_module.AT_SEQ and id_of(given)[0] >= where.incarnation:
+        if start == core_module.AT_SEQ:
             behind = max(min(where.next_seq - at - 1, behind), 0)
         figures = await self._control.core.figures(name.core)
         mean = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0

@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, required
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, required
 from mq_shards.gateway.pulsar.scalars import flag, strings, whole
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.subscription_properties import NOTHING
@@ -81,7 +81,7 @@ class HttpSubscriptions:
         """Makes a subscription that begins where the body says, or at the topic's end."""
         name, wanted = call.topic(self._control), self._name(call)
         given = await call.json()
-        start, at = where_is(given)
+        begins = id_of("latest" if given is None else given)
         properties = strings(given.get("properties")) if isinstance(given, dict) else {}
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
             await self._control.open(name, create=True)
@@ -91,7 +91,7 @@ class HttpSubscriptions:
         await self._control.admission.check_subscription(name, wanted, policies, durable=True, made=True)
         try:
             for part in self._control.parts(name):
-                await self._stats.position(part)
+                start, at = start_at(begins, (await self._stats.position(part)).incarnation)
                 await self._control.subscription_properties.begin(
                     part, wanted, properties, replicated=call.flag("replicated")
                 )
@@ -204,14 +204,10 @@ class HttpSubscriptions:
         name, parts = await self._there(call)
         if parts != [name]:
             raise RefusedError(405, "NotAllowedError", "Reset-cursor at position is not allowed for partitioned-topic")
-        start, at = where_is(required(given))
-        if start == core_module.AT_SEQ:
-            incarnation = (await self._stats.position(name)).incarnation
-            ledger, _ = id_of(given)
-            if ledger != incarnation:
-                start, at = (core_module.LATEST if ledger > incarnation else core_module.EARLIEST), 0
-            elif flag(given.get("isExcluded"), "isExcluded"):
-                at += 1
+        found = id_of(required(given))
+        start, at = start_at(found, (await self._stats.position(name)).incarnation)
+        if start == core_module.AT_SEQ and flag(given.get("excluded"), "excluded"):
+            at += 1
         await self._seek(call, name, name, start, at)
         return NO_CONTENT
 
@@ -238,16 +234,14 @@ class HttpSubscriptions:
         if parts != [name]:
             why = "Expire message at position is not supported for partitioned-topic"
             raise RefusedError(405, "NotAllowedError", why)
-        given = _NAMED.get(given) if isinstance(given, str) else given
-        given = object_of(given)
-        partition = whole(given.get("partitionIndex", -1), "partitionIndex")
+        ledger, entry = id_of(given)
+        partition = whole(given.get("partitionIndex", -1), "partitionIndex") if isinstance(given, dict) else -1
         if partition != name.partition:
             raise precondition(
                 "Invalid parameter for expire message by position, partition index of passed in message position "
                 "doesn't match partition index for the topic"
             )
         where = await self._where_is(call, name)
-        ledger, entry = (whole(given.get(key, 0), key) for key in ("ledgerId", "entryId"))
         if ledger > where.incarnation or (ledger == where.incarnation and entry >= where.next_seq):
             raise conflict(
                 f"Expire message by position not issued on topic {name} for subscription {call.names['subscription']} "
@@ -258,21 +252,23 @@ class HttpSubscriptions:
         return NO_CONTENT
 
 
-def where_is(given: object) -> tuple[int, int]:
-    """Where a message id in a body points to: earliest, latest, or a seq of this topic. Without a body: latest."""
-    if given is None:
-        return core_module.LATEST, 0
-    if isinstance(given, str) and given in ("earliest", "latest"):
-        return (core_module.EARLIEST if given == "earliest" else core_module.LATEST), 0
-    ledger, entry = id_of(given)
-    if ledger < 0 or entry < 0:
-        return core_module.EARLIEST, 0
-    if ledger == LATEST_ID:
-        return core_module.LATEST, 0
-    return core_module.AT_SEQ, entry
-
-
 def id_of(given: object) -> tuple[int, int]:
-    if not isinstance(given, dict) or not all(given.get(name) is not None for name in ("ledgerId", "entryId")):
+    """The ledger and entry that a body names; "earliest" and "latest" stand for ids. As at a real broker, what an
+    object lacks is 0. Raises RefusedError."""
+    if isinstance(given, str):
+        given = _NAMED.get(given)
+    if not isinstance(given, dict):
         raise RefusedError(400, "MetadataError", "the body is no message id")
-    return whole(given["ledgerId"], "ledgerId"), whole(given["entryId"], "entryId")
+    ledger, entry = (0 if given.get(key) is None else whole(given[key], key) for key in ("ledgerId", "entryId"))
+    return ledger, entry
+
+
+def start_at(message_id: tuple[int, int], incarnation: int) -> tuple[int, int]:
+    """Where a message id points to in a topic: EARLIEST, LATEST, or AT_SEQ with the seq. Ids of an earlier topic of the
+    same name mean the beginning, larger ones the end."""
+    ledger, entry = message_id
+    if ledger > incarnation:
+        return core_module.LATEST, 0
+    if ledger < incarnation or entry < 0:
+        return core_module.EARLIEST, 0
+    return core_module.AT_SEQ, entry

@@ -30,8 +30,8 @@ class Filled:
         body = {"ledgerId": self.ledger if ledger is None else ledger, "entryId": entry, **more}
         return int(self.ask("POST", f"{self.topic}/subscription/s/expireMessages", body)["status"])
 
-    def backlog(self) -> int:
-        return int(self.ask("GET", f"{self.topic}/stats")["json"]["subscriptions"]["s"]["msgBacklog"])
+    def backlog(self, subscription: str = "s") -> int:
+        return int(self.ask("GET", f"{self.topic}/stats")["json"]["subscriptions"][subscription]["msgBacklog"])
 
 
 @pytest.fixture
@@ -54,6 +54,36 @@ def test_messages_up_to_an_id_are_finished(filled: Filled) -> None:
     assert (filled.expire(MANY - 1), filled.backlog()) == (204, 0)
     other = filled.ask("POST", f"{filled.topic}/subscription/other/expireMessages", {"ledgerId": 1, "entryId": 1})
     assert other["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("earliest", MANY),
+        ("latest", 0),
+        ({}, MANY),
+        ({"ledgerId": None, "entryId": 3}, MANY),
+        ({"ledgerId": 0, "entryId": 3}, MANY),
+        ({"ledgerId": "its", "entryId": 4}, MANY - 4),
+        ({"ledgerId": "its"}, MANY),
+        ({"ledgerId": "its", "entryId": 4, "excluded": True}, MANY - 5),
+        ({"ledgerId": "later", "entryId": 0}, 0),
+        ({"ledgerId": "later", "entryId": -1}, 0),
+    ],
+)
+def test_a_cursor_begins_and_is_moved_where_an_id_points(filled: Filled, body: Any, left: int) -> None:  # noqa: ANN401
+    """An id of an earlier topic of this name is the beginning, a later one the end, and what a body lacks is 0."""
+    if isinstance(body, dict):
+        named = {"its": filled.ledger, "later": filled.ledger + 1}
+        body = body | ({"ledgerId": named.get(body["ledgerId"], body["ledgerId"])} if "ledgerId" in body else {})
+    before = "earliest" if left == 0 else "latest"
+    for at in (before, body):
+        assert filled.ask("POST", f"{filled.topic}/subscription/s/resetcursor", at)["status"] == 204
+    assert filled.backlog() == left
+    assert filled.ask("PUT", f"{filled.topic}/subscription/new", body)["status"] == 204
+    # To begin at a message, unlike to go back to one, does not know of "excluded".
+    begins = left + 1 if "excluded" in body else left
+    assert filled.backlog("new") == begins
 
 
 @pytest.mark.parametrize(
