@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from mq_shards.gateway import metrics_topics
 from mq_shards.gateway.broker import Broker
-from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.catalog import Channel, Topic
 from mq_shards.gateway.metrics import _metric
 from mq_shards.gateway.metrics_topics import choose, families, look_at_ages
 
@@ -58,3 +58,16 @@ def test_a_series_is_there_once_whatever_bytes_a_name_has() -> None:
     found = families(choose([Topic(name, 0, 0, 1, 1, 0) for name in names], 10), _metric)
     labels = [s.labels["topic"] for family in found for s in family.samples if family.name.endswith("topic_depth")]
     assert sorted(labels) == sorted(["café", r"caf\xe9", r"caf\x5cxe9", r"caf\x5cx5cxe9", "caf\\", r"caf\xe9\x5c"])
+
+
+def test_topics_that_nobody_consumes_do_not_leave_out_those_in_use() -> None:
+    channel = Channel("c", 0, 1, 0, 0, 0, 1, 0, 0)
+    unread = [Topic(f"z{n}", 0, 5, 5, 5, 0) for n in range(10)]
+    consumed = Topic("consumed", 0, 0, 1, 1, 0, [channel])
+    waiting = Topic("waiting", 0, 1, 1, 1, 1)  # a tube with a job
+    worked_off = Topic("worked-off", 0, 0, 1, 1, 0, reserves=1)
+    found = choose([*unread, consumed, waiting, worked_off], 4)
+    assert [topic.name for topic in found.topics] == ["consumed", "waiting", "worked-off", "z9"]
+    assert found.channels == [("consumed", channel)]
+    assert found.hidden_topics == 9
+    assert [topic.name for topic in choose([consumed, Topic("more", 0, 0, 2, 2, 0, [channel])], 1).topics] == ["more"]
