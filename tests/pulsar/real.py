@@ -14,6 +14,7 @@ import http.client
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,6 +175,7 @@ def main() -> int:
             http = int(rest[0]) if rest else 18080
             with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
                 standalone = serve(http - 1430, http, Path(folder))
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
                 try:
                     return standalone.wait()
                 except KeyboardInterrupt:
