@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import orjson
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT
 
 Record: TypeAlias = dict[str, Any]
 Json: TypeAlias = dict[str, Any]
@@ -232,6 +233,16 @@ class Catalog:
         """The number for the next version. No number is given out twice, even if versions were lost to damage."""
         versions = self.schemas.get(topic)
         return versions[-1].version + 1 if versions else 0
+
+    def unkept(self) -> Iterator[Record]:
+        """Yields records that delete the topics which end with a broker: those that are not persistent. If partitions,
+        permissions or policies are known of one, it stays, so that these do."""
+        for namespace, found in self.namespaces.items():
+            for name, topic in found.topics.items():
+                if topic == PLAIN and name.startswith(f"{NON_PERSISTENT}://"):
+                    yield {"do": "no-topic", "namespace": namespace, "name": name}
+                    if name in self.schemas:
+                        yield {"do": "no-schemas", "topic": name}
 
     def namespaces_of(self, tenant: str) -> list[str]:
         return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))

@@ -14,6 +14,7 @@ class PulsarPart(Part):
     name = "pulsar"
 
     def __init__(self, shared: Shared) -> None:
+        self._broker_began = not shared.start["again"]
         settings = shared.start["settings"]
         self._service = service = PulsarService(
             shared.engine, shared.workers, shared.calls, shared.data_dir, shared.start["addresses"], shared.bodies,
@@ -25,7 +26,7 @@ class PulsarPart(Part):
         shared.access.gate(service.server, "pulsar-http", others=lambda: service.knows_others)
 
     def work(self) -> Sequence[Coroutine[Any, Any, None]]:
-        return [self._service.open()]
+        return [self._service.open(broker_began=self._broker_began)]
 
     def acceptor_came(self, acceptor: int) -> None:
         self._service.acceptor_came(acceptor)

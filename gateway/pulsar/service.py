@@ -101,9 +101,9 @@ class PulsarService:
     def knows_others(self) -> bool:
         return self._http.knows_others
 
-    async def open(self) -> None:
+    async def open(self, *, broker_began: bool) -> None:
         """Opens the catalog and starts what runs beside requests. Until then no request is answered."""
-        await self._store.open()
+        await self._store.open(broker_began=broker_began)
         self._upkeep.start()
         self._coordinator.start()
 

@@ -49,11 +49,14 @@ class Store:
         self._under_way: list[asyncio.Future[None]] = []
         self._fresh_bytes = 0  # what a rewrite would have left when the log was last read or rewritten
 
-    async def open(self) -> None:
-        """Reads the catalog. If that fails, logs why; from then on check() raises StoreError with the reason."""
+    async def open(self, *, broker_began: bool = False) -> None:
+        """Reads the catalog. If that fails, logs why; from then on check() raises StoreError with the reason.
+
+        `broker_began`: nobody has used any topic yet, so those that a broker does not keep are deleted."""
         loop = asyncio.get_running_loop()
         try:
-            self.catalog = await loop.run_in_executor(self._threads, self._read)
+            read = self._read_first if broker_began else self._read
+            self.catalog = await loop.run_in_executor(self._threads, read)
         except (JournalError, CatalogError, OSError) as error:
             self._why_not = str(error)
             log.error("Pulsar's catalog cannot be served: %s", error)
@@ -62,6 +65,21 @@ class Store:
     async def opened(self) -> None:
         """Waits for open(), which must come before any use of the catalog."""
         await self._opened.wait()
+
+    def _read_first(self) -> Catalog:
+        """Reads the catalog, and deletes from it what a broker does not keep. Runs in the thread."""
+        catalog = self._read()
+        unkept = list(catalog.unkept())
+        if self._journal is None or not unkept:
+            return catalog
+        try:
+            self._journal.append(encode(record) for record in unkept)
+        except OSError as error:  # the broker serves although the disk is full
+            log.warning("topics that are not persistent stay in Pulsar's catalog: %s", error)
+            return self._read()
+        for record in unkept:
+            catalog.apply(record)
+        return catalog
 
     def _read(self) -> Catalog:
         """Reads the catalog, repairing the log if need be. Runs in the thread."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
-from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError
+from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
@@ -336,3 +336,65 @@ def test_nobody_is_told_of_a_decision_that_is_not_in_the_log(run: Run, monkeypat
                 assert refused["error"] == "ServiceNotReady"
 
     run(test)
+
+
+def test_what_a_broker_does_not_keep_is_deleted_when_it_begins(tmp_path: Path) -> None:
+    np = "non-persistent://public/default/"
+    rows = [
+        (T + "t", {}, True),
+        (np + "plain", {}, False),
+        (np + "partitioned", {"partitions": 2}, True),
+        (np + "granted", {"permissions": {"joe": ["produce"]}}, True),
+        (np + "limited", {"policies": {"max_producers_per_topic": 1}}, True),
+    ]
+
+    async def kept(*, broker_began: bool) -> set[str]:
+        store = Store(tmp_path)
+        await store.open(broker_began=broker_began)
+        found = set(store.catalog.namespaces["public/default"].topics)
+        assert store.catalog.topic_count == len(found)
+        assert set(store.catalog.schemas) == found
+        await store.close()
+        return found
+
+    async def test() -> None:
+        store = Store(tmp_path)
+        await store.open()
+        for name, known, _ in rows:
+            await store.commit(
+                topic_record("public/default", name, Topic(**known)),
+                schema_record(name, Schema(0, "STRING", "", {}, 0)),
+            )
+        await store.close()
+        assert await kept(broker_began=False) == {name for name, _, _ in rows}
+        wanted = {name for name, _, stays in rows if stays}
+        assert await kept(broker_began=True) == wanted
+        assert await kept(broker_began=False) == wanted, "it is on the disk"
+
+    asyncio.run(test())
+
+
+def test_a_disk_that_is_full_when_the_broker_begins_keeps_the_catalog_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "non-persistent://public/default/t"
+
+    async def test() -> None:
+        first = Store(tmp_path)
+        await first.open()
+        await first.commit(topic_record("public/default", name, Topic()))
+        await first.close()
+        store = Store(tmp_path)
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        await store.open(broker_began=True)
+        monkeypatch.undo()
+        assert store.catalog.topic("public/default", name) is not None
+        await store.commit(topic_record("public/default", T + "later", Topic()))
+        await store.close()
+
+    asyncio.run(test())
+    assert "No space left on device" in caplog.text

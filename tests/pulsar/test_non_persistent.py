@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,15 @@ from tests.servers import wait_until
 
 def path(topic: str) -> str:
     return f"non-persistent/public/default/{topic}"
+
+
+def _topics(server: PulsarServer) -> list[str]:
+    """Those of public/default; none if the gateway does not answer."""
+    try:
+        found = play(server.http, ("GET", "non-persistent/public/default"))["json"]
+    except (OSError, http.client.HTTPException):
+        return []
+    return [name.removeprefix("non-persistent://public/default/") for name in found]
 
 
 def test_a_message_is_for_those_who_are_there(wire: Wire, server: PulsarServer, topic: str) -> None:
@@ -120,3 +132,20 @@ def test_of_the_topic_nothing_is_stored(tmp_path: Path) -> None:
         assert payload_of(wire.message()) == body
         server.stop()
     assert not any(body in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_after_a_restart_there_is_only_the_metadata_of_partitioned_ones(tmp_path: Path) -> None:
+    names = ["made", "p-partition-0", "p-partition-1"]
+    with running(data_dir=tmp_path, shards=1) as server, Wire(server.port) as wire:
+        assert play(server.http, ("PUT", f"{path('p')}/partitions", 2))["status"] == 204
+        wire.connect().producer("non-persistent://public/default/made")
+        assert _topics(server) == names
+        os.kill(server.pid_of("mq-gateway"), signal.SIGKILL)
+        wait_until(lambda: _topics(server) == names, "a gateway after the one that was killed", 10)
+        server.stop()
+    with running(data_dir=tmp_path, shards=1) as server, Wire(server.port) as wire:
+        assert _topics(server) == names[1:]
+        assert play(server.http, ("GET", f"{path('p')}/partitions"))["json"]["partitions"] == 2
+        assert play(server.http, ("GET", f"{path('made')}/stats"))["status"] == 404
+        wire.connect().producer("non-persistent://public/default/made")
+        assert _topics(server) == names
