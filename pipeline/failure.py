@@ -18,14 +18,14 @@ _CHAINED: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-_PYTHON: Final = "Traceback (most recent call last):"  # such a cause is in Spark's message as a whole
+TRACEBACK: Final = "Traceback (most recent call last):"  # such a cause is in Spark's message as a whole
 
 
 def told(said: str) -> str:
     """Shortens the text of an exception."""
     behind = _BEHIND.search(said)
     message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
-    causes = [found for found in _CAUSE.finditer(said) if found[2] != _PYTHON]
+    causes = [found for found in _CAUSE.finditer(said) if found[2] != TRACEBACK]
     if not causes or causes[-1][2] in message:
         return message
     return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"
@@ -38,7 +38,7 @@ def without_plan_and_stack(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         if in_stack and (not line or line[0].isspace()):
             continue
-        in_stack = line.endswith(_PYTHON)
+        in_stack = line.endswith(TRACEBACK)
         within = line == _QUERY or (within and _OF_A_QUERY.match(line) is not None)
-        if not within and (found := line.removesuffix(_PYTHON).rstrip()) not in _CHAINED:
+        if not within and (found := line.removesuffix(TRACEBACK).rstrip()) not in _CHAINED:
             yield found

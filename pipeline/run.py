@@ -309,7 +309,7 @@ def _round(application: Application, project: Project, options: argparse.Namespa
     for name in ("refresh", "full_refresh"):
         if tables := getattr(options, name):
             words += [f"--{name.replace('_', '-')}", ",".join(tables)]
-    with contextlib.closing(application.run(words)) as lines:
+    with contextlib.closing(application.run(words, project.directory)) as lines:
         for line in _progress(lines, began):
             print(line, flush=True)
     _check_checkpoints(project, options)

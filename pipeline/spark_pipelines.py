@@ -16,9 +16,10 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Final
 
-from mq_shards.pipeline.failure import told
+from mq_shards.pipeline.failure import TRACEBACK, told
 from mq_shards.pipeline.session import open_session
 from pyspark.sql import SparkSession
 
@@ -36,6 +37,9 @@ runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
 """
 # How spark-pipelines begins its own lines; others are printed by transformations.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
+# Says which file of transformations is loaded from here on, until another line of its own.
+_LOADING: Final = re.compile(r"(?:Importing|Registering SQL file) (.+)\.\.\.$")
+_PLACE: Final = re.compile(r'^\s+File "(.+)", line (\d+)', re.MULTILINE)
 # An exception of Python; not one of the JVM, which has its stack after it.
 _RAISED: Final = re.compile(r"(?<!JVM stacktrace:\n)^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
 
@@ -53,19 +57,25 @@ class Application:
         self.session = session
         self._port = port
 
-    def run(self, words: Sequence[str]) -> Generator[str, None, None]:
-        """Yields what spark-pipelines prints in a run, line by line. Raises PipelineError at the end of a failed
-        one."""
+    def run(self, words: Sequence[str], directory: Path) -> Generator[str, None, None]:
+        """Yields what spark-pipelines prints in a run of the project in `directory`, line by line. Raises PipelineError
+        at the end of a failed one."""
         command = [sys.executable, "-P", "-W", "ignore", "-c", _BEGIN, str(os.getpid()), *words]
         environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
         with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
             assert program.stdout is not None
             last: deque[str] = deque(maxlen=LINES)
+            loading = ""
             for line in program.stdout:
                 last.append(line)
-                yield line[found.end() :].rstrip() if (found := _ITS_OWN.match(line)) else line.rstrip()
+                text = line.rstrip()
+                if (found := _ITS_OWN.match(line)) is not None:
+                    text = text[found.end() :]
+                    file = _LOADING.match(text)
+                    loading = file[1] if file else ""
+                yield text
             if program.wait() != 0:
-                reason = _reason(errors) or f"spark-pipelines ended with {program.returncode}"
+                reason = _reason(errors, directory, loading) or f"spark-pipelines ended with {program.returncode}"
                 raise PipelineError(told(reason), "".join((*last, reason)))
 
 
@@ -129,10 +139,18 @@ def _program(
         program.stdout.close()
 
 
-def _reason(errors: IO[bytes]) -> str:
-    """Returns the exception that was printed last."""
+def _reason(errors: IO[bytes], directory: Path, loading: str) -> str:
+    """Returns the exception that was printed last, with the place in the project where it was raised, or the file that
+    was being loaded."""
     size = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, size - ERROR_BYTES))
     said = errors.read().decode(errors="replace").strip()
     raised = list(_RAISED.finditer(said))
-    return said[raised[-1].end() :] if raised else said
+    if not raised:
+        return said
+    stack = said[max(0, said.rfind(TRACEBACK, 0, raised[-1].start())) : raised[-1].start()]
+    own = f"{directory}/"
+    places = [f"{file}, line {line}" for file, line in _PLACE.findall(stack) if file.startswith(own)]
+    place = (places[-1] if places else loading).removeprefix(own)
+    reason = said[raised[-1].end() :]
+    return f"{place}: {reason}" if place else reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mq_shards.pipeline.failure import told, without_plan_and_stack
 
@@ -62,6 +64,6 @@ def test_why_a_run_of_a_project_failed_is_told_in_two_lines(monkeypatch: pytest.
     program = f"import sys; print('Flow raw has FAILED'); sys.stderr.write({raised!r}); sys.exit(1)"
     monkeypatch.setattr(spark_pipelines, "_BEGIN", program)
     with pytest.raises(spark_pipelines.PipelineError) as failed:
-        list(spark_pipelines.Application(None, 1).run([]))
+        list(spark_pipelines.Application(None, 1).run([], Path("/dir")))
     assert str(failed.value) == f"{MESSAGE}\nbecause of IOException: No space left on device"
     assert failed.value.said == f"Flow raw has FAILED\n{raised.partition(': ')[2].strip()}"

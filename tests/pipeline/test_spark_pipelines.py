@@ -11,29 +11,58 @@ from pathlib import Path
 
 import pytest
 from mq_shards.pipeline import run as run_job
+from mq_shards.pipeline import spark_pipelines
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.project import emptied_with
-from mq_shards.pipeline.spark_pipelines import _reason
+from mq_shards.pipeline.spark_pipelines import Application, PipelineError, _reason
 
 from tests.pipeline.serving import Gateway
 from tests.servers import wait_until
 
+STACK = "Traceback (most recent call last):"
+OWN = '  File "/dir/transformations/x.py", line 3'
+SPARKS = '  File "/site-packages/pyspark/pipelines/api.py", line 9, in table'
+
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("said", "loading", "reason"),
     [
-        ("Traceback (most recent call last):\n  File x\npyspark.errors.exceptions.connect.AnalysisException: "
-         "[TABLE_NOT_FOUND] no t;\nline 2\n", "[TABLE_NOT_FOUND] no t;\nline 2"),
-        ("Traceback ...\nKeyError: 'a'\nDuring handling ...\nTraceback ...\nValueError: worse\n", "worse"),
-        ("some warning\n", "some warning"),
-        ("", ""),
+        (f"{STACK}\n  File x\npyspark.errors.exceptions.AnalysisException: [TABLE_NOT_FOUND] no t;\nline 2\n", "",
+         "[TABLE_NOT_FOUND] no t;\nline 2"),
+        ("Traceback ...\nKeyError: 'a'\nDuring handling ...\nTraceback ...\nValueError: worse\n", "", "worse"),
+        ("some warning\n", "", "some warning"),
+        ("", "", ""),
+        (f"{STACK}\n{SPARKS}\n{OWN}\n    def\n       ^\nSyntaxError: invalid syntax\n", "/dir/transformations/x.py",
+         "transformations/x.py, line 3: invalid syntax"),
+        (f"{STACK}\n{OWN}, in <module>\n    t()\n{SPARKS}\nTypeError: no\n", "/dir/transformations/x.py",
+         "transformations/x.py, line 3: no"),
+        (f"{STACK}\n{OWN}\nKeyError: 'a'\n\nDuring ...\n\n{STACK}\n{SPARKS}\nValueError: worse\n", "/dir/sql/y.sql",
+         "sql/y.sql: worse"),
     ],
 )  # fmt: skip
-def test_a_failure_is_told_without_its_stack(said: str, reason: str) -> None:
+def test_a_failure_is_told_without_its_stack_but_with_its_place(said: str, loading: str, reason: str) -> None:
     with tempfile.TemporaryFile() as errors:
         errors.write(said.encode())
-        assert _reason(errors) == reason
+        assert _reason(errors, Path("/dir"), loading) == reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["Registering SQL file /dir/sql/y.sql..."], "sql/y.sql: no"),
+        (["Registering SQL file /dir/sql/y.sql...", "Starting run..."], "no"),
+    ],
+)
+def test_what_fails_while_a_file_is_loaded_is_told_with_its_name(
+    lines: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = "\n".join(f"2026-11-27 12:00:00: {line}" for line in lines)
+    program = f"import sys; print({printed!r}); print('of a transformation'); sys.exit('a.AnalysisException: no')"
+    monkeypatch.setattr(spark_pipelines, "_BEGIN", program)
+    with pytest.raises(PipelineError) as failed:
+        list(Application(None, 1).run([], Path("/dir")))
+    assert str(failed.value) == said
 
 
 def test_there_is_something_new_when_a_topic_has_more_or_comes(gateway: Gateway) -> None:
