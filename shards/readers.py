@@ -10,7 +10,6 @@ a segment.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -88,20 +87,21 @@ def delete(data_dir: Path, name: str) -> bool:
 
 
 def load(data_dir: Path, name: str) -> Reader | None:
-    """Reads a reader's file; None: there is none. Raises ReadersError if the file is damaged, OSError."""
+    """Reads a reader's file; None: there is none. Raises ReadersError if it is damaged or no file, OSError."""
     check_name(name)
     path = data_dir / DIRECTORY / f"{name}.json"
     try:
-        with path.open() as file:
-            changed_ns = os.fstat(file.fileno()).st_mtime_ns
-            found = json.load(file)
+        changed_ns = path.stat().st_mtime_ns
+        found = json.loads(durable.read(path))
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ReadersError(f"{path} is not of version {VERSION}")
         owner, user = str(found.get("owner", "")), str(found.get("user", ""))
         return Reader(name, decode_topics(found.get("topics")), changed_ns, owner, user)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except durable.NotAFileError:
+        raise ReadersError(f"{path} is not a file") from None
+    except (ValueError, RecursionError) as error:
         raise ReadersError(f"{path} is damaged: {error}") from None
 
 

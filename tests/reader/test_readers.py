@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -219,6 +219,16 @@ def test_a_reader_that_cannot_be_understood_is_an_error_and_not_forgotten(tmp_pa
     path.write_text(text)
     unread.refresh()
     assert unread.error == ""
+
+
+@pytest.mark.timeout(20)  # nobody ever writes into the pipe
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.write_text("[" * 100_000)])
+def test_what_is_no_readers_file_is_said_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    unread = Unread(tmp_path)
+    (tmp_path / "readers").mkdir()
+    make(tmp_path / "readers" / "one.json")
+    unread.refresh()
+    assert "one.json is" in unread.error
 
 
 def test_heads_that_are_read_elsewhere_hold_their_segments_until_they_are_known(tmp_path: Path) -> None:
