@@ -47,6 +47,7 @@ SHARD_LOCK_WAIT_S: Final = 5.0
 
 SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
 SHARD_NAME: Final = re.compile(r"shard-\d{4}")
+COPIES_NAME: Final = re.compile(r"\d{10}\.names")
 BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back under its own name,
 BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
@@ -331,6 +332,10 @@ def _is_no_file(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
+def _put_aside(path: Path) -> None:
+    path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
+
+
 def _is_copy(content: bytes, segment: int) -> bool:
     """Whether this begins with the copy of a record of that segment; the layout is in csrc/log/copies.c."""
     if len(content) < COPY_HEAD_BYTES + RECORD_BYTES:
@@ -405,7 +410,10 @@ class ShardStore:
                 for path in self.path.glob(f"*{BESIDE}"):
                     path.unlink()
                 names = self._names()
-            found = self._find(names, meta.shards)
+            notes: list[str] = []
+            found = self._find(names, meta.shards, notes)
+            no_copies = [name for name in names if COPIES_NAME.fullmatch(name) and not self._is_file(name)]
+            notes += [f"{name} is put aside: it is not a file" for name in no_copies]
             manifest, why = self._load_manifest()
         # A power failure may leave an empty manifest in a new directory.
         if manifest is None and not why and meta.manifests and (found or not (self.path / MANIFEST).exists()):
@@ -416,7 +424,9 @@ class ShardStore:
             raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
         self._spare = _spare_of(stock, found, manifest)
         with explained(f"{self.path} cannot be put in order"):
-            if self._put_in_order(stock, meta.shards):
+            for name in no_copies:
+                _put_aside(self.path / name)
+            if self._put_in_order(stock, meta.shards) or no_copies:
                 names = self._names()
         odd = [
             f"{name} is odd: nothing in {self.path.name} has such a name"
@@ -424,7 +434,7 @@ class ShardStore:
             if KNOWN_NAME.fullmatch(name) is None
         ]
         ended = manifest.ended if manifest else (0, 0)
-        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail, ended)
+        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *notes, *odd], stock.lost_tail, ended)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
@@ -445,39 +455,47 @@ class ShardStore:
     def _names(self) -> list[str]:
         return sorted(os.listdir(self._fd))  # noqa: PTH208 - of a descriptor
 
-    def _find(self, names: Sequence[str], shards: int) -> dict[int, Found]:
+    def _is_file(self, name: str) -> bool:
+        return stat.S_ISREG(os.lstat(name, dir_fd=self._fd).st_mode)
+
+    def _find(self, names: Sequence[str], shards: int, notes: list[str]) -> dict[int, Found]:
         found = {}
         for text in names:
             if (name := SEGMENT_NAME.fullmatch(text)) is None:
                 continue
-            if not stat.S_ISREG(os.lstat(text, dir_fd=self._fd).st_mode):
+            if not self._is_file(text):
                 found[int(name[1])] = Found(None, why_foreign="it is not a file")
                 continue
             fd = self.open(int(name[1]))
             try:
                 look = _look(fd, self.shard, shards)
-                found[int(name[1])] = look._replace(is_emptied=not look.bytes and self._has_copies(int(name[1])))
+                emptied = not look.bytes and self._has_copies(int(name[1]), notes)
+                found[int(name[1])] = look._replace(is_emptied=emptied)
             except StoreError as error:
                 raise StoreError(f"shard {self.shard}, segment {int(name[1])}, offset 0: {error}") from None
             finally:
                 os.close(fd)
         return found
 
-    def _has_copies(self, segment: int) -> bool:
-        """Whether the copies of a segment's names begin with a whole one."""
-        with contextlib.suppress(FileNotFoundError, StoreError):
+    def _has_copies(self, segment: int, notes: list[str]) -> bool:
+        """Whether the copies of an empty segment's names begin with a whole one. If they cannot be opened, `notes` gets
+        a line."""
+        try:
             fd = self._open_file(copies_name(segment))
-            try:
-                return _is_copy(medium.read(fd, COPY_MOST, 0), segment)
-            finally:
-                os.close(fd)
-        return False
+        except StoreError as error:
+            if error.errno != errno.ENOENT:
+                notes.append(f"{error}: whether {segment_name(segment)}, which is empty, had messages is not known")
+            return False
+        try:
+            return _is_copy(medium.read(fd, COPY_MOST, 0), segment)
+        finally:
+            os.close(fd)
 
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
         """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""
         manifest = self.path / MANIFEST
         for path in (*map(self.path_of, stock.aside), *([manifest] if _is_no_file(manifest) else [])):
-            path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
+            _put_aside(path)
         for own, number in stock.back.items():
             self.path_of(own).with_suffix(BESIDE).hardlink_to(self.path_of(number))
         if stock.back:

@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -288,6 +288,41 @@ def test_a_pipe_in_the_place_of_copies_is_not_written_to(store: ShardStore) -> N
     os.mkfifo(store.path / "0000000001.names")
     with pytest.raises(StoreError, match=r"0000000001\.names is not a file"):
         store.open_copies(1)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("0000000001.log")])
+@pytest.mark.parametrize("written", [False, True])
+def test_what_is_no_file_in_the_place_of_copies_is_put_aside(
+    store: ShardStore, make: Callable[[Path], None], written: bool
+) -> None:
+    fd = store.create(1)
+    write_records(fd, 1, BODIES) if written else os.close(fd)
+    make(store.path / "0000000001.names")
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    recovered = again.recover()
+    assert recovered.segments == [1] * written and not recovered.problems
+    assert "0000000001.names is put aside: it is not a file" in recovered.notes
+    assert (store.path / "0000000001.odd").is_symlink() or (store.path / "0000000001.odd").exists()
+    if not written:
+        os.close(again.create(1))
+    copies = again.open_copies(1)
+    assert copies is not None
+    os.close(copies)
+    again.remove(1)
+    assert not list(store.path.glob("0000000001.[ln]*"))
+    again.close()
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
+def test_copies_that_cannot_be_opened_are_said(store: ShardStore, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    os.close(store.create(1))
+    assert not store.recover().notes
+    (store.path / "0000000001.names").write_bytes(b"of another time")
+    failing_once(monkeypatch, "open", "0000000001.names", error)
+    (line,) = store.recover().notes
+    assert f"0000000001.names cannot be opened: {os.strerror(error)}" in line
+    assert "whether 0000000001.log, which is empty, had messages is not known" in line
 
 
 def failing_once(monkeypatch: pytest.MonkeyPatch, call: str, name: str, error: int) -> None:
