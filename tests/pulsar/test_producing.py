@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import select
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
@@ -14,7 +15,7 @@ from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, se
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
 SHARED_TYPE = 1  # of a subscription
-BUSY, FENCED, CHECKSUM, PERSISTENCE = 16, 25, 9, 2
+BUSY, FENCED, CHECKSUM, PERSISTENCE, NOT_READY = 16, 25, 9, 2, 6
 
 
 def test_a_producer_is_given_a_name_or_keeps_its_own(wire: Wire, topic: str) -> None:
@@ -200,6 +201,25 @@ def test_a_producer_that_is_closed_before_it_is_there_is_not_made(wire: Wire, to
     wire.ask("close_producer", producer_id=8)
     wire.producer(topic, producer=9, producer_name="n")
     assert not wire.frames
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_each_is_answered_that_does_not_make_what_is_being_made(wire: Wire, topic: str, kind: str) -> None:
+    """Only the one that a CLOSE calls off is not, as at a real broker."""
+    names: dict[str, Any] = {"topic": topic, f"{kind}_id": 8}
+    what, made = "producer", "producer_success"
+    if kind == "consumer":
+        what, made = "subscribe", "success"
+        names |= {"subscription": "s", "subType": SHARED_TYPE}
+    wire.raw(
+        b"".join(encode(what, request_id=900 + n, **names) for n in range(3))
+        + encode(f"close_{kind}", request_id=903, **{f"{kind}_id": 8})
+        + encode(what, request_id=904, **names)
+    )
+    answers = [wire.until(lambda frame: hasattr(frame.body, "request_id")) for _ in range(4)]
+    expected = [("error", 901), ("error", 902), ("success", 903), (made, 904)]
+    assert [(one.name, one.body.request_id) for one in answers] == expected
+    assert {one.body.error for one in answers[:2]} == {NOT_READY}
 
 
 def test_a_name_is_one_producers_as_long_as_its_connection_lives(server: PulsarServer, topic: str) -> None:

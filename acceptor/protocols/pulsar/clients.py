@@ -157,11 +157,10 @@ CONSUMER: Final = "consumer"
 
 @dataclass(slots=True, eq=False)
 class Opening:
-    """The unanswered commands that make one producer or consumer of a client."""
+    """The unanswered command that makes a producer or consumer of a client."""
 
     kind: str  # PRODUCER or CONSUMER
     number: int  # the producer's or consumer's
-    commands: int = 0
     called_off: bool = False
 
 
@@ -339,10 +338,14 @@ class Request:
     tries: int = 0  # how often a worker died before it had answered
     opening: Opening | None = None  # if it makes a producer or consumer
 
-    def opens(self, kind: str, number: int) -> None:
-        """Notes what it makes, until it is answered."""
-        self.opening = self.client.opening.setdefault((kind, number), Opening(kind, number))
-        self.opening.commands += 1
+    def opens(self, kind: str, number: int) -> bool:
+        """Notes what it makes, until it is answered. It is refused, and False returned, while another that makes the
+        same is unanswered."""
+        if (kind, number) in self.client.opening:
+            self.fail(SERVICE_NOT_READY, f"{kind.capitalize()} is already present on the connection")
+            return False
+        self.opening = self.client.opening[kind, number] = Opening(kind, number)
+        return True
 
     def is_called_off(self) -> bool:
         """Whether the client has closed meanwhile what it makes: then it is not answered, as with a real broker."""
@@ -370,9 +373,8 @@ class Request:
         self.answered = True
 
     def _opened(self, opening: Opening) -> None:
-        opening.commands -= 1
         key = opening.kind, opening.number
-        if not opening.commands and self.client.opening.get(key) is opening:
+        if self.client.opening.get(key) is opening:
             del self.client.opening[key]
         if not self.client.opening:
             self.client.opening.clear()  # gives back the memory of what was in it

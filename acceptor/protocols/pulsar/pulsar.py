@@ -411,8 +411,8 @@ class Pulsar(Protocol):
         def opened(schema_version: bytes) -> None:
             self._producers.open(request, topic, schema_version)
 
-        request.opens(PRODUCER, request.body.producer_id)
-        self._topics.open(request, topic, create=True, consumer=False, then=opened)
+        if request.opens(PRODUCER, request.body.producer_id):
+            self._topics.open(request, topic, create=True, consumer=False, then=opened)
 
     def _subscribe(self, request: Request, topic: TopicName) -> None:
         try:
@@ -423,10 +423,10 @@ class Pulsar(Protocol):
         if topic.domain == NON_PERSISTENT:
             keep_nothing(request.body)
         create = bool(request.body.force_topic_creation)
-        request.opens(CONSUMER, request.body.consumer_id)
-        self._topics.open(
-            request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
-        )
+        if request.opens(CONSUMER, request.body.consumer_id):
+            self._topics.open(
+                request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
+            )
 
 
 def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
