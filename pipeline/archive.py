@@ -28,9 +28,10 @@ import pyarrow as pa
 from mq_shards.pipeline import archive_manifest, telemetry
 from mq_shards.pipeline.archive_folders import folded
 from mq_shards.pipeline.checkpoint import check_continues
+from mq_shards.pipeline.client import check_brokers
 from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
-from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.options import OptionError, connection_of
 from mq_shards.pipeline.session import breaking_off, open_session
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
@@ -107,6 +108,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             check_place(directory)
             if (kept := local_directory(checkpoint)) is not None:
                 check_continues(kept, directory)
+        check_brokers(connection_of(connection))
         spark = open_session(master, "mq-pipeline archive", nice=options.nice)
         writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S

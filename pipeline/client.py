@@ -13,7 +13,7 @@ import http.client
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -466,6 +466,26 @@ class Client:
         if response.status >= 500:
             raise http.client.HTTPException(reason)
         raise _RefusedError(reason, response.status)
+
+
+def check_brokers(brokers: Iterable[Address]) -> None:
+    """Asks each broker once, for jobs that begin with Spark: it would be some time until that failed, and tried again.
+    Raises BrokerError where that would not help: the broker refuses us, we do not believe it, its name is unknown."""
+    for address in brokers:
+        with Client(address, patience_s=0) as client:
+            try:
+                client.identify()
+            except BrokerError as error:
+                if _lasts(error.__cause__):
+                    raise
+
+
+def _lasts(error: BaseException | None) -> bool:
+    if isinstance(error, socket.gaierror):
+        return error.errno != socket.EAI_AGAIN
+    if isinstance(error, ssl.SSLError):
+        return not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))  # as of a broker that ends
+    return isinstance(error, _RefusedError)
 
 
 def _staged_of(body: Any) -> tuple[list[StagedFile], bool]:  # noqa: ANN401

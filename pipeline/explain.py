@@ -16,7 +16,8 @@ from typing import Final
 import orjson
 from mq_shards.pipeline import PUSHDOWN
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
-from mq_shards.pipeline.options import OptionError, ReadOptions
+from mq_shards.pipeline.client import check_brokers
+from mq_shards.pipeline.options import OptionError, ReadOptions, connection_of
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.source import MqShards
 from mq_shards.pipeline.tables import text_table
@@ -83,6 +84,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     source = {**connection, **dict(_option(text) for text in options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}
+    check_brokers(connection_of(source))
     spark = open_session(master, "mq-pipeline explain", nice=options.nice)
     if not options.json:
         _query(spark, MqShards.name(), source, options.where).explain("formatted")

@@ -23,8 +23,8 @@ import orjson
 from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.archive import check_place, local_directory
 from mq_shards.pipeline.archive_folders import unfolded, where_topic
-from mq_shards.pipeline.client import Client
-from mq_shards.pipeline.options import OptionError, names_of
+from mq_shards.pipeline.client import Client, check_brokers
+from mq_shards.pipeline.options import OptionError, connection_of, names_of
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.write_options import WriteOptions
@@ -110,6 +110,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     tally = Tally()
     try:
         with stopped_by_signals():
+            check_brokers(connection_of(connection))
             print(f"starting Spark ({master}) to replay {options.archive}", flush=True)
             spark = open_session(master, "mq-pipeline replay", nice=options.nice)
             messages = _messages(spark, options, since, until)

@@ -24,7 +24,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from mq_shards.pipeline import anomalies, plots, rates, telemetry
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
-from mq_shards.pipeline.client import Address, Client, Topic
+from mq_shards.pipeline.client import Address, Client, Topic, check_brokers
 from mq_shards.pipeline.events import Fields, decoded
 from mq_shards.pipeline.options import OptionError, connection_of, names_of
 from mq_shards.pipeline.report_page import page
@@ -84,6 +84,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     try:
         with stopped_by_signals():
             addresses = connection_of(connection)
+            check_brokers(addresses)
             topics = topics_of(addresses, options)
             backlog = backlog_of(addresses, topics, options)
             kept = sum(topic.records for topic in topics)

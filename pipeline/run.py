@@ -18,13 +18,13 @@ from typing import Final
 import orjson
 from mq_shards.pipeline import table_checkpoints, telemetry
 from mq_shards.pipeline.arrivals import Arrivals
-from mq_shards.pipeline.client import BrokerError
+from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.failure import without_plan_and_stack
 from mq_shards.pipeline.lag import unread
-from mq_shards.pipeline.options import TLS, duration_s
+from mq_shards.pipeline.options import TLS, connection_of, duration_s
 from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
 from mq_shards.pipeline.sink_log import SinkLogError
 from mq_shards.pipeline.spark_pipelines import Application, PipelineError, application
@@ -110,6 +110,8 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     try:
         with project.lock(), stopped_by_signals():
             project.remove_unborn()
+            if not options.dry_run:
+                check_brokers(connection_of(project.source_options()))
             print(f"starting Spark ({master}) for {project.directory}", flush=True)
             settings = project.running_settings()
             with application(master, "mq-pipeline run", settings, options.nice) as spark:

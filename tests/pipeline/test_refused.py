@@ -1,0 +1,109 @@
+"""A job that would begin with Spark asks its brokers first, and ends at once where trying again would not help."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from mq_shards.pipeline import archive, client, explain, replay, report, spark_pipelines
+from mq_shards.pipeline.client import BrokerError, check_brokers
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.options import connection_of
+
+from tests.pipeline.serving import Gateway
+
+
+class Refuses(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        said = b'{"error": "a token is wanted"}'
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as found:
+        threading.Thread(target=found.serve_forever, args=(0.05,), daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+class Began(BaseException):
+    """Spark has begun."""
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*_: object, **__: object) -> NoReturn:
+        raise Began
+
+    for module in (archive, explain, replay, report, spark_pipelines):
+        monkeypatch.setattr(module, "open_session", begin)
+
+
+def job(name: str, place: Path) -> list[str]:
+    at = str(place)
+    return {
+        "run": ["run", "--dir", at, "--topics", "t"],
+        "archive": ["archive", "--to", at, "--topics", "t"],
+        "replay": ["replay", "--from", at],
+        "report": ["report", "--to", at],
+        "explain": ["explain", "--topics", "t"],
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["run", "archive", "replay", "report", "explain"])
+def test_a_job_that_is_refused_ends_before_spark_begins(
+    name: str, server: ThreadingHTTPServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = f"127.0.0.1:{server.server_port}"
+    assert main(["--brokers", at, *job(name, tmp_path / "of-the-job")]) == 1
+    assert capsys.readouterr().err == f"mq-pipeline: broker {at}: GET /v1/broker: 401 a token is wanted\n"
+
+
+@pytest.mark.parametrize("name", ["run", "archive", "replay", "explain"])
+def test_a_job_whose_broker_is_about_to_come_back_begins(name: str, gateway: Gateway, tmp_path: Path) -> None:
+    gateway.refuse = 1
+    with pytest.raises(Began):
+        main(["--brokers", gateway.address, *job(name, tmp_path / "of-the-job")])
+    assert gateway.calls == ["GET /v1/broker"], "it was asked once"
+
+
+def test_a_run_that_only_looks_at_the_project_needs_no_broker(gateway: Gateway, tmp_path: Path) -> None:
+    with pytest.raises(Began):
+        main(["--brokers", gateway.address, *job("run", tmp_path / "project"), "--dry-run"])
+    assert not gateway.calls
+
+
+@pytest.mark.parametrize(("number", "lasts"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+def test_a_name_that_nobody_knows_lasts(number: int, lasts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(number, "not known")
+
+    monkeypatch.setattr(client.socket, "getaddrinfo", unknown)
+    if lasts:
+        with pytest.raises(BrokerError, match="not known"):
+            check_brokers(connection_of({"brokers": "nowhere:1"}))
+    else:
+        check_brokers(connection_of({"brokers": "nowhere:1"}))
+
+
+def test_a_port_without_tls_lasts_and_one_that_is_closed_does_not(gateway: Gateway) -> None:
+    with pytest.raises(BrokerError):
+        check_brokers(connection_of({"brokers": f"https://{gateway.address}"}))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    check_brokers(connection_of({"brokers": f"https://127.0.0.1:{port}"}))
