@@ -75,6 +75,7 @@ class Child:
         self.kill_at: float | None = None
         self.was_killed = False  # whether the last process ended by SIGKILL, so not by a fault of its own
         self.entry: Final = entry
+        self._abandoned = False
         self._pid = 0
         self._pidfd = -1
 
@@ -104,6 +105,7 @@ class Child:
         self.restart_at = None
         self.serving = False
         self.was_killed = False
+        self._abandoned = False
         lib.process_trim()  # a child that allocated out of pages it shares would copy them
         supervisor = os.getpid()
         self.control, theirs = Control.pair()
@@ -138,6 +140,11 @@ class Child:
         if self.alive:
             os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the pid cannot be another process
 
+    def abandon(self) -> None:
+        """Kills a process that could not be told all that it needs. It does not count as one that was healthy."""
+        self._abandoned = True
+        self.kill()
+
     def close_control(self) -> None:
         if self.control is not None:
             self.control.close()
@@ -153,7 +160,7 @@ class Child:
         self.serving = False
         self.kill_at = None
         self.close_control()
-        self.was_killed = status == -signal.SIGKILL
+        self.was_killed = status == -signal.SIGKILL and not self._abandoned
         if status < 0:
             return f"was killed by {signal.Signals(-status).name}"
         return f"ended with status {status}" if status else ""

@@ -335,7 +335,7 @@ class Supervisor:
         except OSError as error:
             log.error("%s cannot be started: %s", child.title, error.strerror or error)
             if child.alive:
-                child.kill()
+                child.abandon()
                 self._on_end(child)
             else:
                 self._plan_restart(child, self._clock())

@@ -386,6 +386,20 @@ def test_a_stop_does_not_wait_for_a_gateway_that_has_not_begun_nor_lets_it_begin
     assert not broker.told("mq-gateway")
 
 
+def test_a_gateway_whose_start_fails_half_way_is_tried_again_ever_more_rarely(start: Start) -> None:
+    broker = start("--workers", "1", *AT_WORK)
+    highest = max(int(path.name) for path in Path(f"/proc/{broker.process.pid}/fd").iterdir())
+    _, hard = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)
+    # What the dead gateway gives back is enough to fork the next, and too few for all that is made for it.
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (highest - 3, hard))
+    broker.kill("mq-gateway")
+    said = "mq-gateway died 6 times, is started again in 1.6 s"
+    wait_until(lambda: said in broker.said(), "it fails", 20)
+    assert re.search(r"mq-gateway \(pid \d+\) was killed by SIGKILL\n.*" + said, broker.said())
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert "mq-gateway" in broker.ask("http")
+
+
 def test_a_gateway_that_cannot_be_forked_is_tried_again_and_the_rest_is_served(start: Start) -> None:
     broker = start("--workers", "1", *HTTP_ANY_PORT)
     _, hard = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)
