@@ -10,22 +10,10 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from importlib import import_module
+from typing import Final, Protocol, cast
 
-from mq_shards.pipeline import (
-    archive,
-    explain,
-    failure,
-    init,
-    offsets_command,
-    readers_command,
-    replay,
-    report,
-    staged_command,
-    telemetry,
-    writers_command,
-)
-from mq_shards.pipeline import run as run_job
+from mq_shards.pipeline import failure, telemetry
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
 from mq_shards.pipeline.options import TLS, TOKEN_IN_ENVIRONMENT, OptionError
@@ -48,18 +36,23 @@ TRIES: Final = 3
 # Spark's words for this error, which has no class of its own.
 NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
-JOBS: Final[Mapping[str, tuple[Job, str]]] = {
-    "archive": (archive, "topics to Parquet files, by topic and date"),
-    "replay": (replay, "an archive back into topics, each message once"),
-    "init": (init, "a declarative project of your own, written once, for run and for spark-pipelines"),
-    "run": (run_job, "the declarative project: tables of messages, rates and delays"),
-    "report": (report, "rates, sizes, delay and backlog of topics: tables and plots"),
-    "explain": (explain, "which messages of which topics a query would read, in how many tasks; nothing is read"),
-    "offsets": (offsets_command, "where a streaming query is, by its checkpoint; --move-to moves it"),
-    "staged": (staged_command, "what tasks have staged and nobody has published; --drop removes it"),
-    "writers": (writers_command, "whose batches brokers remember; --drop forgets a writer that will not come back"),
-    "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
+# The module of each is loaded only when its job is named: some load all that draws plots.
+JOBS: Final[Mapping[str, tuple[str, str]]] = {
+    "archive": ("archive", "topics to Parquet files, by topic and date"),
+    "replay": ("replay", "an archive back into topics, each message once"),
+    "init": ("init", "a declarative project of your own, written once, for run and for spark-pipelines"),
+    "run": ("run", "the declarative project: tables of messages, rates and delays"),
+    "report": ("report", "rates, sizes, delay and backlog of topics: tables and plots"),
+    "explain": ("explain", "which messages of which topics a query would read, in how many tasks; nothing is read"),
+    "offsets": ("offsets_command", "where a streaming query is, by its checkpoint; --move-to moves it"),
+    "staged": ("staged_command", "what tasks have staged and nobody has published; --drop removes it"),
+    "writers": ("writers_command", "whose batches brokers remember; --drop forgets one that will not come back"),
+    "readers": ("readers_command", "for whom brokers keep messages; --drop ends that"),
 }
+
+
+def job_of(name: str) -> Job:
+    return cast(Job, import_module(f"mq_shards.pipeline.{JOBS[name][0]}"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,11 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     # Common arguments may stand before or after the job's name.
     _add_common_arguments(parser)
-    for name, (job, text) in JOBS.items():
+    given = sys.argv[1:] if arguments is None else arguments
+    for name, (_, text) in JOBS.items():
         command = jobs.add_parser(name, help=text)
-        _add_common_arguments(command)
-        job.add_arguments(command)
-    options = parser.parse_args(arguments)
+        if name in given:
+            _add_common_arguments(command)
+            job_of(name).add_arguments(command)
+    options = parser.parse_args(given)
     connection = _connection(options)
     with contextlib.ExitStack() as told:
         try:
@@ -102,7 +97,7 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
     empties = getattr(options, "full_refresh_all", False) or getattr(options, "full_refresh", [])
     for left in reversed(range(1 if empties else TRIES)):
         try:
-            return JOBS[options.job][0].run(options, options.master, connection)
+            return job_of(options.job).run(options, options.master, connection)
         except (PySparkException, PipelineError, ProjectError, BrokerError, OptionError, FieldError) as error:
             told = f"{error}\n{error.said}" if isinstance(error, PipelineError) else str(error)
             if left and any(said in told for said in NOT_STARTED):

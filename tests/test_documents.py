@@ -180,7 +180,7 @@ def test_flags_of_jobs_are_there(line: Line) -> None:
     parser = argparse.ArgumentParser()
     jobs._add_common_arguments(parser)
     if job:
-        jobs.JOBS[job][0].add_arguments(parser)
+        jobs.job_of(job).add_arguments(parser)
     known = set(parser._option_string_actions)
     assert job or "JOB" in line.text
     assert set(re.findall(r"--[a-z-]+", line.text.split("#")[0])) <= known

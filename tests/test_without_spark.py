@@ -27,3 +27,14 @@ def test_a_program_that_imports_it_is_told_by_an_exception() -> None:
     code = "import sys; sys.modules['pyspark'] = None; import mq_shards.pipeline"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: the pipeline needs Spark")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["readers", "--help"], ["offsets", "--help"]])
+def test_a_command_that_draws_nothing_does_not_load_what_draws(words: list[str]) -> None:
+    pytest.importorskip("pyspark")
+    program = f"import atexit, sys; atexit.register(lambda: print('matplotlib' in sys.modules))\n{COMMAND}"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("usage: ") and done.stdout.splitlines()[-1] == "False"

@@ -206,7 +206,7 @@ def test_a_job_is_tried_again_unless_it_empties_tables(
             raise PipelineError("the run failed", f"Flow 'messages' has FAILED\n{command.NOT_STARTED[1]}\n")
         raise PySparkRuntimeError(command.NOT_STARTED[0])
 
-    monkeypatch.setattr(command.JOBS[words[0]][0], "run", fail)
+    monkeypatch.setattr(command.job_of(words[0]), "run", fail)
     assert command.main(words) == 1
     assert len(tried) == tries
 
