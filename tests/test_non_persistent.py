@@ -87,6 +87,8 @@ def test_a_batch_takes_as_many_permits_as_it_has_parts(bench: Channels) -> None:
     assert to(say(bench)) == [], "9 were taken too many"
     bench.raw(lib.MSG_CREDIT, 1, flags=lib.MSG_PERMITS, id=1)
     assert to(say(bench)) == [1]
+    topic = bench.catalog()[TOPIC]
+    assert (topic.messages, topic.channels["s"].messages) == (32, 32)
 
 
 def test_no_more_is_on_its_way_to_a_consumer_than_its_window(bench: Channels) -> None:

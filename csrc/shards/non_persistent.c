@@ -14,6 +14,11 @@ static struct headers headers_of(const struct arrival *one) {
     return h;
 }
 
+/* A batch counts as many as it has, in permits and in figures. */
+static uint32_t messages_of(const struct headers *h) {
+    return h->parts ? h->parts : 1;
+}
+
 /* The consumer that gets the message; 0: it is dropped. */
 static uint32_t taker_of(struct worker *w, uint32_t subscription, const struct arrival *one, const struct headers *h) {
     policy_choose(w, subscription);
@@ -43,9 +48,9 @@ static void deliver(struct worker *w, uint32_t consumer, const struct arrival *o
     channel_send(peer->channel, &m, one->content, body_bytes);
     peer->full = channel_backlogged(peer->channel);
     consumer_widen(w, c, (uint32_t)sizeof m + body_bytes);
-    if (c->permits != INT64_MAX) c->permits -= h->parts ? h->parts : 1;
+    if (c->permits != INT64_MAX) c->permits -= messages_of(h);
     c->messages++;
-    worker_subscription(w, c->subscription)->delivered++;
+    worker_subscription(w, c->subscription)->delivered += messages_of(h);
     worker_step(w);
     consumer_settle(w, consumer);
 }
@@ -64,7 +69,7 @@ static void deliver_without_headers(struct worker *w, uint32_t consumer, const s
 __attribute__((noinline)) void non_persistent_publish(struct worker *w, uint32_t topic, const struct arrival *one) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct headers h = headers_of(one);
-    t->messages++;
+    t->messages += messages_of(&h);
     t->message_bytes += one->content_bytes - one->headers_bytes;
     w->count->published++;
     worker_walk(w, (uint64_t)t->subscription_count + t->reader_count);

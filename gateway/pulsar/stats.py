@@ -76,6 +76,17 @@ _ADDED: Final = tuple(
 _ADDED_OF_SUBSCRIPTION: Final = tuple(
     name for name, value in _SUBSCRIPTION.items() if type(value) in (int, float) and not name.startswith("last")
 )
+# internalStats of a topic that is not persistent.
+_NOT_STORED: Final[Json] = {
+    "entriesAddedCounter": 0, "numberOfEntries": 0, "totalSize": 0, "currentLedgerEntries": 0, "currentLedgerSize": 0,
+    "waitingCursorsCount": 0, "pendingAddEntriesCount": 0,
+}  # fmt: skip
+_NO_CURSOR: Final[Json] = {
+    "waitingReadOp": False, "pendingReadOps": 0, "messagesConsumedCounter": 0, "cursorLedger": 0,
+    "cursorLedgerLastEntry": 0, "active": False, "numberOfEntriesSinceFirstNotAckedMessage": 0,
+    "totalNonContiguousDeletedMessagesRange": 0, "subscriptionHavePendingRead": False,
+    "subscriptionHavePendingReplayRead": False,
+}  # fmt: skip
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
 
 
@@ -213,7 +224,6 @@ class Stats:
         for sub, figures_of in found["subscriptions"].items():
             if "msgDropRate" in figures_of:
                 figures_of["msgDropRate"] = max(0, dropped[sub] - before.dropped.get(sub, 0)) / seconds
-                found["msgDropRate"] += figures_of["msgDropRate"]
             rate = max(0, delivered[sub] - before.delivered.get(sub, 0)) / seconds
             if not figures_of["consumers"]:  # else it is the sum of theirs
                 figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
@@ -228,6 +238,8 @@ class Stats:
 
     async def internal(self, name: TopicName) -> Json:
         figures = await self._figures(name)
+        if name.domain == NON_PERSISTENT:
+            return {**_NOT_STORED, "cursors": {c.name: _NO_CURSOR for c in (figures.channels if figures else ())}}
         position = await self.position(name)
         incarnation, end = position.incarnation, position.next_seq
         entries = end - position.first_seq
@@ -292,8 +304,8 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures, about:
 
 
 def _pass_on(found: Json) -> None:
-    """Changes a topic's figures to those of one that is not persistent: messages are with consumers or dropped.
-    A batch that is dropped counts as one."""
+    """Changes a topic's figures to those of one that is not persistent: messages are with consumers or dropped. A real
+    broker counts drops for the topic only where a publisher sends too much, which is not dropped here."""
     found["msgDropRate"] = 0.0
     for one in found["publishers"]:
         one["msgDropRate"] = 0.0
