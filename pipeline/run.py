@@ -323,7 +323,8 @@ def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
         seconds = time.monotonic() - began
         if (flow := _FLOW.match(line)) is not None:
             name, state = flow.groups()
-            yield f"{seconds:6.1f} s  {name}: {'running' if state == 'RUNNING' else 'done'}"
+            # Spark calls a flow completed whose query has failed, too, and says so in its next line.
+            yield f"{seconds:6.1f} s  {name}: {'running' if state == 'RUNNING' else 'ended'}"
         elif line and not _UNIMPORTANT.match(line):
             yield f"{seconds:6.1f} s  {line}"
 

@@ -243,7 +243,7 @@ def test_a_full_refresh_that_is_killed_at_any_step_is_finished_by_the_next_run(
         (
             ("--full-refresh-all", "raw_messages: running"),
             ("--full-refresh=messages", "messages: running"),
-            ("--full-refresh-all", "messages: done"),
+            ("--full-refresh-all", "messages: ended"),
         )
     ):
         run_and_kill([*job(broker, project), tables], tmp_path / "said", when)
@@ -409,11 +409,11 @@ def test_only_views_that_the_catalog_has_lost_are_removed(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "warehouse").iterdir()) == ["messages", "top_talkers"]
 
 
-def test_flows_that_a_refresh_leaves_alone_are_not_listed() -> None:
+def test_flows_that_a_refresh_leaves_alone_are_not_listed_nor_failed_ones_called_done() -> None:
     states = ("EXCLUDED", "QUEUED", "RUNNING", "COMPLETED", "FAILED")
     lines = [f"Flow 'spark_catalog.default.mine' is {state}." for state in states]
     said = [line.split(" s  ")[1] for line in run_job._progress(lines, time.monotonic())]
-    assert said == ["mine: running", "mine: done", lines[-1]]
+    assert said == ["mine: running", "mine: ended", lines[-1]]
 
 
 def test_static_settings_are_not_in_the_spec(tmp_path: Path) -> None:
