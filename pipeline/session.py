@@ -16,6 +16,7 @@ from mq_shards import pipeline
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
 from mq_shards.pipeline.standing_back import be_nice, begin_nice_session
+from mq_shards.pipeline.stopping import Stopped
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
@@ -32,6 +33,9 @@ def _begun(builder: SparkSession.Builder) -> SparkSession:
             found = builder.getOrCreate()
         except Exception:
             raise  # another try will use the same JVM
+        except KeyboardInterrupt:  # of PySpark's handler, which is set before the session is there
+            beginning.end()
+            raise Stopped(signal.SIGINT) from None
         except BaseException:
             beginning.end()
             raise

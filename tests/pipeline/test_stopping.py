@@ -73,14 +73,16 @@ def test_a_jvm_leaves_signals_to_the_job_that_began_it() -> None:
 
 
 class Hangs:
-    """As PySpark whose JVM takes its time, and that is told to stop meanwhile."""
+    """As PySpark whose JVM takes its time, and that is told to stop when it has taken SIGINT."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
         self.jvm: subprocess.Popen[bytes] | None = None
 
     def getOrCreate(self) -> None:  # noqa: N802
         self.jvm = subprocess.Popen(["sleep", "60"], preexec_fn=bool)
-        signal.raise_signal(signal.SIGTERM)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(self.number)
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(
@@ -91,9 +93,10 @@ def test_a_directory_that_cannot_be_made_is_one_line(
     assert capsys.readouterr().err == "mq-pipeline: [Errno 2] No such file or directory: '/proc/none'\n"
 
 
-def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on() -> None:
-    builder = Hangs()
-    with pytest.raises(Stopped), stopped_by_signals():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on(number: signal.Signals) -> None:
+    builder = Hangs(number)
+    with pytest.raises(Stopped, match=number.name), stopped_by_signals():
         session._begun(cast(Any, builder))
     assert builder.jvm is not None
     assert builder.jvm.wait(10) == -signal.SIGKILL
