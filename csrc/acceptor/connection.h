@@ -100,6 +100,7 @@ struct connection {
     uint32_t events; /* that epoll reports */
     uint8_t protocol;
     uint8_t stall;
+    uint8_t reserve_worker; /* see reserves */
 
     bool closed : 1;      /* it is freed at the end of the turn, ... */
     bool kept : 1;        /* ... or later, when the codec is done with it: see socket_let_go */
@@ -132,12 +133,11 @@ struct connection {
     uint32_t head_slot; /* the number of the oldest */
     uint32_t slot_count;
     uint32_t slot_mask;
+    uint32_t reserves; /* MSG_RESERVEs under way, all at reserve_worker */
     struct slot few_slots[FEW_SLOTS];
 
     uint64_t touched_workers; /* workers that know of the connection */
 
-    uint32_t reserves; /* MSG_RESERVEs under way, all at reserve_worker */
-    uint8_t reserve_worker;
     size_t kept_bytes; /* bytes of replies whose turn has not come */
 
     uint32_t large_bytes; /* size of a large body that a worker has not acknowledged yet; 0: none */

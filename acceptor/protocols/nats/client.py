@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import orjson
 from mq_shards.acceptor.access.rights import Login
@@ -121,6 +121,8 @@ def describe(engine: Engine, protocol: int, row: Mapping[str, Any]) -> None:
 class Client:
     """What Python keeps of a connection."""
 
+    is_leaf: ClassVar[bool] = False  # a leaf node or hub, not a client
+
     client_id: int
     connected_wall_ns: int
     host: str  # its address
@@ -132,11 +134,10 @@ class Client:
     nonce: str = ""  # that the client has to sign
     connect_info: bool = False  # the INFO with connect_info was sent
     is_websocket: bool = False
-    is_leaf: bool = False  # a leaf node, not a client
     is_unknown: bool = False  # a proxy may be in front, and has not sent the client's address yet
 
     @classmethod
-    def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
+    def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Self:
         """Equal addresses are stored once. All connections of a Unix socket have the same address, without a port.
 
         >>> Client.of(1, 0, "[::1]:4222").host, Client.of(1, 0, "@").host
@@ -182,6 +183,13 @@ class Client:
     @property
     def account(self) -> str:
         return self.user.account if self.user is not None else GLOBAL_ACCOUNT
+
+
+class LeafNode(Client):
+    """What Python keeps of a leaf node or hub."""
+
+    __slots__ = ()
+    is_leaf = True
 
 
 def go_json(value: Mapping[str, Any]) -> bytes:

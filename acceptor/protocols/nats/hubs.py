@@ -25,7 +25,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, Client, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, LeafNode, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish
 from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
@@ -488,8 +488,8 @@ class Hubs:
         flags = HEADERS if self._nats.identity.headers and hub.info.flag("headers") else 0
         flags |= TRACES if hub.info.traces else 0
         what = f"{loop_of(self._server_id, account)} {hub.cluster} {account}".encode(errors="surrogateescape")
-        who = Client.of(hub.client_id, hub.began_wall_ns, hub.address)
-        who.is_leaf, who.user = True, User(account=account)
+        who = LeafNode.of(hub.client_id, hub.began_wall_ns, hub.address)
+        who.user = User(account=account)
         self._engine.call(hub.conn, "info", 0, asker(who, hub.name, self._cluster_name))
         try:
             joined = self._engine.call(hub.conn, "join", flags, what)
@@ -549,7 +549,7 @@ class Hubs:
 
     def _known(self, hub: Hub) -> Known:
         """Like nats-server, does not name the hub."""
-        client = Client.of(hub.client_id, 0, hub.address)
+        client = LeafNode.of(hub.client_id, 0, hub.address)
         tls: VerifyingTls | None = self._upgrades.tls(hub.conn)  # type: ignore[assignment]
         row: dict[str, Any] = {"kind": "Leafnode", "ip": client.host, "port": client.port} | tls_row(tls, first=False)
         account = hub.remote.account

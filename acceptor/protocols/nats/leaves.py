@@ -27,7 +27,7 @@ from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, items, loads, text
 from mq_shards.acceptor.protocols.nats.addresses import own_urls
-from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, Client, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, LeafNode, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
@@ -73,7 +73,7 @@ class LeafError(Exception):
 @dataclass(slots=True, eq=False)
 class Leaf:
     conn: int
-    client: Client  # for authentication, as of clients
+    client: LeafNode  # for authentication, as of clients
     remote: str  # the leaf node's address
     auth_by_ns: int = 0
     said: Mapping[str, Any] = field(default_factory=dict)  # the fields of CONNECT
@@ -252,8 +252,8 @@ class Leaves:
     def _opened(self, conn: int) -> None:
         arrival = self._arrivals.pop(conn, "")
         remote = arrival or self._engine.remote(conn)
-        client = Client.of(next(self._nats.client_ids), time.time_ns(), remote)
-        client.is_leaf, client.is_websocket = True, arrival != ""
+        client = LeafNode.of(next(self._nats.client_ids), time.time_ns(), remote)
+        client.is_websocket = arrival != ""
         client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         leaf = self._leaves[conn] = Leaf(conn, client, remote)
         settings = self._settings

@@ -489,22 +489,6 @@ static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_
     return CALL_DONE;
 }
 
-/* Sets what services of other accounts are told of the client: JSON, with \n where its round-trip time is inserted. */
-static int64_t set_info(struct acceptor *a, struct connection *c, const struct codec_call *k) {
-    struct nats *n = nats_of(c);
-    free(n->info);
-    n->info_bytes = 0;
-    n->info = k->bytes_count > 0 ? malloc(k->bytes_count) : NULL;
-    if (k->bytes_count == 0) return CALL_DONE;
-    if (n->info == NULL) {
-        engine_oom(a, c);
-        return CALL_CLOSED;
-    }
-    memcpy(n->info, k->bytes, k->bytes_count);
-    n->info_bytes = k->bytes_count;
-    return CALL_DONE;
-}
-
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats *n = nats_of(c);
     const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
@@ -514,7 +498,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     if (strcmp(what, "answer") == 0) return answer_by_python(a, c, k);
     if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
     if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
-    if (strcmp(what, "info") == 0) return set_info(a, c, k);
+    if (strcmp(what, "info") == 0) { /* JSON, with \n where its round-trip time is inserted */
+        nats_set_name(&n->info, k->bytes, k->bytes_count);
+        return CALL_DONE;
+    }
     if (strcmp(what, "name") == 0) {
         nats_set_name(&n->name, k->bytes, k->bytes_count);
         return CALL_DONE;

@@ -206,8 +206,7 @@ struct nats {
     struct nats_name *name;               /* what it calls itself; NULL: nothing */
     struct nats_permissions *permissions; /* NULL: everything is allowed */
     struct nats_replies *replies;         /* replies that it may send by allow_responses; NULL: none yet */
-    uint8_t *info;                        /* the client as told to services of other accounts; NULL: none is told */
-    size_t info_bytes;
+    struct nats_name *info;               /* the client as told to services of other accounts; NULL: none is told */
 
     struct nats_subscription **sids; /* open addressing */
     uint32_t sid_count, sid_mask;
@@ -231,6 +230,9 @@ struct nats {
     bool is_member;       /* it counts as a member of its account */
     struct connection *next_orphaned;
 };
+
+/* With what malloc adds, half a KiB. */
+_Static_assert(sizeof(struct connection) + sizeof(struct nats) <= 504, "an idle connection is small");
 
 static inline struct nats *nats_of(const struct connection *c) {
     return connection_state(c);

@@ -13,7 +13,7 @@ static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_accoun
 struct nats_requestor nats_requestor_of(const struct nats_server *server, const struct connection *c) {
     if (c->protocol == server->protocol) {
         const struct nats *n = nats_of(c);
-        return (struct nats_requestor){{n->info, n->info_bytes}, n->account, n->rtt_ns};
+        return (struct nats_requestor){nats_name_of(n->info), n->account, n->rtt_ns};
     }
     const struct nats_route *r = route_of(c);
     return (struct nats_requestor){nats_name_of(r->info), r->account, r->rtt_ns};
