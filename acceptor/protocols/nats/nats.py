@@ -1,4 +1,4 @@
-"""NATS's rare commands: INFO, CONNECT, and the authentication of clients.
+"""NATS's rare commands, which come once or so in a client's life; authentication.py handles CONNECT.
 
 nats.c, the C half, handles all other commands. It hands over the following, and takes no more of a connection's input
 until this half calls resume():
@@ -21,7 +21,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -30,27 +29,24 @@ from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.newest import Newest
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
-from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import options as nats_options
 from mq_shards.acceptor.protocols.nats import orders, reasons
 from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
 from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.askers import Askers
+from mq_shards.acceptor.protocols.nats.authentication import Authentication
 from mq_shards.acceptor.protocols.nats.client import (
     Client,
     Identity,
     client_ids,
     describe,
     first_flags,
-    flags_of,
     info_line,
     labels,
     server_id_of,
     server_row,
 )
-from mq_shards.acceptor.protocols.nats.connects import Connects, refusal_of
-from mq_shards.acceptor.protocols.nats.expiry import Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.guarding import Guarding
 from mq_shards.acceptor.protocols.nats.logins import Logins
@@ -58,7 +54,6 @@ from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_ro
 from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
-from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -72,10 +67,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
 
 NONCE_BYTES: Final = 11
-
-
-class NatsError(Exception):
-    """The error that a client is sent before it is closed; empty: none is sent."""
 
 
 class Nats(Guarding):
@@ -113,7 +104,7 @@ class Nats(Guarding):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
-        self._connects = Connects(has_headers := not settings["no-header-support"])
+        has_headers = not settings["no-header-support"]
         self.client_ids: Final = client_ids(broker.acceptor)
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
@@ -125,12 +116,15 @@ class Nats(Guarding):
         self.admission = Admission(engine, self._number)
         self._own = OwnClients(engine, self.admission)
         self._askers = Askers(engine, self._number, broker, self._own, self.admission)
-        self._expiries = Expiries()
         self.passwords = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted, self._clients.__getitem__)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
         self.logins = Logins(self.passwords, self._encryption, lambda: self.access, self.refuse_login)
+        self._authentication = Authentication(
+            engine, self._clients, self.logins, self.admission, self._told, self._say_connected,
+            has_headers=has_headers,
+        )  # fmt: skip
         self._by_jwt = OperatorMode(
             engine, broker, self.name, self.server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )
@@ -160,6 +154,7 @@ class Nats(Guarding):
             # First of all: if a file cannot be used, this fails with nothing changed, so TLS is not turned off.
             terms = nats_tls.terms(settings)
         self._settings, self._greetings.terms = settings, terms
+        self._authentication.set(settings)
         self._set_who()
         engine.set("nats.max-payload", nats_options.payload_limit(settings["max-payload"]))
         for option in ("control-line", "pending", "subscriptions", "sub-tokens"):
@@ -204,8 +199,7 @@ class Nats(Guarding):
 
     def _shares_changed(self, names: set[str] | None) -> None:
         if self._askers.learn(self._accounts, names, self.system_account):
-            for conn in self._clients:
-                self._limit(conn)
+            self._authentication.limit_all()
         if self.logins.callouts is not None:
             self.logins.callouts.accounts_changed()
 
@@ -222,37 +216,15 @@ class Nats(Guarding):
             if client.user is not None and client.user.is_called_out:
                 self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # so that the service is asked again
             else:
-                self._limit(conn)
-        self._cut_forbidden()
+                self._authentication.limit(conn)
+        self._authentication.cut_forbidden()
         for conn in orders.excess(list(self._clients), self._connections(), settings["max-connections"]):
-            self._end(conn, "maximum connections exceeded")
+            reasons.end(self._engine, conn, "maximum connections exceeded")
         if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
             self._say_info_again()
 
-    def _cut_forbidden(self) -> None:
-        """Closes clients that are not admitted, of too many the newest; updates the others' permissions."""
-        for conn, client in reversed(list(self._clients.items())):
-            if client.connects and (self.logins.required(conn, client) or self.logins.has_moved(client)):
-                self._look_again(conn, client)
-
-    users_changed = _cut_forbidden
-
-    def _look_again(self, conn: int, client: Client) -> None:
-        self.logins.again(conn, client, partial(self._known_again, conn, client))
-
-    def _known_again(self, conn: int, client: Client, user: User | str) -> None:
-        """Called perhaps later, as _proven()."""
-        if self._clients.get(conn) is not client:
-            return
-        if isinstance(user, str):
-            self._end(conn, user, reasons.CLIENT_CLOSED)
-            return
-        if user != client.user or self.logins.limits(user).connections is not None:
-            client.user = user
-            if refusal := self.admission.admit(conn, user, self.logins.limits(user).connections):
-                self._end(conn, refusal)
-                return
-        self._limit(conn)  # the account's limits may have changed, too
+    def users_changed(self) -> None:
+        self._authentication.cut_forbidden()
 
     def _connections(self) -> int:
         """The number of clients of all acceptors."""
@@ -311,16 +283,13 @@ class Nats(Guarding):
                 describe(self._engine, self._number, self.server_row())
             if is_news:
                 self._by_jwt.meet_jetstream()
-                for conn in self._clients:
-                    self._limit(conn)
+                self._authentication.limit_all()
             self._say_info_again()
             self._cluster_news.heard()
         elif account := self._by_jwt.took(what, message):
             if self.leaves is not None:
                 self.leaves.look_again()
-            for conn, client in list(self._clients.items()):
-                if client.connects and client.account == account:
-                    self._look_again(conn, client)
+            self._authentication.account_changed(account)
 
     def _say_info_again(self) -> None:
         for conn in self._clients:
@@ -396,6 +365,9 @@ class Nats(Guarding):
         if logins.callouts is not None:
             logins.callouts.set_file(content, logins.account_names)
 
+    def _told(self, client: Client) -> bytes:
+        return self._askers.described(client, self.identity.server_name, self.cluster.get("name", ""))
+
     def _say_connected(self, conn: int) -> None:
         known = self._known(conn)
         if self.events is not None and known is not None:
@@ -470,13 +442,10 @@ class Nats(Guarding):
                 self._questions.asked(conn, self.events, *command[4:].split(b"\r\n", 1))
             self._engine.resume(conn)
             return
-        try:
-            if command == b"NOBODY":
-                self._admit_nobody(conn)
-            else:
-                self._connect(conn, command[len("CONNECT") :].strip(b" \t"))
-        except NatsError as error:
-            self._end(conn, str(error))
+        if command == b"NOBODY":
+            self._authentication.admit_nobody(conn)
+        else:
+            self._authentication.connect(conn, command[len("CONNECT") :].strip(b" \t"))
 
     def last_words(self, conn: int, words: bytes) -> None:
         row, known = self.monitor.ended(conn, words), self._known(conn)
@@ -487,8 +456,7 @@ class Nats(Guarding):
         self._clients.pop(conn, None)
         if self._lame_duck is not None and not self._clients:
             self._lame_duck.end()
-        self.admission.gone(conn)
-        self._expiries.gone(conn)
+        self._authentication.closed(conn)
         self._greetings.closed(conn)
         if self._websockets is not None:
             self._websockets.closed(conn)
@@ -517,7 +485,7 @@ class Nats(Guarding):
         return self._greetings.tls(conn), terms is not None and terms.maps
 
     def wait_ns(self) -> int:
-        waits = [self._greetings.wait_ns(), self._expiries.wait_ns()]
+        waits = [self._greetings.wait_ns(), self._authentication.wait_ns()]
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
@@ -525,8 +493,7 @@ class Nats(Guarding):
         return self._websockets, self._lame_duck, self.events, self.logins.callouts, self._by_jwt, self._askers
 
     def expire(self) -> None:
-        for conn in self._expiries.over():
-            self._look_again(conn, self._clients[conn])
+        self._authentication.expire()
         self._greetings.expire()
         for each in self._parts():
             if each is not None:
@@ -563,7 +530,7 @@ class Nats(Guarding):
         if not orders.is_excess(self._connections(), self._settings["max-connections"]):
             return False
         self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
-        self._end(conn, "maximum connections exceeded")
+        reasons.end(self._engine, conn, "maximum connections exceeded")
         return True
 
     def _greeted(self, conn: int) -> None:
@@ -620,81 +587,6 @@ class Nats(Guarding):
             return self._websockets is not None and self._websockets.encryption(conn) is not None
         terms = self._greetings.terms
         return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
-
-    # --- CONNECT ----------------------------------------------------------------------------------------------------
-
-    def _connect(self, conn: int, body: bytes) -> None:
-        client = self._clients[conn]
-        try:
-            client.options = self._connects.read(client.options, body)
-        except DecodeError as error:
-            raise NatsError("") from error
-        if client.connects:
-            self._engine.call(conn, "let-go")
-        client.connects += 1
-        self._engine.call(conn, "must-connect-by-ns", 0)
-        client.take_cookies(self._settings)
-        if not self.logins.required(conn, client):
-            self._admit(conn, client, None)
-            return
-        self.logins.prove(conn, client, partial(self._proven, conn, client))
-
-    def _proven(self, conn: int, client: Client, user: User | None) -> None:
-        """Called perhaps later, when the client may be gone and its connection number be used again."""
-        if self._clients.get(conn) is not client:
-            return
-        try:
-            if user is None:
-                raise NatsError(reasons.VIOLATION)
-            self._admit(conn, client, user)
-        except NatsError as error:
-            self._end(conn, str(error))
-
-    def _admit(self, conn: int, client: Client, user: User | None) -> None:
-        options = client.options
-        if refusal := refusal_of(options):
-            raise NatsError(refusal)
-        self._join(conn, user)
-        client.user = user
-        self._limit(conn)
-        self._engine.call(conn, "flags", flags_of(options))
-        if options["verbose"]:
-            self._engine.reply(conn, b"+OK\r\n")
-        self._engine.resume(conn)
-        if options.get("name") or client.connects > 1:
-            self._engine.call(conn, "name", 0, options.get("name", "").encode(errors="surrogateescape"))
-        self._say_connected(conn)
-
-    def _join(self, conn: int, user: User | None) -> None:
-        if refusal := self.admission.admit(conn, user, self.logins.limits(user).connections):
-            raise NatsError(refusal)
-
-    def _limit(self, conn: int) -> None:
-        """Sets a client's limits, general or its account's if lower, and its end; and what services are told of it."""
-        client = self._clients[conn]
-        self._expiries.set(conn, self.logins.ends_s(client.user))
-        limits, subscriptions = self.logins.limits(client.user), self._settings["max-subscriptions"]
-        if limits.subscriptions is not None:  # 0: no limit
-            subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
-        self._engine.call(conn, "max-payload", nats_options.payload_limit(self.logins.payload(client)))
-        self._engine.call(conn, "max-subscriptions", subscriptions)
-        who = self._askers.described(client, self.identity.server_name, self.cluster.get("name", ""))
-        self._engine.call(conn, "info", 0, who)
-
-    def _admit_nobody(self, conn: int) -> None:
-        client = self._clients[conn]
-        user = self.logins.for_nobody(conn, client)
-        if user is None:
-            raise NatsError(reasons.VIOLATION)
-        client.user = user
-        client.connects += 1
-        self._engine.call(conn, "must-connect-by-ns", 0)
-        self._join(conn, user)
-        self._engine.call(conn, "flags", flags_of(client.options))
-        self._engine.resume(conn)
-
-    def _end(self, conn: int, text: str, otherwise: int = reasons.PROTOCOL_VIOLATION) -> None:
-        self._engine.call(conn, "end", reasons.REASONS.get(text, otherwise), text.encode())
 
 
 PROTOCOL: Final = Nats

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
 
 CLIENT_CLOSED: Final = 1
 AUTHENTICATION_VIOLATION: Final = 3
@@ -34,10 +37,13 @@ LEAF_REASONS: Final[Mapping[str, int]] = {
     "Duplicate Remote LeafNode Connection": 30,
     "Stale Leaf Node Connection - Closing": 10,
 }
-
-
 # ... and the beginning of what a leaf node of too old a version is told.
 OLD_VERSION: Final = "connection rejected since minimum version required is"
+
+
+def end(engine: Engine, conn: int, text: str, otherwise: int = PROTOCOL_VIOLATION) -> None:
+    """Closes a client with an error; "": it is sent none. `otherwise`: the reason if the error has no number here."""
+    engine.call(conn, "end", REASONS.get(text, otherwise), text.encode())
 
 
 def leaf_reason(words: str) -> int:

@@ -32,22 +32,13 @@ from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, json_l
 from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
+from mq_shards.acceptor.protocols.nats.gossip import Gossip
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
-from mq_shards.acceptor.protocols.nats.route_compression import (
-    ACCEPT,
-    AUTO,
-    NOT_SUPPORTED,
-    OFF,
-    by_rtt,
-    is_negotiated,
-    level_of,
-    mode_of,
-    select,
-    thresholds_of,
-)
+from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, mode_of
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
-from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+from mq_shards.acceptor.protocols.nats.route_info import Info, Own, read_connect
+from mq_shards.acceptor.protocols.nats.route_negotiation import Negotiation
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
@@ -112,9 +103,11 @@ class Routing:
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
         self._account_routes = AccountRoutes(engine, self._cluster, self._dial_for)
+        self._gossip = Gossip(engine, self._own, self._cluster, self._dialer)
+        self._compression = Negotiation(engine, self._own, self._say_info, self._remark)
         self._pinned: tuple[str, ...] = ()
         self._set_options(settings)
-        self._pinned = self._accounts_pinned()
+        self._pinned = self._gossip.pinned = self._accounts_pinned()
         self._account_routes.have(self._pinned)
 
     # --- options ----------------------------------------------------------------------------------------------------
@@ -126,6 +119,8 @@ class Routing:
         own.max_payload, own.pool_size = settings["max-payload"], settings["cluster-pool-size"]
         own.compression = mode_of(settings)
         self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
+        self._gossip.set(settings, self._urls)
+        self._compression.set(settings)
         self._dialer.set(settings["cluster-connect-retries"], backoff=settings["cluster-connect-backoff"])
         self._set_tls()
         self._set_permissions()
@@ -191,7 +186,7 @@ class Routing:
                 self._engine.call(route.conn, "permissions", ROUTES_SET)
                 self._engine.reply(route.conn, json_line("INFO", self._own.info()))
             elif changed & COMPRESSION and route.registered:
-                self._compress_otherwise(route)
+                self._compression.change(route)
         self._dialer.keep(lambda wish: not wish.explicit or wish.url in self._urls)
         self._pin_others(at_once=pools_anew)
         known = set() if pools_anew else set(urls)
@@ -202,6 +197,7 @@ class Routing:
     def _pin_others(self, *, at_once: bool) -> None:
         """Moves accounts to and from dedicated routes. `at_once`: no handshake, as pooled routes are closed anyway."""
         before, self._pinned = self._pinned, self._accounts_pinned()
+        self._gossip.pinned = self._pinned
         added = [account for account in self._pinned if account not in before]
         removed = [account for account in before if account not in self._pinned]
         self._dialer.keep(lambda wish: wish.account not in removed)
@@ -211,19 +207,6 @@ class Routing:
             self._account_routes.have(added)
         elif added:
             self._account_routes.move(added, self._own.pool_size)
-
-    def _compress_otherwise(self, route: Route) -> None:
-        """Changes the level of what we send. A route that was not compressed, or must not be any more, is closed, to be
-        made anew."""
-        mode = self._own.compression
-        if route.compression in (NOT_SUPPORTED, mode):
-            return
-        if not route.compressed or mode in (OFF, ACCEPT):
-            self._engine.close_connection(route.conn)
-        elif mode == AUTO:
-            self._adapt(route)
-        else:
-            self._set_mode(route, mode)
 
     def _advertise(self) -> None:
         if self._nats is not None:
@@ -317,7 +300,7 @@ class Routing:
                 self._info(route, Info.read(command[len("INFO") :].strip(b" \t")))
             elif word == b"PONG":
                 self._solicit_next(route)
-                self._adapt(route)
+                self._compression.adapt(route)
             else:
                 self._remark(logging.WARNING, route, f"said {command.decode(errors='replace')}")
                 raise RouteError("")
@@ -411,9 +394,7 @@ class Routing:
 
     def _say_first(self, route: Route) -> None:
         conn, wish = route.conn, route.wish
-        if is_negotiated(self._own.compression):
-            # The codec must send nothing of its own until compression is decided.
-            self._engine.call(conn, "negotiates", 1)
+        self._compression.begin(route)
         if wish is None:
             if self._own.auth_required:
                 route.auth_by_ns = time.monotonic_ns() + self._settings["cluster-auth-timeout"]
@@ -433,9 +414,8 @@ class Routing:
 
     def _say_info(self, route: Route, pool_index: int = 0) -> None:
         mode = route.wish.gossip_mode if route.wish is not None else 0
-        compression = route.compression if route.negotiated and self._own.compression != AUTO else self._own.compression
-        said = compression if compression != NOT_SUPPORTED else ""
-        info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode, said)
+        nonce, compression = secrets.token_urlsafe(11), self._compression.said(route)
+        info = self._own.info(nonce, pool_index, route.account, mode, compression)
         self._engine.reply(route.conn, json_line("INFO", info))
 
     def _connect(self, route: Route, body: bytes) -> None:
@@ -491,50 +471,12 @@ class Routing:
             self._remark(logging.ERROR, route, f'it has the name of this server: "{self._own.server_name}"')
             raise RouteError("")
         self._dialer.heard(route.conn)
-        if not self._compress(route, info):
-            self._register(route, info)
-
-    def _compress(self, route: Route, info: Info) -> bool:
-        """Agrees on compression. Returns whether it is on from here, and another INFO will come compressed."""
-        if route.negotiated:
-            return False
-        theirs = info.text("compression")
-        if not is_negotiated(self._own.compression):
-            off = theirs and self._own.compression == OFF
-            route.compression = OFF if off else NOT_SUPPORTED
-            return False
         try:
-            mode = select(self._own.compression, theirs)
+            is_on_from_here = self._compression.agree(route, info.text("compression"))
         except ValueError as error:
             raise RouteError(str(error)) from None
-        if mode == AUTO:
-            mode = by_rtt(time.monotonic_ns() - route.began_ns, thresholds_of(self._settings))
-        route.negotiated, route.compression = True, mode
-        self._engine.call(route.conn, "negotiates", 0)
-        if not is_negotiated(mode):
-            return False
-        if route.wish is not None:
-            self._say_info(route)
-        route.compressed = True
-        self._set_mode(route, mode)
-        if route.wish is None:
-            self._say_info(route)
-        return True
-
-    def _set_mode(self, route: Route, mode: str) -> None:
-        """Sets the level of what we send from now on."""
-        route.compression = mode
-        self._engine.compress(route.conn, level_of(mode))
-
-    def _adapt(self, route: Route) -> None:
-        """A PONG has come: with s2_auto, adapts the level to the round-trip time."""
-        if not route.compressed or self._own.compression != AUTO:
-            return
-        mode = by_rtt(figures_of(self._engine, route.conn)["rtt_ns"], thresholds_of(self._settings))
-        if mode != route.compression:
-            self._remark(logging.INFO, route, mode)
-            self._set_mode(route, mode)
-        self._engine.call(route.conn, "tell-pong")
+        if not is_on_from_here:  # else another INFO comes, compressed
+            self._register(route, info)
 
     def _register(self, route: Route, info: Info) -> None:
         route.take(info)
@@ -555,15 +497,14 @@ class Routing:
             return
         self._engine.call(route.conn, "name", 0, info.text("server_name").encode())
         route.registered = True
-        if route.compressed and self._own.compression == AUTO:
-            self._engine.call(route.conn, "tell-pong")
+        self._compression.follow_rtt(route)
         if first:
             self._remark(logging.INFO, route, "there is a route")
             self._tell_clients()
         if route.account:
             self._account_routes.joined(route.account)
         if first or route.account:
-            self._gossip(route, info)
+            self._gossip.tell(route, info)
         if route.wish is not None and route.pool and not route.account and not self._cluster.is_full(route.remote_id):
             route.brings_next = True
             self._engine.call(route.conn, "ping")
@@ -590,7 +531,7 @@ class Routing:
         if info.values.get("route_acc_add_reqid"):
             self._account_routes.hear(route, info)
         elif info.server_id != route.remote_id:
-            self._meet(route, info)
+            self._gossip.hear(route, info)
         elif info.flag("ldm") and route.info is not None:
             # The server is about to end: clients must not be told of it any more.
             self._cluster.leave(route)
@@ -599,49 +540,6 @@ class Routing:
             # Its permissions have changed: it may need interest that it was not sent before.
             route.info.values.update(info.limits())
             self._engine.call(route.conn, "tell-again")
-
-    # --- gossip: other servers that a server tells of --------------------------------------------------------
-
-    def _meet(self, route: Route, info: Info) -> None:
-        account = info.text("route_account")
-        if account and self._own.pool_size < 1:
-            return
-        if self._cluster.knows(info.server_id, account) or self._is_configured(info):
-            return
-        url = route_url(info.text("ip"))
-        if url is None:
-            return
-        self._solicit(info, url.host, url.port, account)
-        if not route.pool and not account:
-            for pinned in self._pinned:
-                self._solicit(info, url.host, url.port, pinned)
-
-    def _solicit(self, info: Info, host: str, port: int, account: str) -> None:
-        url = RouteUrl(host, port)
-        if info.flag("auth_required"):
-            url = RouteUrl(host, port, self._settings["cluster-user"], self._settings["cluster-password"])
-        if not self._dialer.has(url, account):
-            self._dialer.dial(Wish(url, explicit=False, account=account, gossip_mode=info.number("gossip_mode")))
-
-    def _is_configured(self, info: Info) -> bool:
-        port = info.number("port")
-        url = route_url(info.text("ip"))
-        hosts = {info.text("host")} | ({url.host} if url is not None else set())
-        return any(configured.is_at(host, port) for configured in self._urls for host in hosts)
-
-    def _gossip(self, route: Route, info: Info) -> None:
-        """Tells the other servers of a new one, unless they have told us of it."""
-        wish = route.wish
-        heard_of = wish is not None and not route.explicit
-        if heard_of and wish is not None and wish.gossip_mode != GOSSIP_OVERRIDE:
-            return
-        if info.number("gossip_mode") == GOSSIP_DISABLED:
-            return
-        for other in self._cluster.one_of_each(route.account):
-            if other.remote_id == route.remote_id or (route.account and not (other.pool or other.account)):
-                continue
-            mode = _gossip_mode(other, solicited=wish is not None, explicit=route.explicit)
-            self._engine.reply(other.conn, json_line("INFO", info.forwarded(route.ip, mode)))
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -690,10 +588,3 @@ class Routing:
 
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(), wanted.encode())
-
-
-def _gossip_mode(other: Route, solicited: bool, explicit: bool) -> int:
-    """The gossip_mode for a server that is told of another one: whether it passes that on."""
-    if (not solicited and other.explicit) or (solicited and explicit):
-        return GOSSIP_OVERRIDE
-    return 0 if solicited else GOSSIP_DISABLED
