@@ -109,3 +109,57 @@ def test_what_a_client_hears(kind: int, change: str, tmp_path: Path) -> None:
 def _is_read(server: NatsServer) -> bool:
     with contextlib.closing(Wire(server.port)) as wire:
         return bool(json.loads(wire.info[5:])["max_payload"] == 1000)
+
+
+
+
+# Their passwords take a third of a second to compare, and twice as long.
+HASHED_SLOWLY, HASHED_MORE_SLOWLY = password_hash("p", 12), password_hash("p", 13)
+OTHERS = f"{{user: other, password: q}}, {{user: later, password: '{HASHED_MORE_SLOWLY}'}}"
+# The rights of users, of whom it is asked whether they may publish to "denied".
+DENIED = "permissions: {publish: {deny: denied}}"
+
+
+def _said(**said: str) -> bytes:
+    return b"CONNECT " + json.dumps({"verbose": False, "pedantic": False, "protocol": 1, **said}).encode() + b"\r\n"
+
+
+def _is_denied(wire: Wire) -> bool:
+    wire.send(b"PUB denied 0\r\n\r\n")
+    wire.barrier()
+    assert not wire.heard.closed
+    return b"Permissions Violation" in wire.heard.data
+
+
+def test_a_login_while_another_is_judged_again_is_the_one_that_counts(tmp_path: Path) -> None:
+    path = tmp_path / "nats.conf"
+    path.write_text("")
+    with running(1, arguments=["--nats-config", str(path)]) as server, contextlib.closing(Wire(server.port)) as wire:
+        wire.send(_said(**SAYS))
+        wire.barrier()
+        one = f"{{user: one, password: '{HASHED_SLOWLY}', {DENIED}}}"
+        path.write_text(f"authorization {{ users [ {one}, {OTHERS} ] }}\nmax_payload: 1000")
+        os.kill(server.process.pid, signal.SIGHUP)
+        while b'"max_payload":1000,' not in wire.heard.data:  # sent once the password is being compared
+            wire.receive()
+        wire.send(_said(user="other", **{"pass": "q"}))
+        wire.barrier()
+        with contextlib.closing(Wire(server.port)) as later:
+            later.send(_said(user="later", **{"pass": "p"}))
+            later.barrier()  # answered after the first comparison, which began before
+        assert not _is_denied(wire)
+
+
+def test_a_login_that_is_judged_while_the_file_is_read_anew_is_judged_by_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "nats.conf"
+    path.write_text(f"authorization {{ users [ {{user: one, password: '{HASHED_SLOWLY}'}} ] }}")
+    with running(1, arguments=["--nats-config", str(path)]) as server, contextlib.closing(Wire(server.port)) as wire:
+        wire.send(_said(**SAYS))
+        one = f"{{user: one, password: p, {DENIED}}}"
+        path.write_text(f"authorization {{ users [ {one}, {OTHERS} ] }}\nmax_payload: 1000")
+        os.kill(server.process.pid, signal.SIGHUP)
+        wait_until(lambda: _is_read(server), "the file was read anew")
+        with contextlib.closing(Wire(server.port)) as later:
+            later.send(_said(user="later", **{"pass": "p"}))
+            later.barrier()  # answered after the first comparison, which began before
+        assert _is_denied(wire)

@@ -1,6 +1,9 @@
 """Authenticates clients that send CONNECT, or a command before it, and gives them their user's permissions and limits;
 does so again when users or accounts change, and when a user's time is over. logins.py decides who a client is.
 
+A judgement may last: a hash takes a while, and a service is asked. Only the latest one of a client counts, so
+that a client is never admitted by what held before a reload, or before it sent CONNECT again.
+
 Owns the clients' `user` and `connects`, and the time at which they must be closed.
 """
 
@@ -60,15 +63,30 @@ class Authentication:
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
         client.take_cookies(self._settings)
-        if not self._logins.required(conn, client):
-            self._admit(conn, client, None)
-            return
-        self._logins.prove(conn, client, partial(self._proven, conn, client))
+        self._judge(conn, client)
 
-    def _proven(self, conn: int, client: Client, user: User | None) -> None:
-        """Called perhaps later, when the client may be gone and its connection number be used again."""
-        if self._clients.get(conn) is not client:
+    def _judge(self, conn: int, client: Client) -> None:
+        """Judges a client by its CONNECT."""
+        judgement = self._begin(client)
+        client.is_connecting = self._logins.required(conn, client)
+        if client.is_connecting:
+            self._logins.prove(conn, client, partial(self._proven, conn, client, judgement))
+        else:
+            self._admit(conn, client, None)
+
+    def _begin(self, client: Client) -> int:
+        """Begins a judgement of a client, which may last; an earlier one counts no more."""
+        client.judgements += 1
+        return client.judgements
+
+    def _is_stale(self, conn: int, client: Client, judgement: int) -> bool:
+        """Whether the client is gone, and its connection number perhaps used again, or a later judgement has begun."""
+        return self._clients.get(conn) is not client or client.judgements != judgement
+
+    def _proven(self, conn: int, client: Client, judgement: int, user: User | None) -> None:
+        if self._is_stale(conn, client, judgement):
             return
+        client.is_connecting = False
         if user is None:
             self._end(conn, reasons.VIOLATION)
         else:
@@ -113,20 +131,21 @@ class Authentication:
     def cut_forbidden(self) -> None:
         """Closes clients that are not admitted, of too many the newest; updates the others' permissions."""
         for conn, client in reversed(list(self._clients.items())):
-            if client.connects and (self._logins.required(conn, client) or self._logins.has_moved(client)):
+            if client.is_connecting:
+                self._judge(conn, client)  # the users by which it was judged may be gone
+            elif client.connects and (self._logins.required(conn, client) or self._logins.has_moved(client)):
                 self._look_again(conn, client)
 
     def account_changed(self, account: str) -> None:
         for conn, client in list(self._clients.items()):
-            if client.connects and client.account == account:
+            if client.connects and not client.is_connecting and client.account == account:
                 self._look_again(conn, client)
 
     def _look_again(self, conn: int, client: Client) -> None:
-        self._logins.again(conn, client, partial(self._known_again, conn, client))
+        self._logins.again(conn, client, partial(self._known_again, conn, client, self._begin(client)))
 
-    def _known_again(self, conn: int, client: Client, user: User | str) -> None:
-        """Called perhaps later, as _proven()."""
-        if self._clients.get(conn) is not client:
+    def _known_again(self, conn: int, client: Client, judgement: int, user: User | str) -> None:
+        if self._is_stale(conn, client, judgement):
             return
         if isinstance(user, str):
             self._end(conn, user, reasons.CLIENT_CLOSED)
@@ -167,4 +186,5 @@ class Authentication:
 
     def expire(self) -> None:
         for conn in self._expiries.over():
-            self._look_again(conn, self._clients[conn])
+            if not (client := self._clients[conn]).is_connecting:
+                self._look_again(conn, client)

@@ -129,6 +129,8 @@ class Client:
     port: int
     options: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)  # see connects.py
     connects: int = 0
+    judgements: int = 0  # so many have begun: see authentication.py
+    is_connecting: bool = False  # its CONNECT is judged
     user: User | None = None  # None: not authenticated, or no users are configured
     login: Login | None = None  # set for a user of the broker, whom all protocols know
     nonce: str = ""  # that the client has to sign
