@@ -1,8 +1,8 @@
 """/metrics of topics and channels: which are shown, their figures, and how long their oldest message has waited.
 
-Clients can make any number of names, so at most `http.metrics-topics` of them are shown: topics that have channels or
-jobs before others, and of these the ones with the most messages. Workers are asked for the oldest messages of these
-only, and for a second at most.
+Clients can make any number of names, so at most `http.metrics-topics` of them are shown: those with the most messages,
+and of equals those that have channels or jobs. Workers are asked for the oldest messages of these only, and for a second
+at most.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _is_in_use(topic: Topic) -> bool:
 
 
 def choose(topics: Sequence[Topic], most: int) -> Shown:
-    chosen = nlargest(most, topics, key=lambda topic: (_is_in_use(topic), topic.messages, topic.name))
+    chosen = nlargest(most, topics, key=lambda topic: (topic.messages, _is_in_use(topic), topic.name))
     chosen.sort(key=lambda topic: topic.name)
     # A topic may have thousands of channels, so channels have the same limit: those with the greatest depth.
     channels = [(topic.name, channel) for topic in chosen for channel in topic.channels]

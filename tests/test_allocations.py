@@ -7,10 +7,8 @@ waits in memory that is asked for; so what is outstanding here fits the rings.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import struct
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from tests.nsq.certificates import Certificates
 from tests.nsq.certificates import make as make_certificates
 from tests.nsq.frames import OK
 from tests.nsq.wire import Wire
+from tests.preload import compiled
 from tests.servers import Server, Shape, comm_of, free_port, start
 
 SOURCE: Final = Path(__file__).with_name("allocations.c")
@@ -65,11 +64,7 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
-    target = tmp_path_factory.mktemp("counting") / "allocations.so"
-    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", str(SOURCE), "-o", str(target)], check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("counting"))
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: shape.name)

@@ -62,7 +62,7 @@ def test_a_series_is_there_once_whatever_bytes_a_name_has() -> None:
 
 def test_topics_that_nobody_consumes_do_not_leave_out_those_in_use() -> None:
     channel = Channel("c", 0, 1, 0, 0, 0, 1, 0, 0)
-    unread = [Topic(f"z{n}", 0, 5, 5, 5, 0) for n in range(10)]
+    unread = [Topic(f"z{n}", 0, 1, 1, 1, 0) for n in range(10)]
     consumed = Topic("consumed", 0, 0, 1, 1, 0, [channel])
     waiting = Topic("waiting", 0, 1, 1, 1, 1)  # a tube with a job
     worked_off = Topic("worked-off", 0, 0, 1, 1, 0, reserves=1)
@@ -70,4 +70,4 @@ def test_topics_that_nobody_consumes_do_not_leave_out_those_in_use() -> None:
     assert [topic.name for topic in found.topics] == ["consumed", "waiting", "worked-off", "z9"]
     assert found.channels == [("consumed", channel)]
     assert found.hidden_topics == 9
-    assert [topic.name for topic in choose([consumed, Topic("more", 0, 0, 2, 2, 0, [channel])], 1).topics] == ["more"]
+    assert [topic.name for topic in choose([consumed, Topic("more", 0, 2, 2, 2, 0)], 1).topics] == ["more"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.nsq import frames
 from tests.nsq.wire import Wire
+from tests.preload import compiled
 from tests.servers import SINGLE, free_port, running, wait_until
 
 SOURCE = Path(__file__).with_name("lastwrite.c")
@@ -20,11 +19,7 @@ AT_ONCE = 4
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
-    target = tmp_path_factory.mktemp("shim") / "lastwrite.so"
-    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", str(SOURCE), "-o", str(target)], check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("shim"))
 
 
 def test_what_was_done_before_an_answer_is_not_refused_after_it(shim: Path, tmp_path: Path) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.preload import compiled
 from tests.servers import MANY, Server, free_port, running
 
 SOURCE = Path(__file__).with_name("setclock.c")
@@ -43,11 +42,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
-    target = tmp_path_factory.mktemp("shim") / "setclock.so"
-    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", str(SOURCE), "-o", str(target)], check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

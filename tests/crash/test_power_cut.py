@@ -6,15 +6,14 @@ processes were killed that copy is all that is left, and a broker is started on 
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.crash.ledger import Client, Ledger
+from tests.preload import compiled
 from tests.servers import MANY, SINGLE, Shape, running, shapes, wait_until
 
 SOURCE = Path(__file__).with_name("powercut.c")
@@ -23,13 +22,7 @@ LOAD = 1000  # acknowledged commands
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CC", "cc")
-    if not shutil.which(compiler):
-        pytest.skip("no C compiler")
-    target = tmp_path_factory.mktemp("shim") / "powercut.so"
-    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
-    subprocess.run([compiler, *flags, str(SOURCE), "-o", str(target)], check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("shim"))
 
 
 @dataclass

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.store import decode_header
 
 from tests.nsq.scenes import play_again_if_late
+from tests.preload import compiled
 from tests.servers import SINGLE, Server, running, wait_until
 
 SOURCE = Path(__file__).with_name("slowsync.c")
@@ -27,11 +26,7 @@ SLOW_S = 1.0  # slowsync.c
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
-    target = tmp_path_factory.mktemp("shim") / "slowsync.so"
-    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", str(SOURCE), "-o", str(target)], check=True)
-    return target
+    return compiled(SOURCE, tmp_path_factory.mktemp("shim"))
 
 
 def connect(port: int, tube: bytes) -> socket.socket:

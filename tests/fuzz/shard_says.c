@@ -78,11 +78,18 @@ static bool gather(uint32_t acceptor, uint32_t worker, const struct message *m) 
     return true;
 }
 
+/* Of flags that do not belong to a message, those that it may get all the same. What is taken for an arrival is not taken
+ * for headers: what is left of these would be a body. */
+static uint16_t strange(const struct message *m, uint16_t flags) {
+    bool has_headers = m->kind == MSG_PUBLISH && m->flags & MSG_HEADERS;
+    return has_headers ? flags & (uint16_t)~MSG_OF_PRODUCER : flags;
+}
+
 static void tell(uint32_t acceptor, uint32_t worker, struct message m, const void *body, size_t body_bytes) {
     struct channel *channel = side.channels[acceptor][worker];
     if (channel_backlogged(channel)) return; /* an acceptor would wait */
     m.body_bytes = (uint32_t)body_bytes;
-    m.flags |= more_flags;
+    m.flags |= strange(&m, more_flags);
     flags_sent[m.kind] |= m.flags;
     trace("%u.%u.%u says %u: topic %u, id %llu, pri %u, delay %lld, flags %u, %zu bytes: %.*s", acceptor, worker,
           m.conn, m.kind, m.topic, (unsigned long long)m.id, m.pri, (long long)m.delay_ns, m.flags, body_bytes,
@@ -98,8 +105,8 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
     if (channel_backlogged(side.channels[acceptor][worker]) || r->awaited_count == AWAITED) return;
     m.conn = c->number;
     if (!is_consumers(m.kind)) m.slot = c->next_slot++;
-    m.flags |= more_flags;
-    if (!pick(24)) m.flags |= (uint16_t)(1u << pick(16));
+    m.flags |= strange(&m, more_flags);
+    if (!pick(24)) m.flags |= strange(&m, (uint16_t)(1u << pick(16)));
     /* Permits add up. */
     for (uint32_t i = 0; i < CONSUMERS && m.kind == MSG_CREDIT && m.flags & MSG_PERMITS; i++)
         if (consumer_numbers[i] == m.consumer) r->as[i].credit = r->as[i].highest_credit = UINT64_MAX;
