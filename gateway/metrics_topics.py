@@ -1,8 +1,8 @@
 """/metrics of topics and channels: which are shown, their figures, and how long their oldest message has waited.
 
 Clients can make any number of names, so at most `http.metrics-topics` of them are shown: those with the most messages,
-and of equals those that have channels or jobs. Workers are asked for the oldest messages of these only, and for a second
-at most.
+and of equals those that have channels or jobs. Workers are asked for the oldest messages of these only, and for a
+second at most.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def test_no_message_asks_for_memory(broker: Counted, messages: int, play: Callab
 
 
 def test_nor_does_one_that_finds_no_room_in_a_ring(narrow: Counted) -> None:
-    check(narrow, 2000, lambda broker, count: beanstalk(broker, 64, count, "--body", "8000"))
+    check(narrow, 2000, lambda broker, count: beanstalk(broker, 16, count, "--body", "8000"))
 
 
 def check(broker: Counted, messages: int, play: Callable[[Counted, int], None]) -> None:
