@@ -8,6 +8,8 @@ Only looks: a broker may be using it.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mq_shards.csrc.structs import struct_in
-from mq_shards.shards import medium
+from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import (
     RECORD_BYTES,
@@ -24,13 +26,15 @@ from mq_shards.shards.layout import (
     SEGMENT_HEADER_BYTES,
     record_crc_begun,
 )
+from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.store import (
+    SEGMENT_NAME,
     SHARD_NAME,
     StoreError,
     decode_header,
     explained,
     first_not_zero,
-    segment_name,
+    read_meta,
     shard_path,
     waits,
 )
@@ -132,25 +136,59 @@ def _waits(path: Path, is_last: bool) -> bool:
         return waits(file.fileno(), is_last=is_last)
 
 
+def _listed(path: Path) -> set[int]:
+    """The segments that the manifest of a shard's folder lists and that are not being removed. If it cannot be read:
+    none."""
+    try:
+        found = json.loads(durable.read(path / MANIFEST))
+        return {int(number) for number in found["segments"]} - set(map(int, found["going"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, durable.NotAFileError):
+        return set()
+
+
+def _files(path: Path) -> tuple[dict[int, Path], set[int]]:
+    """A shard's segments by number, and the numbers of those that it should have and has not."""
+    # A segment's file is created before it is listed, and removed after it was: hence the order of these looks.
+    before = _listed(path)
+    names = ((file, SEGMENT_NAME.fullmatch(file.name)) for file in sorted(path.glob("*.log")))
+    files = {int(name[1]): file for file, name in names if name}
+    return files, before & _listed(path) - set(files)
+
+
 def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
-    """Lines about the records in a data directory, each with whether it reports damage. A broker may be running."""
-    shards = sorted(path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name))
+    """Lines about the records in a data directory, each with whether it reports damage, or that something is missing. A
+    broker may be running."""
+    shards = {path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name)}
     if not shards:
         raise StoreError(f"{directory} is not a data directory: it has no shards")
-    for path in shards if shard is None else [shard_path(directory, shard)]:
-        files = sorted(path.glob("*.log"))
-        for file in files:
-            if segment is not None and file.name != segment_name(segment):
+    with contextlib.suppress(StoreError):  # without meta.json, those that are there
+        shards.update(shard_path(directory, number) for number in range(read_meta(directory).shards))
+    has_wanted = segment is None
+    for path in sorted(shards) if shard is None else [shard_path(directory, shard)]:
+        if not path.is_dir():
+            yield f"{path.name} is missing", True
+            continue
+        files, missing = _files(path)
+        for number in sorted({*files, *missing}):
+            if segment not in (None, number):
                 continue
-            where = f"{path.name} {file.stem}"
+            has_wanted = True
+            where = f"{path.name} {number:010d}"
+            if number in missing:
+                yield f"{where} is missing", True
+                continue
+            file = files[number]
             try:
-                if _waits(file, file == files[-1]):
+                if _waits(file, number == max(files)):
                     yield f"{where} waits for its first record", False
                     continue
                 for entry in decode_segment(file):
                     yield f"{where} {_described(entry)}", isinstance(entry, Damage)
             except StoreError as error:
                 yield f"{where}: {error}", True
+    if not has_wanted:
+        where = str(directory) if shard is None else shard_path(directory, shard).name
+        yield f"{where} has no segment {segment}", True
 
 
 def main(argv: list[str]) -> int:

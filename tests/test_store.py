@@ -571,6 +571,30 @@ def test_dump_shows_every_record_and_tells_of_damage(
     assert lines[1] == f"shard-0007 0000000001 offset {offsets[1]}: damaged up to {offsets[2]}"
 
 
+def test_dump_names_segments_that_are_missing(
+    store: ShardStore, directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dumped(*options: str) -> tuple[int, list[str]]:
+        return main(["dump", str(directory.path), *options]), capsys.readouterr().out.splitlines()
+
+    store.recover()
+    for segment in (1, 2, 3):
+        write_records(store.create(segment), segment, [b"body"])
+    store.path_of(2).unlink()
+    status, lines = dumped()
+    assert status == 1
+    assert [line.split(" ")[1] for line in lines] == [f"000000000{segment}" for segment in (1, 2, 3)]
+    assert lines[1] == "shard-0007 0000000002 is missing"
+    assert dumped("--segment", "2") == (1, ["shard-0007 0000000002 is missing"])
+    assert dumped("--segment", "3")[0] == 0
+    assert dumped("--shard", "7", "--segment", "9") == (1, ["shard-0007 has no segment 9"])
+    assert dumped("--segment", "9") == (1, [f"{directory.path} has no segment 9"])
+    (directory.path / "shard-0003" / "manifest.json").unlink()
+    (directory.path / "shard-0003").rmdir()
+    assert "shard-0003 is missing" in dumped()[1]
+    assert dumped("--shard", "3") == (1, ["shard-0003 is missing"])
+
+
 def test_dump_of_something_else_is_said_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mq_shards.shards.store", "dump", str(tmp_path)]
     done = subprocess.run(
