@@ -1,4 +1,4 @@
-"""What the journal says when a broker begins to serve."""
+"""What the journal says when a worker has recovered, and when the broker begins to serve."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor.options.options import SCHEMES, Listen, Options
 
 log: Final = logging.getLogger(__name__)
+
+
+def say_recovered(title: str, message: Message) -> None:
+    """`message`: what the worker says of its recovery."""
+    for damage in message["damage"]:
+        # Damage costs messages; a torn write at the end of the log is normal after a crash.
+        (log.info if damage.get("torn") else log.error)(
+            "%s: shard %d, segment %d, offset %d: %s",
+            title, damage["shard"], damage["segment"], damage["offset"], damage["reason"],
+            extra={"fields": damage},
+        )  # fmt: skip
+    counts = {name: message[name] for name in ("shards", "records", "jobs", "bytes", "seconds")}
+    log.info(
+        "%s recovered %d messages from %d records (%d bytes) of %d shards in %.3f s",
+        title, counts["jobs"], counts["records"], counts["bytes"], counts["shards"], counts["seconds"],
+        extra={"fields": counts},
+    )  # fmt: skip
 
 
 def announce(options: Options, addresses: Sequence[Listen], shards: int, workers: int) -> None:

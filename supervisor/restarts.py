@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from mq_shards.supervisor.child import Child
@@ -14,6 +15,24 @@ DEATHS_WINDOW_S: Final = 20.0
 RESTART_DELAYS_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 # The broker goes on without the gateway, which delivers no messages: its restarts never end, with this delay at most.
 AUXILIARY_DELAY_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def plan(child: Child, now: float) -> float | None:
+    """Notes a death, and when the child is started again. Returns the delay until then; None: never, since it has died
+    too often."""
+    wait_s = auxiliary_delay_s(child, now) if child.role == "gateway" else delay_s(child, now)
+    if wait_s is None:
+        log.error("giving up: %s died %d times within %g s", child.title, len(child.deaths), DEATHS_WINDOW_S)
+        return None
+    child.restart_at = now + wait_s
+    if child.role == "gateway" and len(child.deaths) > 1:
+        log.warning(
+            "%s died %d times, is started again in %g s; messages are served without it",
+            child.title, len(child.deaths), wait_s,
+        )  # fmt: skip
+    return wait_s
 
 
 def delay_s(child: Child, now: float) -> float | None:

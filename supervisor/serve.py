@@ -50,7 +50,8 @@ def main(given: list[str]) -> int:
 
 def _run(options: Options, log_file: LogFile, reread: Callable[[], Options]) -> int:
     # Imported late: `--help` and `check-config` have no use for the supervisor.
-    from mq_shards.supervisor.supervisor import StartError, Supervisor
+    from mq_shards.supervisor.resources import StartError
+    from mq_shards.supervisor.supervisor import Supervisor
 
     try:
         return Supervisor(options, reread=reread, log_file=log_file).run()

@@ -19,7 +19,7 @@ from typing import Any
 
 from mq_shards.ringbuf import Consumer, Producer, listening
 from mq_shards.ringbuf.control import Control
-from mq_shards.supervisor import journal, stopping, supervisor
+from mq_shards.supervisor import journal, processes, stopping, supervisor
 from mq_shards.supervisor.options.options import parse
 
 from tests.ready import readable
@@ -212,7 +212,7 @@ def main() -> int:
     if "SMALL_STOPPING_SAID" in os.environ:
         stopping.SAID_S = float(os.environ["SMALL_STOPPING_SAID"])  # type: ignore[misc]
     small = "tests.small_children"
-    entries = supervisor.Entries(acceptor=f"{small}.acceptor", worker=f"{small}.worker", gateway=f"{small}.gateway")
+    entries = processes.Entries(acceptor=f"{small}.acceptor", worker=f"{small}.worker", gateway=f"{small}.gateway")
     return supervisor.Supervisor(options, entries).run()
 
 

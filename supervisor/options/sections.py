@@ -55,3 +55,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
 }
 # Options of the replaced servers that make no sense here, and what to use instead.
 INSTEAD: Final[Mapping[str, Mapping[str, str]]] = {name: protocol.instead for name, protocol in PROTOCOLS.items()}
+
+
+def broker_number(settings: Mapping[str, Mapping[str, object]], name: str) -> int:
+    """The value of a number or duration (in nanoseconds) in the section [broker]."""
+    number = settings["broker"][name]
+    assert isinstance(number, int)
+    return number

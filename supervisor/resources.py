@@ -1,0 +1,109 @@
+"""What the broker takes before any of its processes runs: sockets, the data directory with its lock, the board.
+
+In this order, since those that keep out a second broker come first. All of it is given back when the broker ends. Must
+never: start a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.ringbuf import board, listening
+from mq_shards.shards.store import DataDirectory
+from mq_shards.supervisor import inherited, privileges, unix_sockets
+from mq_shards.supervisor.barrier import Barrier
+from mq_shards.supervisor.listeners import BACKLOG, Listener, listen_on
+from mq_shards.supervisor.options.options import DEFAULT_SHARDS, Listen, Options, shards_in_memory, worker_count
+
+log: Final = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """One line for the operator: why the broker cannot run."""
+
+
+@dataclass(slots=True)
+class Resources:
+    listeners: list[Listener]
+    data_dir: str | None  # None: messages are kept in memory only
+    shards: int
+    workers: int  # how many processes the shards are divided among
+    board_fd: int
+    barrier: Barrier | None  # None: there is no data directory
+    backups: socket.socket | None  # where backups ask for the barrier
+
+    @property
+    def addresses(self) -> list[Listen]:
+        return [listener.address for listener in self.listeners]
+
+    def listen_for_gateway(self) -> bool:
+        """Whether all its sockets listen. If not, the gateway, which tries the same, says why and is started again."""
+        try:
+            for listener in self.listeners:
+                if listener.address.by_gateway:
+                    listening.begin(listener.socket_of(0), BACKLOG)
+        except OSError:
+            return False
+        return True
+
+
+def take(options: Options, stack: contextlib.ExitStack) -> Resources:
+    """`stack` gives all of it back. Raises StartError, ListenError, StoreError, OptionsError, or OSError when memory or
+    descriptors are short."""
+    listeners = _take_sockets(options, stack)
+    cores = len(os.sched_getaffinity(0))
+    shards, barrier, backups = _open_data(options, cores, stack)
+    workers = worker_count(options.workers, options.acceptors, shards, cores)
+    board_fd = board.create()
+    stack.callback(os.close, board_fd)
+    data_dir = None if options.data_dir is None else str(options.data_dir)
+    return Resources(listeners, data_dir, shards, workers, board_fd, barrier, backups)
+
+
+def _take_sockets(options: Options, stack: contextlib.ExitStack) -> list[Listener]:
+    """Also becomes the user that the broker runs as, once it has the ports for which it may have to be root."""
+    # Most ports are only taken here, and listened on by those that serve them: clients are refused until then.
+    passed = inherited.take()
+    for one in passed:
+        stack.callback(one.sock.close)
+    limits = options.settings["broker"]
+    try:
+        user = privileges.identity(options.user) if options.user else None
+        runs_as = (user.uid, user.gid) if user is not None and os.geteuid() == privileges.ROOT else (-1, -1)
+        access = unix_sockets.access(str(limits["unix-mode"]), str(limits["unix-owner"]), runs_as)
+    except ValueError as error:
+        raise StartError(str(error)) from None
+    listeners = listen_on(options.listen, options.acceptors, access, passed)
+    options.check_doors([listener.address for listener in listeners])
+    for number, one in enumerate(passed):
+        if not one.taken:
+            log.warning("socket %d of the service manager (%s) is not used", number, one.name or "without a name")
+    for listener in listeners:
+        stack.callback(listener.close)
+    if user is not None:
+        try:
+            privileges.become(user, serves_http=options.gateway)
+        except ValueError as error:
+            raise StartError(str(error)) from None
+        options.check_files()
+    return listeners
+
+
+def _open_data(
+    options: Options, cores: int, stack: contextlib.ExitStack
+) -> tuple[int, Barrier | None, socket.socket | None]:
+    """Locks the data directory, if there is one, and learns how many shards it has."""
+    if options.data_dir is None:
+        return shards_in_memory(options, cores), None, None
+    directory = DataDirectory.open_or_create(options.data_dir, options.shards, DEFAULT_SHARDS, begun=True)
+    stack.callback(directory.close)
+    barrier = Barrier(directory.shards)
+    backups = barrier.listen(options.data_dir)
+    if backups is not None:
+        stack.callback(backups.close)
+    return directory.shards, barrier, backups

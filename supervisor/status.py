@@ -1,0 +1,40 @@
+"""How the broker is, in one line, for the service manager: "serving", or what is wrong with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from mq_shards.supervisor.child import Child
+from mq_shards.supervisor.liveness import Liveness
+
+log: Final = logging.getLogger(__name__)
+
+
+class Status:
+    def __init__(self) -> None:
+        self.draining = False
+        self._disk_failing: Final[dict[int, str]] = {}  # by index of the worker: why the disk refuses writes
+
+    def disk(self, worker: Child, state: str, reason: str) -> None:
+        """What a worker says of its disk; `state` is "ok" when it takes writes again."""
+        if state == "ok":
+            self._disk_failing.pop(worker.index, None)
+            log.info("%s: the disk takes writes again", worker.title)
+        else:
+            self._disk_failing[worker.index] = reason
+            log.error("%s: the disk refuses writes: %s", worker.title, reason)
+
+    def ended(self, child: Child) -> None:
+        """The next process in this place says so itself if its disk refuses writes."""
+        if child.role == "worker":
+            self._disk_failing.pop(child.index, None)
+
+    def line(self, children: Iterable[Child], liveness: Liveness) -> str:
+        # A gateway that has not died is one that is not needed yet, or begins.
+        down = [child.title for child in children if not child.serving and child.deaths]
+        parts = [f"restarting {', '.join(down)}"] if down else []
+        parts += [f"{title} does not answer" for title in liveness.hanging()]
+        parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
+        return "; ".join(parts or ["serving"]) + (" (draining)" if self.draining else "")
