@@ -55,6 +55,9 @@ class Beanstalk(Client):
         if topic != "default":
             self._ask("ignore default", "WATCHING")
         self._wire.wait_for_ever()
+        return self._messages(topic)
+
+    def _messages(self, topic: str) -> Iterator[Message]:
         while True:
             words = self._ask("reserve", "RESERVED", "DEADLINE_SOON")
             if words[0] == "RESERVED":

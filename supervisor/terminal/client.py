@@ -12,12 +12,17 @@ from typing import Any, Final
 CONNECT_S: Final = 5.0
 GREETING_S: Final = 5.0  # for the first answer, if no login comes before it
 ANSWER_S: Final = 30.0
+UNAVAILABLE: Final = 503
 # What OpenSSL calls the answer of a peer that does not speak TLS.
 NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
 
 class ClientError(Exception):
     """One line: what failed at which address, and why."""
+
+
+class LostError(ClientError):
+    """The connection has ended or does not come about. The broker may come back."""
 
 
 class CannotError(ClientError):
@@ -83,8 +88,12 @@ class Message:
 class Client:
     """A connection, to be closed. A method that the protocol does not support raises CannotError."""
 
+    # What cannot be had again after the connection was lost, for a line that says that the broker is back.
+    missed = ""
+
     def __init__(self, at: At) -> None:
         self.at: Final = at
+        self.place: Any = None  # where `tail` stands, for the `tail` of the next client
 
     def close(self) -> None:
         raise NotImplementedError
@@ -117,8 +126,9 @@ class Client:
         """The newest messages, or those from seq `first` on. Consumes nothing."""
         raise self.cannot("show messages without taking them")
 
-    def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """The last `last` messages, then those published from now on. Consumes nothing."""
+    def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
+        """The last `last` messages, then those published from now on. Consumes nothing. `place`: goes on there
+        instead."""
         raise self.cannot("follow a topic without taking its messages")
 
     def cannot(self, what: str) -> CannotError:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from mq_shards.supervisor.terminal import at, show
+from mq_shards.supervisor.terminal import at, outlasting, show
 from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError, Message, reason
 
 FAILED: Final = 1
@@ -71,13 +70,31 @@ def _looker(options: Options, look: Callable[[Client], Iterable[Message]]) -> It
         return look(at.elsewhere(client.at, error))
 
 
+def _beginning(options: Options, ask: Callable[[Client, Any], Iterator[Message]]) -> outlasting.Begin:
+    def begin(place: object) -> tuple[Client, Iterator[Message]]:
+        client = _connect(options)
+        try:
+            try:
+                return client, ask(client, place)
+            except CannotError as error:
+                client.close()
+                client = at.elsewhere(client.at, error)
+                return client, ask(client, place)
+        except ClientError:
+            client.close()
+            raise
+
+    return begin
+
+
 def _peek(options: Options) -> None:
     _write(options, _looker(options, lambda client: client.peek(options.topic, options.first, options.count)))
 
 
 def _tail(options: Options) -> None:
     if options.follow:
-        _write(options, _looker(options, lambda client: client.tail(options.topic, options.count)))
+        begin = _beginning(options, lambda client, place: client.tail(options.topic, options.count, place))
+        _write(options, outlasting.followed(begin))
     else:
         _write(options, _looker(options, lambda client: client.peek(options.topic, None, options.count)))
 
@@ -100,16 +117,8 @@ def _bodies(options: Options) -> Iterator[bytes]:
 
 
 def _consume(options: Options) -> None:
-    with _connect(options) as first:
-        client = first
-        try:
-            messages = client.consume(options.topic, options.channel)
-        except CannotError as error:
-            client = at.elsewhere(first.at, error)
-            messages = client.consume(options.topic, options.channel)
-        for message in messages if options.count is None else itertools.islice(messages, options.count):
-            _write(options, [message])
-            client.finish(message)  # only a message that was written is finished
+    begin = _beginning(options, lambda client, _: client.consume(options.topic, options.channel))
+    _write(options, outlasting.consumed(begin, options.count))
 
 
 def _write(options: Options, messages: Iterable[Message]) -> None:

@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -17,9 +16,11 @@ from urllib.parse import urlencode
 from mq_shards.supervisor.terminal.client import (
     ANSWER_S,
     CONNECT_S,
+    UNAVAILABLE,
     At,
     Client,
     ClientError,
+    LostError,
     Message,
     RefusedError,
     begin_tls,
@@ -27,13 +28,13 @@ from mq_shards.supervisor.terminal.client import (
     reason,
     words,
 )
-from mq_shards.supervisor.terminal.show import safe
 from mq_shards.supervisor.terminal.wire import LAST_WORDS
 
 PAGE: Final = 500
 LOOK: Final = 200  # messages in one request
 BODY_BYTES: Final = 1 << 20
 POLL_S: Final = 0.25
+ALL: Final = 1 << 62
 SECTION_MESSAGES: Final = 5000
 SECTION_BYTES: Final = 4 << 20
 # The listeners that deliver messages, the preferred one first, and the scheme to connect with.
@@ -102,17 +103,17 @@ class Http(Client):
                 return self._answer(method, path, body, headers)
         except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
             self._connection.close()  # otherwise it cannot be asked again
-            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
+            raise LostError(f"no broker at {self.at}: {reason(error)}") from None
         except TimeoutError:
             self._connection.close()
-            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+            raise LostError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
         except http.client.RemoteDisconnected:
             self._connection.close()
-            raise ClientError(f"{self.at} has closed the connection without an answer: {doubt(self.at)}") from None
+            raise LostError(f"{self.at} has closed the connection without an answer: {doubt(self.at)}") from None
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             what = reason(error) if isinstance(error, OSError) else f"it speaks no HTTP ({error!r:.80})"
-            raise ClientError(f"{self.at}: {what}") from None
+            raise LostError(f"{self.at}: {what}") from None
 
     def _answer(self, method: str, path: str, body: bytes, headers: dict[str, str] | None) -> tuple[int, bytes]:
         proof = {} if self.at.proof is None else self.at.proof.header
@@ -162,38 +163,47 @@ class Http(Client):
                 break
         return found
 
-    def tail(self, topic: str, last: int) -> Iterator[Message]:
-        """Follows a topic; waits for one that does not exist yet, and for a broker that has gone away."""
-        following: int | None = None
-        has_answered = is_away = False
+    def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
+        """Follows a topic; waits for one that does not exist yet."""
+        end = self._end(topic, last)  # fails if there is no broker
+        self.place = place if isinstance(place, tuple) else end
+        return self._follow(topic)
+
+    def _end(self, topic: str, last: int) -> tuple[int | None, int]:
+        """Where following a topic begins: the seq, or None if the topic does not exist; how many messages of those
+        that are there then."""
+        try:
+            ends = self._look(topic, None, 1)
+        except RefusedError as error:
+            if error.status == 404:
+                return None, ALL  # once the topic exists, all its messages are new
+            if error.status == UNAVAILABLE:
+                return None, last
+            raise
+        return max(ends["earliest"], ends["latest"] - last), last
+
+    def _follow(self, topic: str) -> Iterator[Message]:
         while True:
-            try:
-                if following is None:
-                    ends = self._look(topic, None, 1)
-                    following = max(ends["earliest"], ends["latest"] - last)
-                page = self._look(topic, following, LOOK)
-            except RefusedError as error:
-                has_answered = True
-                if error.status not in (404, 503):
-                    raise
-                if error.status == 404:
-                    following, last = None, 1 << 62  # once the topic exists, all its messages are new
+            following, last = self.place
+            if following is None:
+                following, last = self.place = self._end(topic, last)
+            page: dict[str, Any] | None = None
+            if following is not None:
+                try:
+                    page = self._look(topic, following, LOOK)
+                except RefusedError as error:
+                    if error.status == 404:
+                        self.place = None, ALL
+                    elif error.status != UNAVAILABLE:
+                        raise
+            if page is None:
                 time.sleep(POLL_S)
                 continue
-            except ClientError as error:
-                if not has_answered:
-                    raise
-                if not is_away:
-                    print(f"mq-shards: {safe(str(error))}; waiting for it", file=sys.stderr, flush=True)
-                is_away = True
-                time.sleep(POLL_S)
-                continue
-            has_answered, is_away = True, False
             for one in page["messages"]:
                 yield _message(topic, one)
             # A topic that is deleted and created again goes on with higher seqs; that of a broker that keeps messages
             # in memory begins anew after a restart.
-            following = page["next"] if page["latest"] >= following else page["earliest"]
+            self.place = page["next"] if page["latest"] >= following else page["earliest"], last
             if page["next"] >= page["latest"]:
                 time.sleep(POLL_S)
 
@@ -276,7 +286,7 @@ class NsqHttp(Http):
     def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
         raise self.cannot("show messages without taking them")
 
-    def tail(self, topic: str, last: int) -> Iterator[Message]:
+    def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
         raise self.cannot("follow a topic without taking its messages")
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word, words
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, LostError, Message, as_word, words
 from mq_shards.supervisor.terminal.wire import Wire
+
+# Errors after which a server closes a connection that may be opened again.
+PASSING: Final = ("'Slow Consumer'", "'Stale Connection'", "'Server Shutdown'", "'Write Deadline Exceeded'")
 
 
 class Nats(Client):
+    missed = "; what was published meanwhile is not shown"
+
     def __init__(self, at: At) -> None:
         super().__init__(at)
         self._wire = Wire(at, plain_first=True)
@@ -56,7 +62,7 @@ class Nats(Client):
         """Consumes as one of a queue group, the channel: each message goes to one of its members."""
         return self._hear(b"SUB %s %s 1\r\n" % (as_word(topic).encode(), as_word(channel, "channel").encode()))
 
-    def tail(self, topic: str, last: int) -> Iterator[Message]:
+    def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
         if last:
             raise self.cannot("show what was published before")
         return self._hear(b"SUB %s 1\r\n" % as_word(topic).encode())
@@ -64,13 +70,17 @@ class Nats(Client):
     def _hear(self, subscribe: bytes) -> Iterator[Message]:
         self._wire.send(subscribe + b"PING\r\n")
         self._wire.wait_for_ever()
+        return self._messages()
+
+    def _messages(self) -> Iterator[Message]:
         while True:
             line = self._wire.line()
             kind = line.partition(b" ")[0]
             if kind == b"PING":
                 self._wire.send(b"PONG\r\n")
             elif kind == b"-ERR":
-                raise ClientError(f"{self.at} answers {words(line)[5:]}")
+                error = LostError if words(line)[5:] in PASSING else ClientError
+                raise error(f"{self.at} answers {words(line)[5:]}")
             elif kind in (b"MSG", b"HMSG"):
                 yield self._message(line.split(b" "))
 

@@ -71,6 +71,9 @@ class Nsq(Client):
         self._wire.send(f"SUB {as_word(topic)} {as_word(channel, 'channel')}\n".encode())
         self._response()
         self._wire.wait_for_ever()
+        return self._messages(topic)
+
+    def _messages(self, topic: str) -> Iterator[Message]:
         while True:
             # One message at a time: those that are not shown stay with other consumers.
             self._wire.send(b"RDY 1\n")

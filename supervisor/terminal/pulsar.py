@@ -11,13 +11,14 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.pulsar.messages import Message as Command
 from mq_shards.acceptor.protocols.pulsar.messages import base_command, decode, encode
 from mq_shards.shards.checksum import crc32c
-from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, LostError, Message
 from mq_shards.supervisor.terminal.wire import Wire
 
 CHECKSUM: Final = b"\x0e\x01"
 SHARED, EXCLUSIVE = 1, 0
 AT_ONCE: Final = 100
-NEWEST: Final = (1 << 64) - 1
+NEWEST: Final = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+SERVICE_NOT_READY: Final = 6
 
 
 class Pulsar(Client):
@@ -52,7 +53,9 @@ class Pulsar(Client):
             elif name in wanted:
                 return command, rest
             elif name in ("error", "send_error", "close_consumer", "close_producer"):
-                raise ClientError(f"{self.at} answers {getattr(command, 'message', '') or name}")
+                passes = name.startswith("close_") or command.error == SERVICE_NOT_READY
+                error = LostError if passes else ClientError
+                raise error(f"{self.at} answers {getattr(command, 'message', '') or name}")
 
     def _ask(self, name: str, answer: str, **fields: object) -> Command:
         self._requests += 1
@@ -85,15 +88,23 @@ class Pulsar(Client):
         if message.handle is not None:
             self._wire.send(encode("ack", consumer_id=1, ack_type=0, message_id=[message.handle]))
 
-    def tail(self, topic: str, last: int) -> Iterator[Message]:
+    def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
         """Follows a topic as a reader, without a durable subscription."""
         if last:
             raise self.cannot("show the last messages")
         self._ask(
             "subscribe", "success", topic=topic, subscription=f"tail-{os.getpid()}-{time.time_ns()}", subType=EXCLUSIVE,
-            consumer_id=1, durable=False, start_message_id={"ledgerId": NEWEST, "entryId": NEWEST},
+            consumer_id=1, durable=False, start_message_id=place or NEWEST,
         )  # fmt: skip
+        self.place = place or self._where_it_stands(topic)
         return self._messages(topic)
+
+    def _where_it_stands(self, topic: str) -> dict[str, int] | None:
+        """The place of the next message, even if there is none yet. None: the topic keeps no messages."""
+        if topic.startswith("non-persistent://"):
+            return None
+        done = self._ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1).consumer_mark_delete_position
+        return _behind(done.ledgerId, done.entryId)
 
     def _messages(self, topic: str) -> Iterator[Message]:
         self._wire.wait_for_ever()
@@ -102,8 +113,15 @@ class Pulsar(Client):
             command, entry = self._until("message")
             place = {"ledgerId": command.message_id.ledgerId, "entryId": command.message_id.entryId}
             bodies = list(_taken_apart(topic, entry, f"{place['ledgerId']}:{place['entryId']}"))
+            if self.place is not None:
+                self.place = _behind(**place)
             for left, (body, more) in zip(reversed(range(len(bodies))), bodies, strict=True):
                 yield Message(topic, body, more, None if left else place)  # the last one acknowledges the batch
+
+
+def _behind(ledgerId: int, entryId: int) -> dict[str, int]:  # noqa: N803
+    """The place of the entry behind this one. The first of a ledger is 0, and before it is -1."""
+    return {"ledgerId": ledgerId, "entryId": (entryId + 1) % (1 << 64)}
 
 
 def _now_ms() -> int:

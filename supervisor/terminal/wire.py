@@ -1,4 +1,4 @@
-"""A TCP or unix connection whose errors are one line each."""
+"""A TCP or unix connection whose errors are LostErrors of one line each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from mq_shards.supervisor.terminal.client import (
     CONNECT_S,
     GREETING_S,
     At,
-    ClientError,
+    LostError,
     begin_tls,
     doubt,
     reason,
 )
 
 LAST_WORDS: Final = 200  # characters of what a broker says that are shown
+# A machine that has gone without a word is noticed after IDLE_S + PROBES * PROBE_S.
+IDLE_S, PROBE_S, PROBES = 30, 10, 3
 
 
 class Wire:
     def __init__(self, at: At, *, plain_first: bool = False, first_s: float = GREETING_S) -> None:
         """Connects. `plain_first`: TLS, if any, begins later, with the caller's start_tls(). `first_s`: how long to
-        wait for the first answer. Raises ClientError."""
+        wait for the first answer. Raises LostError."""
         self.at: Final = at
         self._limit_s: float | None = first_s
         self._heard = False
@@ -35,8 +37,11 @@ class Wire:
             else:
                 self._socket = socket.create_connection((at.host, at.port), CONNECT_S)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in (("KEEPIDLE", IDLE_S), ("KEEPINTVL", PROBE_S), ("KEEPCNT", PROBES)):
+                    self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{option}"), value)
         except OSError as error:
-            raise ClientError(f"no broker at {at}: {reason(error)}") from None
+            raise LostError(f"no broker at {at}: {reason(error)}") from None
         self._buffer = bytearray()
         if not plain_first:
             self.start_tls()
@@ -47,7 +52,7 @@ class Wire:
         try:
             self._socket = begin_tls(self.at, self._socket)
         except OSError as error:
-            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
+            raise LostError(f"no broker at {self.at}: {reason(error)}") from None
         self._socket.settimeout(self._limit_s)
 
     def close(self) -> None:
@@ -65,7 +70,7 @@ class Wire:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise ClientError(f"{self.at}: {reason(error)}{self._last_words()}") from None
+            raise LostError(f"{self.at}: {reason(error)}{self._last_words()}") from None
 
     def _last_words(self) -> str:
         """What a broker that has ended the connection says about why, if it does."""
@@ -93,11 +98,11 @@ class Wire:
         try:
             data = self._socket.recv(256 << 10)
         except TimeoutError:
-            raise ClientError(f"{self.at} has not answered for {self._limit_s:g} s{self._doubt()}") from None
+            raise LostError(f"{self.at} has not answered for {self._limit_s:g} s{self._doubt()}") from None
         except OSError as error:
-            raise ClientError(f"{self.at}: {reason(error)}") from None
+            raise LostError(f"{self.at}: {reason(error)}") from None
         if not data:
-            raise ClientError(f"{self.at} has closed the connection{self._doubt()}")
+            raise LostError(f"{self.at} has closed the connection{self._doubt()}")
         if not self._heard:
             self._heard = True
             if self._limit_s is not None:

@@ -185,7 +185,71 @@ def test_tail_goes_on_when_the_broker_is_back(tmp_path: Path, kept: bool) -> Non
         wait_until(lambda: run("publish", "back", "three", where).returncode == 0, "it is served again")
         assert line_of(tail) == b"three\n"
         tail.send_signal(signal.SIGINT)
-        assert (tail.wait(10), tail.stderr.read()) == (130, b"")
+        assert tail.wait(10) == 130
+        assert tail.stderr.read().splitlines()[-1] == f"mq-shards: http://{HOST}:{port} is back".encode()
+
+
+ANEW = (
+    "tail-pulsar", "tail-nats", "consume-http", "consume-nsq", "consume-beanstalk", "consume-pulsar", "consume-nats",
+)  # fmt: skip
+
+
+def test_following_and_consuming_go_on_after_a_restart(tmp_path: Path) -> None:
+    ports = {scheme: free_port() for scheme in ("http", "nsq", "beanstalk", "pulsar", "nats")}
+    arguments = [f"--listen={scheme}://{HOST}:{port}" for scheme, port in ports.items()]
+    of = {name: tuple(name.split("-")) for name in ANEW}
+    where = {name: f"--at={of[name][1]}://{HOST}:{ports[of[name][1]]}" for name in ANEW}
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def publish(name: str, body: str) -> None:
+        wait_until(lambda: run("publish", f"anew.{name}", body, where[name]).returncode == 0, "it is published")
+
+    def publish_until_shown(name: str, first: bytes, body: str) -> None:
+        """Core NATS keeps nothing, and nobody says when its client has subscribed."""
+        shown = threading.Event()
+
+        def repeat() -> None:
+            while not shown.is_set():
+                publish(name, body)
+
+        thread = threading.Thread(target=repeat)
+        thread.start()
+        try:
+            line = line_of(processes[name])
+            while line == first:
+                line = line_of(processes[name])
+        finally:
+            shown.set()
+            thread.join()
+        assert line == f"{body}\n".encode()
+
+    with running(SHARDS, data_dir=tmp_path / "data", arguments=arguments) as server:
+        for name, (command, scheme) in of.items():
+            publish(name, "early")
+            more = ("-f",) if command == "tail" else ("--channel", "c")
+            processes[name] = started(command, f"anew.{name}", *more, "--raw", where[name])
+            if scheme in ("nsq", "beanstalk", "http"):
+                assert line_of(processes[name]) == b"early\n"
+            else:
+                publish_until_shown(name, b"", "1")
+        server.kill()
+        for process in processes.values():
+            assert process.stderr is not None
+            assert process.stderr.readline().rstrip().endswith(b"; waiting for it")
+    with running(SHARDS, data_dir=tmp_path / "data", arguments=arguments):
+        for name, process in processes.items():
+            if name.endswith("nats"):
+                publish_until_shown(name, b"1\n", "2")
+            else:
+                publish(name, "2")
+                line = line_of(process)
+                while line in (b"1\n", b"early\n"):  # not finished, or finished when the broker was killed
+                    line = line_of(process)
+                assert line == b"2\n", name
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+            assert process.stderr is not None
+            assert b" is back" in process.stderr.read().splitlines()[-1], name
 
 
 def test_topics_are_listed_by_who_can_list_them(broker: Broker, at: At) -> None:
