@@ -29,7 +29,7 @@ from mq_shards.pipeline import archive_manifest, telemetry
 from mq_shards.pipeline.archive_folders import folded
 from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.client import check_brokers
-from mq_shards.pipeline.compaction import SMALL_BYTES, compact
+from mq_shards.pipeline.compaction import compact
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError, connection_of
 from mq_shards.pipeline.session import breaking_off, open_session
@@ -48,24 +48,6 @@ _DESCRIBING: Final = threading.Lock()
 _newest: Final[dict[Path, int]] = {}  # by archive, the number of the newest list of its files
 
 log = logging.getLogger(__name__)
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    topics = command.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
-    command.add_argument("--to", required=True, metavar="DIR", help="where the archive is")
-    command.add_argument("--checkpoint", metavar="DIR", help="how far it is (default: _checkpoint in the archive)")
-    first = "where the first run begins (default: earliest)"
-    command.add_argument("--from", dest="start", default="earliest", choices=["earliest", "latest"], help=first)
-    every = "go on for ever, with a micro-batch so often (default: end with what is there)"
-    command.add_argument("--every", metavar="SECONDS", type=float, help=every)
-    command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most")
-    holds = "under which the broker keeps what is not archived (default: made from DIR)"
-    command.add_argument("--subscription", metavar="NAME", help=holds)
-    small = f"files of less than so many MiB become larger ones (default: {SMALL_BYTES >> 20}; 0: none)"
-    command.add_argument("--compact-below", metavar="MIB", type=int, default=SMALL_BYTES >> 20, help=small)
-    command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
 
 
 def subscription_of(archive: str) -> str:

@@ -17,10 +17,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mq_shards.pipeline.arguments import COMPACT_MIB
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog
 from mq_shards.shards import durable
 
-SMALL_BYTES: Final = 16 << 20
 WHOLE_BYTES: Final = 128 << 20  # about the size of a merged file
 AT_LEAST: Final = 4  # small files in a folder before merging is worth it
 ROW_GROUP_BYTES: Final = 64 << 20  # size in memory
@@ -34,7 +34,7 @@ def compact(
     log: SinkLog,
     summed: Summed | None = None,
     *,
-    small_bytes: int = SMALL_BYTES,
+    small_bytes: int = COMPACT_MIB << 20,
     at_least: int = AT_LEAST,
     most_s: float = math.inf,
 ) -> int:

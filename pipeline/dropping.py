@@ -13,21 +13,6 @@ PATIENCE_S = 10.0
 MOST = 100_000  # the largest age, in days or hours
 
 
-def age(text: str) -> float:
-    """Parses the number of --drop-older. Raises ValueError."""
-    found = float(text)
-    if not 0 <= found <= MOST:  # this refuses "nan" too
-        raise ValueError
-    return found
-
-
-def add_drop_arguments(command: argparse.ArgumentParser, one: str, unit: str, older: str) -> None:
-    """`one` and `older`: help for --drop and --drop-older, whose age is in `unit`."""
-    drop = command.add_mutually_exclusive_group()
-    drop.add_argument("--drop", metavar="NAME", help=one)
-    drop.add_argument("--drop-older", metavar=unit, type=age, help=older)
-
-
 def drop_each(client: Client, names: Iterable[str], drop: Callable[[str], None], conflicts: Collection[int]) -> int:
     """Drops what can be dropped, and prints that. `conflicts`: statuses that say that one cannot be. Returns how many
     were."""

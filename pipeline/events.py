@@ -5,38 +5,16 @@ Everything here is an expression that Spark computes; no message reaches Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from mq_shards.pipeline.fields import AUTO, BINARY, JSON, TEXT, Fields
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-AUTO, JSON, TEXT, BINARY = "auto", "json", "text", "binary"
-FORMATS: Final = (AUTO, JSON, TEXT, BINARY)
 # Times that are numbers are seconds, milli-, micro- or nanoseconds since 1970. Their size tells which, rightly so for
 # the years 1973 to 5138.
 _UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (1e20, 1e-3))
-_FIELD: Final = re.compile(r"[^'\"\\\[\]]+")
-
-
-class FieldError(ValueError):
-    """A field has a name that cannot be looked for."""
-
-
-@dataclass(frozen=True)
-class Fields:
-    """The names of an event's fields in the outermost object of its JSON. The first name that is there counts."""
-
-    id: Sequence[str] = ("id",)
-    time: Sequence[str] = ("time", "timestamp", "ts")
-    source: Sequence[str] = ("source", "user")
-
-    def __post_init__(self) -> None:
-        for name in (*self.id, *self.time, *self.source):
-            if not _FIELD.fullmatch(name):
-                raise FieldError(f"{name!r} cannot be a field's name: it has quotes, brackets or backslashes")
 
 
 def decoded(

@@ -71,16 +71,6 @@ class Explained(MqShards):
         return PlannedReader(ReadOptions.parse(given, streaming=False), schema, Path(self.options[_TO]))
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    topics = command.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
-    command.add_argument("--where", metavar="SQL", help="the query's filter, as in SELECT ... WHERE")
-    more = "an option of the source, as the query has it; may be repeated"
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=more)
-    command.add_argument("--json", action="store_true", help="only what is read, one line")
-
-
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     source = {**connection, **dict(_option(text) for text in options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}

@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from mq_shards.pipeline.run import add_project_arguments, project_of
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    add_project_arguments(command)
+from mq_shards.pipeline.run import project_of
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:

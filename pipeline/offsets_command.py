@@ -35,19 +35,6 @@ _ENDS = (EARLIEST, LATEST)
 _COLUMNS = ("source", "topic", "broker", "next seq", "latest", "behind")
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation")
-    command.add_argument("--json", action="store_true", help="for programs")
-    command.add_argument("--topics", metavar="T,...", help="only these topics (default: all of the query)")
-    command.add_argument("--source", type=int, metavar="N", help="of a query with several: which of its sources")
-    where = command.add_mutually_exclusive_group()
-    to = "a seq, earliest, latest, or JSON of these by topic: there the query, which is stopped, is to go on"
-    where.add_argument("--move-to", metavar="SEQ", help=to)
-    time = "the same, with the first message from that time on (ms since 1970, or JSON by topic)"
-    where.add_argument("--move-to-time", metavar="MS", help=time)
-    command.add_argument("--dry-run", action="store_true", help="show where it would be moved to, and move nothing")
-
-
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     """Needs no Spark. Raises OptionError, BrokerError."""
     del master

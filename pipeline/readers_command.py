@@ -17,11 +17,6 @@ from mq_shards.pipeline.options import connection_of
 PATIENCE_S = 10.0
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    drop = "drop this one: what it has not read need not be kept for it any more"
-    command.add_argument("--drop", metavar="NAME", help=drop)
-
-
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     """Needs no Spark. The exit status is 1 if there was none to drop, or a broker does not answer."""
     del master

@@ -41,21 +41,6 @@ _US: Final = "ts_us"
 _SELECTION: Final = ("topics", "topic_pattern", "since", "until", "to_topic", "prefix")
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--from", dest="archive", required=True, metavar="DIR", help="the archive")
-    topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="only these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="only topics whose whole name matches")
-    command.add_argument("--since", metavar="TIME", help="only what was published at or after it (ISO 8601, UTC)")
-    command.add_argument("--until", metavar="TIME", help="only what was published before it")
-    target = command.add_mutually_exclusive_group()
-    target.add_argument("--to-topic", metavar="TOPIC", help="all into this topic (default: those they came from)")
-    target.add_argument("--prefix", metavar="TEXT", help="into topics whose names begin with it")
-    command.add_argument("--rate", metavar="N", type=float, help="messages a second (default: as many as go)")
-    command.add_argument("--state", metavar="DIR", help="where the plan is kept (default: _replay in the archive)")
-    command.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
-
-
 @dataclass
 class Plan:
     """Chunk n has the messages published from cuts[n] to before cuts[n + 1], in us since 1970."""

@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from mq_shards.pipeline import anomalies, plots, rates, telemetry
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
 from mq_shards.pipeline.client import Address, Client, Topic, check_brokers
-from mq_shards.pipeline.events import Fields, decoded
+from mq_shards.pipeline.events import decoded
+from mq_shards.pipeline.fields import Fields
 from mq_shards.pipeline.options import OptionError, connection_of, names_of
 from mq_shards.pipeline.report_page import page
 from mq_shards.pipeline.session import open_session
@@ -47,36 +48,6 @@ _BACKLOG: Final = pa.schema(
     [(name, pa.string()) for name in ("broker", "topic", "kind", "name")]
     + [(name, pa.int64()) for name in ("waiting", "in_flight", "deferred", "buried")]
 )
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="these topics (default: all)")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
-    command.add_argument("--to", required=True, metavar="DIR", type=Path, help="where tables and plots go")
-    when = "2026-01-31T12:00 (UTC unless it says otherwise), or 90s, 30m, 12h, 7d ago"
-    command.add_argument("--since", metavar="TIME", type=parse_time, help=f"published at or after: {when}")
-    command.add_argument("--until", metavar="TIME", type=parse_time, help="published before")
-    channels = "an nsq-http listener to ask for the backlog of channels; may be repeated"
-    command.add_argument("--nsq-http", metavar="HOST:PORT", type=Address.parse, action="append", default=[],
-                         help=channels)  # fmt: skip
-    tubes = "a beanstalk listener to ask for the backlog of tubes; may be repeated"
-    command.add_argument("--beanstalk", metavar="HOST:PORT", type=Address.parse, action="append", default=[],
-                         help=tubes)  # fmt: skip
-    command.add_argument("--top", metavar="N", type=int, default=10, help="so many talkers of each topic (default: 10)")
-    usual = Fields()
-    for name in ("time", "source"):
-        fields = getattr(usual, name)
-        command.add_argument(f"--{name}-fields", metavar="F,...", default=",".join(fields),
-                             help=f"JSON fields with an event's {name} (default: {','.join(fields)})")  # fmt: skip
-
-
-def parse_time(text: str) -> datetime:
-    """Raises ValueError."""
-    if (ago := _AGO.fullmatch(text.strip())) is not None:
-        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]])
-    time = datetime.fromisoformat(text.strip())
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:

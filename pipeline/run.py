@@ -8,35 +8,32 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import math
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import orjson
+import pyspark
 from mq_shards.pipeline import table_checkpoints, telemetry
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
 from mq_shards.pipeline.declarative.settings import PREFIX
-from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.failure import without_plan_and_stack
+from mq_shards.pipeline.fields import FORMATS
 from mq_shards.pipeline.lag import unread
-from mq_shards.pipeline.options import TLS, connection_of, duration_s
+from mq_shards.pipeline.options import TLS, connection_of
 from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
 from mq_shards.pipeline.sink_log import SinkLogError
 from mq_shards.pipeline.spark_pipelines import Application, PipelineError, application
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
-from mq_shards.pipeline.table_formats import FORMATS as TABLE_FORMATS
 from mq_shards.pipeline.table_formats import PARQUET, TableFormatError, settings_of
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.upkeep import has_dropped, look_after
 from pyspark.sql import SparkSession
 
 ROWS_SHOWN: Final = 40
-EVERY_S: Final = 10.0
 _FLOW: Final = re.compile(r"Flow '?(?:\w+\.)*(\w+)'? (?:is|has) (RUNNING|COMPLETED)\b")
 _UNIMPORTANT: Final = re.compile(
     r"Flow \S+ (?:is|has) (?:QUEUED|EXCLUDED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is |"
@@ -44,59 +41,6 @@ _UNIMPORTANT: Final = re.compile(
 )
 
 log = logging.getLogger(__name__)
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    add_project_arguments(command)
-    command.add_argument("--show", action="store_true", help="print the gold tables at the end of each run")
-    way = command.add_mutually_exclusive_group()
-    way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
-    way.add_argument("--continuous", action="store_true", help="go on for ever: run again whenever something has come")
-    every = f"with --continuous: so often at most (default: {EVERY_S:g})"
-    command.add_argument("--every", metavar="SECONDS", type=_seconds, default=EVERY_S, help=every)
-    _add_refresh_arguments(command)
-
-
-def _add_refresh_arguments(command: argparse.ArgumentParser) -> None:
-    def tables(text: str) -> list[str]:
-        return [name.strip() for name in text.split(",") if name.strip()]
-
-    everything = command.add_mutually_exclusive_group()
-    anew = "empty all tables and begin again at the earliest"
-    everything.add_argument("--full-refresh-all", action="store_true", help=anew)
-    only = "bring only these tables up to date; may be repeated"
-    for name, text in (("--refresh", only), ("--full-refresh", "empty only these tables and begin them again")):
-        command.add_argument(name, metavar="TABLE,...", type=tables, action="extend", default=[], help=text)
-
-
-def _duration(text: str) -> str:
-    duration_s("--bronze-retention", text)
-    return text
-
-
-def _seconds(text: str) -> float:
-    found = float(text)
-    if not 0 < found < math.inf:
-        raise ValueError
-    return found
-
-
-def add_project_arguments(command: argparse.ArgumentParser) -> None:
-    """Adds the options that are written into a new project, or hold for one run."""
-    topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
-    command.add_argument("--dir", required=True, metavar="DIR", type=Path, help="where the project keeps everything")
-    kinds = "what topics whose whole name matches hold: json, text, binary, or auto (default); others are bad messages"
-    command.add_argument("--format", metavar="REGEX=FORMAT", action="append", default=[], help=kinds)
-    command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most (default: 1000000)")
-    of = "of a new project's tables (default: parquet); the others want a package of theirs, built for this Spark"
-    command.add_argument("--table-format", choices=[PARQUET, *TABLE_FORMATS], help=of)
-    keep = "how long raw messages are kept after they were read, such as 30d or 12h (default: for ever)"
-    command.add_argument("--bronze-retention", metavar="TIME", type=_duration, help=keep)
-    command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
-    more = "a setting of Spark, or of the project (spark.mqshards...)"
-    command.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help=more)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
@@ -288,7 +232,7 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
     if not is_new:
         raise ProjectError(f"--table-format: the tables of {directory} are what they are")
     try:
-        return Project(directory, settings_of(options.table_format, settings) | settings)
+        return Project(directory, settings_of(options.table_format, settings, pyspark.__version__) | settings)
     except TableFormatError as error:
         raise ProjectError(str(error)) from None
 

@@ -15,11 +15,10 @@ from typing import Final
 from mq_shards import pipeline
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
-from mq_shards.pipeline.standing_back import be_nice, begin_nice_session
+from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session
 from mq_shards.pipeline.stopping import Stopped
 from pyspark.sql import SparkSession
 
-NICENESS: Final = 10
 _begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 

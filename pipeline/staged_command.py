@@ -12,15 +12,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from mq_shards.pipeline.client import Client, StagedFile
-from mq_shards.pipeline.dropping import add_drop_arguments, drop_each, show_or_drop
+from mq_shards.pipeline.dropping import drop_each, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
 CONFLICTS = (404, 409)  # the name has gone meanwhile, or is being published
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    older = "remove what nobody has touched for so long. What a job is writing just now is lost if it is older"
-    add_drop_arguments(command, "remove this one", "HOURS", older)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:

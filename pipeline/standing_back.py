@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+NICENESS: Final = 10  # of jobs, unless they are told otherwise
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 

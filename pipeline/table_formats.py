@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark import __version__ as spark_version
-
 SCALA: Final = "2.13"
 PARQUET: Final = "parquet"
 
@@ -42,9 +40,9 @@ FORMATS: Final[Mapping[str, TableFormat]] = {
 }
 
 
-def settings_of(name: str, given: Mapping[str, str], version: str = spark_version) -> dict[str, str]:
-    """Returns the settings of a project whose tables have this format. `given`: its other settings. Raises
-    TableFormatError if these name no package for this Spark: one built for another would fail in the midst of a run."""
+def settings_of(name: str, given: Mapping[str, str], version: str) -> dict[str, str]:
+    """Returns the settings of a project whose tables have this format. `given`: its other settings. `version`: Spark's.
+    Raises TableFormatError if these name no package for this Spark: one built for another would fail during a run."""
     if name == PARQUET:
         return {}
     wanted = FORMATS[name]

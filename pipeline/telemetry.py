@@ -107,15 +107,6 @@ class Telemetry:
                 log.warning("%s cannot be told: %s", what, error)
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    serve = "serve Prometheus metrics there while the job runs"
-    command.add_argument("--metrics", default=argparse.SUPPRESS, metavar="[HOST:]PORT", help=serve)
-    file = "write Prometheus metrics to a file, whenever something has changed"
-    command.add_argument("--metrics-file", default=argparse.SUPPRESS, metavar="FILE", type=Path, help=file)
-    lineage = "send OpenLineage events there, or write them to a file, a line each"
-    command.add_argument("--lineage", default=argparse.SUPPRESS, metavar="URL|FILE", help=lineage)
-
-
 def of(options: argparse.Namespace) -> Telemetry:
     """Returns the telemetry of a running job."""
     found: Telemetry = getattr(options, "telemetry", None) or Telemetry()

@@ -13,16 +13,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from mq_shards.pipeline.client import PUBLISHED, Client, Writer
-from mq_shards.pipeline.dropping import add_drop_arguments, drop_each, show_or_drop
+from mq_shards.pipeline.dropping import drop_each, show_or_drop
 from mq_shards.pipeline.tables import text_table
 
 DAY_NS = 24 * 3600 * 10**9
 CONFLICTS = (403, 404, 409)  # the writer is another user's; has gone meanwhile; or publishes a batch now
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    older = "forget those that have published nothing for so long"
-    add_drop_arguments(command, "forget this one, whose query will not come back", "DAYS", older)
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:

@@ -174,13 +174,14 @@ REAL: Final = argparse.ArgumentParser.parse_args
 @pytest.mark.parametrize("line", ours("mq-pipeline"), ids=lambda line: f"{line.document}:{line.text[:60]}")
 def test_flags_of_jobs_are_there(line: Line) -> None:
     pytest.importorskip("pyspark")
+    from mq_shards.pipeline import arguments
     from mq_shards.pipeline import command as jobs
 
     (job,) = set(re.findall(r"[a-z-]+", line.text.split("#")[0])) & jobs.JOBS.keys() or {""}
     parser = argparse.ArgumentParser()
-    jobs._add_common_arguments(parser)
+    arguments.add_common(parser)
     if job:
-        jobs.job_of(job).add_arguments(parser)
+        jobs.JOBS[job][0](parser)
     known = set(parser._option_string_actions)
     assert job or "JOB" in line.text
     assert set(re.findall(r"--[a-z-]+", line.text.split("#")[0])) <= known

@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 from mq_shards.pipeline.declarative.restart import IN_CHECKOUT, restart
-from mq_shards.pipeline.events import FORMATS, Fields
+from mq_shards.pipeline.fields import FORMATS, Fields
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 from mq_shards.pipeline import archive as archive_job
 from mq_shards.pipeline import archive_manifest
-from mq_shards.pipeline.archive import add_arguments, subscription_of
+from mq_shards.pipeline.archive import subscription_of
+from mq_shards.pipeline.arguments import of_archive
 from mq_shards.pipeline.compaction import compact
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.sink_log import GRACE_S, SinkLog
@@ -170,7 +171,7 @@ def assert_manifest_is_right(to: Path, gateway: Gateway) -> None:
 def run(gateway: Gateway, *arguments: str, telemetry: Telemetry | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.set_defaults(nice=0, telemetry=telemetry)
-    add_arguments(parser)
+    of_archive(parser)
     return archive_job.run(parser.parse_args(arguments), "local", {"brokers": gateway.address})
 
 

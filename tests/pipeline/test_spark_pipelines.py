@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline import spark_pipelines
+from mq_shards.pipeline.arguments import of_run
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.project import emptied_with
@@ -100,7 +100,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, capsys: pytest.Captu
     words = ["run", "--dir", str(tmp_path / "project"), "--topics", "t", "--full-refresh-all", "--refresh", "messages"]
     assert main(words) == 1 and "--full-refresh-all is for all tables" in capsys.readouterr().err
     parser = argparse.ArgumentParser()
-    run_job.add_arguments(parser)
+    of_run(parser)
     for every in ("0", "inf", "soon"):
         with pytest.raises(SystemExit):
             parser.parse_args(["--dir", "d", "--continuous", "--every", every])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from mq_shards.pipeline import archive as archive_job
-from mq_shards.pipeline import replay as replay_job
+from mq_shards.pipeline.command import JOBS
+from mq_shards.pipeline.running import job_of
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.nats.wire import Wire as NatsWire
@@ -88,11 +88,11 @@ def test_headers_of_nats_are_attributes(spark: SparkSession, broker: Broker, por
     assert bytes(row.body) == b"body" and row.attributes["A"] == "1" and row.batch_index == -1
 
 
-def run_job(job: object, broker: Broker, *arguments: str) -> int:
+def run_job(name: str, broker: Broker, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
     parser.set_defaults(nice=0)
-    job.add_arguments(parser)  # type: ignore[attr-defined]
-    return int(job.run(parser.parse_args(arguments), "local", {"brokers": broker.address}))  # type: ignore[attr-defined]
+    JOBS[name][0](parser)
+    return job_of(name).run(parser.parse_args(arguments), "local", {"brokers": broker.address})
 
 
 @pytest.mark.long
@@ -103,9 +103,9 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
     """In micro-batches of a few entries, over two runs; and counted, in parts and with filters."""
     first = publish(broker, ports, "feed")
     to = str(tmp_path / "archive")
-    assert run_job(archive_job, broker, "--to", to, "--topics", "feed", "--max-messages", "4") == 0
+    assert run_job("archive", broker, "--to", to, "--topics", "feed", "--max-messages", "4") == 0
     sent = [*first, *publish(broker, ports, "feed")]
-    assert run_job(archive_job, broker, "--to", to, "--topics", "feed", "--max-messages", "4") == 0
+    assert run_job("archive", broker, "--to", to, "--topics", "feed", "--max-messages", "4") == 0
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     archived = spark.read.parquet(to).orderBy("seq", "batch_index").collect()
     assert [bytes(row.body) for row in archived] == sent
@@ -116,7 +116,7 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
     assert parts.rdd.getNumPartitions() >= 5 and parts.count() == len(sent)
     assert parts.where("seq >= 3 and seq < 6").count() == 7 + 1 + 1
     # Into another topic, in the same order.
-    assert run_job(replay_job, broker, "--from", to, "--to-topic", "again") == 0
+    assert run_job("replay", broker, "--from", to, "--to-topic", "again") == 0
     again = load(spark, broker, "again").collect()
     assert [bytes(row.body) for row in again] == sent
     kept = [{name: value for name, value in row.attributes.items() if name != "ttr_ms"} for row in archived]
@@ -153,10 +153,10 @@ def test_whatever_topics_are_called_they_are_archived_and_replayed(
         nsq.publish("__HIVE_DEFAULT_PARTITION__", b"__HIVE_DEFAULT_PARTITION__")
     names.append("__HIVE_DEFAULT_PARTITION__")
     to = str(tmp_path / "archive")
-    assert run_job(archive_job, broker, "--to", to, "--topics", orjson.dumps(names).decode()) == 0
+    assert run_job("archive", broker, "--to", to, "--topics", orjson.dumps(names).decode()) == 0
     assert spark.read.parquet(to).count() == len(names)
     names.remove("bound.names.\0")  # which cannot be written
-    assert run_job(replay_job, broker, "--from", to, "--prefix", "again.", "--topic-pattern", "[^\0]*") == 0
+    assert run_job("replay", broker, "--from", to, "--prefix", "again.", "--topic-pattern", "[^\0]*") == 0
     read = spark.read.format("mqshards").option("brokers", broker.address)
     found = read.option("topicPattern", "again[.].*").load().select("topic", "body", "attributes").collect()
     assert sorted((row.topic, bytes(row.body).decode()) for row in found) == sorted((f"again.{n}", n) for n in names)

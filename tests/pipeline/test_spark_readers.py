@@ -9,6 +9,7 @@ from pathlib import Path
 import crc32c
 import pytest
 from mq_shards.pipeline import readers_command
+from mq_shards.pipeline.arguments import of_readers
 from pyspark.sql import SparkSession
 
 from tests.nsq.wire import Wire
@@ -29,7 +30,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def readers(broker: Broker, *arguments: str) -> int:
     """The exit status of mq-pipeline readers."""
     parser = argparse.ArgumentParser()
-    readers_command.add_arguments(parser)
+    of_readers(parser)
     return readers_command.run(parser.parse_args(arguments), "local", {"brokers": broker.address})
 
 

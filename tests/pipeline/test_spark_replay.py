@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from mq_shards.pipeline import archive as archive_job
 from mq_shards.pipeline import replay as replay_job
+from mq_shards.pipeline.arguments import of_replay
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.stopping import Stopped
 from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ def bodies(spark: SparkSession, broker: Broker, topic: str) -> list[int]:
 def run(broker: Broker, archive: Path, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
     parser.set_defaults(nice=0)
-    replay_job.add_arguments(parser)
+    of_replay(parser)
     return replay_job.run(parser.parse_args(["--from", str(archive), *arguments]), "local", {"brokers": broker.address})
 
 

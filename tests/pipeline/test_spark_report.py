@@ -16,6 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from mq_shards.pipeline import report
+from mq_shards.pipeline.arguments import of_report
 from mq_shards.pipeline.backlog import Backlog, of_tubes
 from mq_shards.pipeline.client import Address, BrokerError
 from mq_shards.pipeline.demo.publishers import put_jobs
@@ -39,7 +40,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    report.add_arguments(parser)
+    of_report(parser)
     return parser.parse_args(arguments)
 
 

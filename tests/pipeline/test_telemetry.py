@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import archive, command, telemetry
+from mq_shards.pipeline import archive, command, running, telemetry
 from mq_shards.pipeline.lag import Lag
 from mq_shards.pipeline.lineage import Dataset
 from mq_shards.pipeline.project import Project
@@ -203,10 +203,10 @@ def test_a_job_is_tried_again_unless_it_empties_tables(
     def fail(*_: object) -> int:
         tried.append("")
         if words[0] == "run":
-            raise PipelineError("the run failed", f"Flow 'messages' has FAILED\n{command.NOT_STARTED[1]}\n")
-        raise PySparkRuntimeError(command.NOT_STARTED[0])
+            raise PipelineError("the run failed", f"Flow 'messages' has FAILED\n{running.NOT_STARTED[1]}\n")
+        raise PySparkRuntimeError(running.NOT_STARTED[0])
 
-    monkeypatch.setattr(command.job_of(words[0]), "run", fail)
+    monkeypatch.setattr(running.job_of(words[0]), "run", fail)
     assert command.main(words) == 1
     assert len(tried) == tries
 

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import staged_command, writers_command
+from mq_shards.pipeline import writers_command
+from mq_shards.pipeline.arguments import of_staged, of_writers
 
 from tests.nsq import api
 from tests.pipeline.broker import Broker, broker_in
@@ -25,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def writers(broker: Broker, *arguments: str) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser()
-    writers_command.add_arguments(parser)
+    of_writers(parser)
     return writers_command.run(parser.parse_args(arguments), "local", {"brokers": broker.address})
 
 
@@ -70,6 +71,6 @@ def test_what_is_no_time_forgets_nobody(broker: Broker, days: str) -> None:
 @pytest.mark.parametrize("hours", ["-1", "nan", "inf"])
 def test_what_is_no_time_removes_nothing_staged(hours: str) -> None:
     command = argparse.ArgumentParser(exit_on_error=False)
-    staged_command.add_arguments(command)
+    of_staged(command)
     with pytest.raises(argparse.ArgumentError):
         command.parse_args([f"--drop-older={hours}"])
