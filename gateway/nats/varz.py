@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
 from mq_shards.gateway.nats.go_values import SECOND_NS, instant, uptime
 from mq_shards.gateway.processes import processes
@@ -106,6 +107,7 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "jetstream": {},
         "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
         "write_deadline": settings["write-deadline"],
+        **write_timeout.shown(settings["write-timeout"]),
     }
 
 

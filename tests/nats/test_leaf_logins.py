@@ -25,7 +25,7 @@ from tests.nats.route_wire import line
 from tests.nats.test_leaf_wire import is_heard
 from tests.nats.test_leaves import client, joined, leaf_of
 from tests.nats.test_mesh import all_children
-from tests.nats.wire import Wire
+from tests.nats.wire import Wire, far_away
 from tests.nsq.certificates import Certificates, make
 from tests.servers import comm_of, wait_until
 
@@ -168,15 +168,8 @@ def test_a_leaf_node_that_takes_nothing_is_cut_off_and_others_go_on(kind: str) -
 
 
 class FarAway(LeafWire):
-    """Its kernel takes little at a time, as over a slow line: what is taken is heard of at once."""
-
     def opened(self) -> socket.socket:
-        found = socket.socket()
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        found.settimeout(30)
-        found.connect(("127.0.0.1", self.port))
-        return found
+        return far_away(self.port)
 
 
 @pytest.mark.parametrize("kind", [OURS, OURS_3])

@@ -22,6 +22,16 @@ def elsewhere() -> str:
     return f"127.2.{number // 200}.{1 + number % 200}"
 
 
+def far_away(port: int) -> socket.socket:
+    """Its kernel takes little at a time, as over a slow line: what is read is heard of at once."""
+    found = socket.socket()
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    found.settimeout(TIMEOUT_S)
+    found.connect(("127.0.0.1", port))
+    return found
+
+
 @dataclass
 class Heard:
     """All that came after the first INFO; `closed`: the server has ended the connection."""

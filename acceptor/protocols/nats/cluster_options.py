@@ -25,6 +25,9 @@ from mq_shards.acceptor.protocols.nats import (
 from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
+from mq_shards.acceptor.protocols.nats import (
+    write_timeout as nats_write_timeout,
+)
 
 DEFAULT_PORT: Final = 6222
 
@@ -129,7 +132,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-connect-backoff": Flag(False, "the time between attempts doubles, from 1s up to 30s"),
     "cluster-ping-interval": Duration(0, 0, YEAR, "a server is sent a PING so often, 30s at most; 0: as clients are"),
     "cluster-ping-max": Number(0, 0, 1 << 20, "unanswered PINGs of a server; 0: as of clients"),
-    "cluster-write-deadline": Duration(0, 0, YEAR, "a server that takes nothing is cut off; 0: as clients are"),
+    "cluster-write-deadline": Duration(0, 0, YEAR, "in which a server has to take what waits; 0: as clients"),
+    "cluster-write-timeout": nats_write_timeout.option("a server"),
     "cluster-max-interest": Number(1 << 24, 1, 1 << 31, "subjects that all other servers together may want"),
     "cluster-pool-size": Number(3, -1, 256, "connections to each server; -1: one, as servers before 2.10 do"),
     "cluster-import-allow": TextList("subjects that others' messages may have; none: any", "a subject", is_pattern),

@@ -20,7 +20,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     port,
     refused,
     take_block,
-    unsupported,
+    write_timeout,
 )
 
 SCHEME: Final = "nats-route"
@@ -110,7 +110,7 @@ CLUSTER: Final[Mapping[str, Taker]] = {
     "ping_interval": duration_option("cluster-ping-interval"),
     "ping_max": option("cluster-ping-max", Value.whole),
     "write_deadline": duration_option("cluster-write-deadline"),
-    "write_timeout": unsupported("cluster.write_timeout", "a server that takes no output is always closed"),
+    "write_timeout": write_timeout("cluster-write-timeout"),
 }
 
 

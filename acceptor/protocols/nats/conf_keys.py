@@ -27,6 +27,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     port,
     take_block,
     unsupported,
+    write_timeout,
 )
 from mq_shards.acceptor.protocols.nats.conf_websocket import finish_websocket, take_websocket
 
@@ -67,7 +68,6 @@ _NONE: Final = "it has no meaning here"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     # about the core
-    "write_timeout": "a client that takes no output is always closed",
     "no_fast_producer_stall": _NONE,
     "disable_sublist_cache": _NONE,
     "proxies": _LATER,
@@ -124,6 +124,7 @@ KEYS: Final[dict[str, Taker]] = {
     "server_tags": option("server-tags", _tags),
     "server_metadata": option("server-metadata", _metadata),
     "write_deadline": duration_option("write-deadline"),
+    "write_timeout": write_timeout("write-timeout"),
     "ping_interval": duration_option("ping-interval"),
     "ping_max": option("ping-max", Value.whole),
     "authorization": nats_conf_auth.take_authorization,

@@ -22,6 +22,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     port,
     take_block,
     unsupported,
+    write_timeout,
 )
 from mq_shards.acceptor.protocols.nats.conf_users import read_user, take_names
 from mq_shards.acceptor.protocols.nats.leaf_options import OLDEST, version_of
@@ -125,7 +126,7 @@ LEAFNODES: Final[Mapping[str, Taker]] = {
         key: unsupported(f"leafnodes.{key}", "leaf nodes hear what others want")
         for key in ("isolate_leafnode_interest", "isolate")
     },
-    "write_timeout": unsupported("leafnodes.write_timeout", "a leaf node that takes no output is always closed"),
+    "write_timeout": write_timeout("leaf-write-timeout"),
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import NO_LOG_FILE, LogFileTerms
 from mq_shards.acceptor.protocols.nats.conf import Block, ConfError, Value
+from mq_shards.acceptor.protocols.nats.write_timeout import CHOICES as WRITE_TIMEOUTS
 
 DEFAULT_HOST: Final = "0.0.0.0"
 DEFAULT_PORT: Final = 4222
@@ -111,6 +112,17 @@ def duration_option(name: str) -> Taker:
         else:
             ns = value.duration_ns()
         conf.set(name, value, f"{ns}ns" if ns else 0)
+
+    return take
+
+
+def write_timeout(name: str) -> Taker:
+    """Makes a taker of what becomes of a connection that does not take its output in time."""
+
+    def take(conf: Conf, value: Value) -> None:
+        if value.text() not in WRITE_TIMEOUTS:
+            raise value.error("write_timeout must be 'default', 'close' or 'retry'")
+        conf.set(name, value, value.text())
 
     return take
 

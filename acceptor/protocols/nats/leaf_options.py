@@ -17,6 +17,9 @@ from mq_shards.acceptor.protocols.nats import (
 from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
+from mq_shards.acceptor.protocols.nats import (
+    write_timeout as nats_write_timeout,
+)
 
 PREFIX: Final = "leaf-"
 MOST: Final = 1024  # NATS_LEAVES, csrc/acceptor/protocols/nats/nats_others.h
@@ -69,7 +72,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "leaf-no-advertise": Flag(False, "leaf nodes are not told where else they can connect to"),
     "leaf-max-connections": Number(MOST, 1, MOST, "leaf nodes"),
     "leaf-min-version": Text("", "of leaf nodes' servers; empty: any", "2.8.0 or later", _may_be_demanded),
-    "leaf-write-deadline": Duration(0, 0, YEAR, "a leaf node that takes nothing is cut off; 0: as clients are"),
+    "leaf-write-deadline": Duration(0, 0, YEAR, "in which a leaf node has to take what waits; 0: as clients"),
+    "leaf-write-timeout": nats_write_timeout.option("a leaf node"),
     "leaf-remotes": TextList(
         "hubs: servers that this one is a leaf node of", "nats-leaf://[USER[:PASSWORD]@]HOST[:PORT], or ws://, wss://",
         _is_hub_url,

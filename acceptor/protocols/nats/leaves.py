@@ -26,6 +26,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, EngineError, protocol_num
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, items, loads, text
+from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.addresses import own_urls
 from mq_shards.acceptor.protocols.nats.client import API_LEVEL, NATS_SERVER_VERSION, LeafNode, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
@@ -130,6 +131,8 @@ class Leaves:
         told = not settings["leaf-no-advertise"]
         self.own_urls = tuple(own_urls(*self._bound, settings["leaf-advertise"])) if told else ()
         self._engine.set("nats-leaf.write-deadline-ns", settings["leaf-write-deadline"])
+        retries = write_timeout.retries(settings["leaf-write-timeout"], is_client=False)
+        self._engine.set("nats-leaf.write-retries", int(retries))
         self._engine.set("nats-leaf.max-interest", settings["cluster-max-interest"])
 
     def reload(self, settings: Settings) -> None:
@@ -533,6 +536,7 @@ class Leaves:
             "host": self._bound[0], "port": self._bound[1], "auth_timeout": settings["leaf-auth-timeout"] / SECOND,
             "tls_timeout": settings["leaf-tls-timeout"] / SECOND, "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify, "write_deadline": settings["leaf-write-deadline"],
+            **write_timeout.shown(settings["leaf-write-timeout"]),
         }  # fmt: skip
         return {name: value for name, value in found.items() if value}
 

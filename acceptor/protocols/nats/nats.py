@@ -30,7 +30,7 @@ from mq_shards.acceptor.newest import Newest
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
 from mq_shards.acceptor.protocols.nats import options as nats_options
-from mq_shards.acceptor.protocols.nats import orders, reasons
+from mq_shards.acceptor.protocols.nats import orders, reasons, write_timeout
 from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
 from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
@@ -164,6 +164,7 @@ class Nats(Guarding):
             self._websockets.configure(settings)
         nats_topics.bind(engine, self._number, settings)
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
+        engine.set("nats.write-retries", int(write_timeout.retries(settings["write-timeout"], is_client=True)))
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
 
     # --- what the supervisor says -----------------------------------------------------------------------------------

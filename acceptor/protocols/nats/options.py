@@ -36,6 +36,9 @@ from mq_shards.acceptor.protocols.nats import (
 from mq_shards.acceptor.protocols.nats import (
     websocket_options as nats_websocket_options,
 )
+from mq_shards.acceptor.protocols.nats import (
+    write_timeout as nats_write_timeout,
+)
 
 # May hold unprintable characters, as with nats-server.
 _Word: Final = partial(Text, check=lambda text: True, is_printable=False)
@@ -54,7 +57,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "max-sub-tokens": Number(0, 0, 255, "tokens of a subject that is subscribed to; 0: any number"),
     "no-header-support": Flag(False, "messages have no headers: HPUB is an error"),
     "max-pending": Number(64 << 20, 1 << 10, 1 << 40, "bytes that may wait for one client before it is cut off"),
-    "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
+    "write-deadline": Duration(10 * SECOND, MS, YEAR, "in which a client has to take what waits, or be cut off"),
+    "write-timeout": nats_write_timeout.option("a client"),
     "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
     "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
     "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),

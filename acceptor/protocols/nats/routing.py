@@ -26,6 +26,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.account_routes import AccountRoutes
 from mq_shards.acceptor.protocols.nats.admission import ROUTES_SET
 from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, json_line, server_id_of
@@ -128,6 +129,8 @@ class Routing:
         engine.set("nats-route.max-interest", settings["cluster-max-interest"])
         engine.set("nats-route.ping-max", settings["cluster-ping-max"])
         engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
+        retries = write_timeout.retries(settings["cluster-write-timeout"], is_client=False)
+        engine.set("nats-route.write-retries", int(retries))
         own.host, own.port = self._bound
         own.advertised = ""
         if settings["cluster-advertise"]:
@@ -578,6 +581,7 @@ class Routing:
             "tls_timeout": settings["cluster-tls-timeout"] / SECOND,
             "tls_required": own.tls, "tls_verify": own.tls, "pool_size": settings["cluster-pool-size"],
             "write_deadline": settings["cluster-write-deadline"],
+            **write_timeout.shown(settings["cluster-write-timeout"]),
         }  # fmt: skip
         return {
             "name": own.cluster, "addr": self._bound[0], "cluster_port": self._bound[1],

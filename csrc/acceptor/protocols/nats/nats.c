@@ -374,6 +374,8 @@ static bool set(void *state, const char *option, uint64_t value) {
         server->max_tokens = (uint32_t)value;
     else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
         server->write_deadline_ns = value;
+    else if (strcmp(option, "write-retries") == 0 && value <= 1)
+        server->write_retries = value != 0;
     else if (strcmp(option, "ping-interval-ns") == 0 && is_time)
         server->ping_interval_ns = value;
     else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)

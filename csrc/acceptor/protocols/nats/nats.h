@@ -119,6 +119,7 @@ struct nats_server {
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
+    bool write_retries;   /* a client that has not taken all in time may go on, if it has taken some */
     bool answers_all;     /* also answers accounts' requests about their connections and statistics */
     bool learns_accounts; /* accepts accounts that other servers name; clients cause a fetch */
 
@@ -218,16 +219,17 @@ struct nats {
     uint64_t active_ns;   /* when it last published or subscribed */
     uint64_t heard_ns;    /* when its last command came */
     uint64_t ping_ns;     /* when the next PING may be due; 0: never */
-    uint64_t stalled_ns;  /* since when no output has left; 0: none waits */
+    uint64_t write_ns;    /* when the write under way began (nats_write.h); 0: nothing waits */
     uint64_t deadline_ns; /* until when CONNECT, or the first byte, has to come; 0: none */
     uint64_t asked_ns;    /* when the last PING was sent */
     uint64_t rtt_ns;      /* time to its answer; 0: unknown */
     uint64_t told;        /* the number that others must confirm before its PING is answered */
     uint64_t client_id;   /* its cid in monitoring */
     uint64_t opened_ns;   /* by the exact clock */
-    uint32_t pings;       /* unanswered PINGs */
-    uint8_t reason;       /* enum nats_reason, or one of Python's; 0: the server has not ended it */
-    bool is_member;       /* it counts as a member of its account */
+    uint32_t write_end;
+    uint16_t pings; /* unanswered PINGs */
+    uint8_t reason; /* enum nats_reason, or one of Python's; 0: the server has not ended it */
+    bool is_member; /* it counts as a member of its account */
     struct connection *next_orphaned;
 };
 

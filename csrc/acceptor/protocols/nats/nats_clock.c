@@ -16,7 +16,7 @@ static uint64_t sooner(uint64_t one_ns, uint64_t other_ns) {
 
 void nats_schedule(struct acceptor *a, struct connection *c) {
     const struct nats *n = nats_of(c);
-    uint64_t deadline = n->stalled_ns > 0 ? n->stalled_ns + nats_server_of(a, c)->write_deadline_ns : 0;
+    uint64_t deadline = n->write_ns > 0 ? n->write_ns + nats_server_of(a, c)->write_deadline_ns : 0;
     uint64_t due = sooner(sooner(n->ping_ns, n->deadline_ns), deadline);
     if (due > 0)
         timer_set(a, c, due);
@@ -25,7 +25,12 @@ void nats_schedule(struct acceptor *a, struct connection *c) {
 }
 
 void nats_sent(struct acceptor *a, struct connection *c) {
-    struct nats *n = nats_of(c);
-    n->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
-    if (n->stalled_ns > 0) nats_schedule(a, c);
+    nats_write_sent(a, c, nats_write_of(c));
+    if (nats_of(c)->write_ns > 0) nats_schedule(a, c);
+}
+
+void nats_waits(struct acceptor *a, struct connection *c) {
+    if (nats_of(c)->write_ns > 0) return;
+    nats_write_waits(a, c, nats_write_of(c));
+    nats_schedule(a, c);
 }

@@ -32,16 +32,24 @@ static void ping(struct acceptor *a, struct connection *c) {
     }
     /* While Python has a command, the connection may be about to be encrypted. */
     if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF) || nats_is(c, NATS_PROXIED)) return;
-    n->pings++;
-    n->asked_ns = exact_now(a);
+    nats_note_ping(a, &n->pings, &n->asked_ns);
     nats_say(a, c, PING, sizeof PING - 1);
+}
+
+/* Whether the client has to be closed since it does not take its output. */
+static bool is_late(struct acceptor *a, struct connection *c) {
+    const struct nats_server *server = nats_server_of(a, c);
+    bool retries = server->write_retries && !nats_is(c, NATS_MUST_CONNECT);
+    enum nats_lateness found = nats_write_check(a, c, nats_write_of(c), server->write_deadline_ns, retries);
+    if (found == NATS_WRITE_IN_TIME) return false;
+    codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
+    nats_account_of(a, c)->slow_consumers++;
+    return found == NATS_WRITE_LATE;
 }
 
 void nats_due(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
-    if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
-        codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
-        nats_account_of(a, c)->slow_consumers++;
+    if (is_late(a, c)) {
         if (n->reason == 0) n->reason = NATS_SLOW_WRITE_DEADLINE;
         socket_close(a, c);
         return;

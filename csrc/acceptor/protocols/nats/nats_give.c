@@ -130,10 +130,7 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
     struct nats *n = nats_of(c);
     if (s->delivered == s->max) expire(d->server, s);
     if (n->permissions != NULL) expect_reply(d, c);
-    if (c->choked && n->stalled_ns == 0) {
-        n->stalled_ns = d->a->now_ns;
-        nats_schedule(d->a, c);
-    }
+    if (c->choked) nats_waits(d->a, c);
     if (!is_slow(d, c)) return;
     /* Perhaps the output has grown so large only in this turn. */
     socket_flush_well(d->a, c);

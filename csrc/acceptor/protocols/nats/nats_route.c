@@ -405,8 +405,7 @@ static uint64_t ping_interval_ns(const struct acceptor *a, const struct connecti
 
 static void send_ping(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
-    r->pings++;
-    r->asked_ns = exact_now(a);
+    nats_note_ping(a, &r->pings, &r->asked_ns);
     /* A negotiation that does not end makes the connection stale in time. */
     if ((r->flags & ROUTE_NEGOTIATES) == 0) nats_route_say(a, c, PING, sizeof PING - 1);
 }
@@ -429,11 +428,15 @@ static void ping(struct acceptor *a, struct connection *c) {
 /* While publishers wait for a server, it has to take max_pending / LEAST_TAKEN in each write deadline. */
 enum { LEAST_TAKEN = 64 };
 
-/* Whether the server takes no output, or too little for the publishers that wait. */
+/* Whether the server takes its output too late, or too little for the publishers that wait. */
 static bool is_slow(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     uint64_t deadline = route_write_deadline_ns(a, c);
-    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + deadline) return true;
+    bool retries = ((const struct nats_routes *)codec_state(a, c->protocol))->write_retries;
+    retries = retries && (r->flags & ROUTE_MUST_CONNECT) == 0;
+    enum nats_lateness found = nats_write_check(a, c, route_write_of(c), deadline, retries);
+    if (found == NATS_WRITE_LATE) return true;
+    if (found == NATS_WRITE_GOES_ON) codec_count_add(a, c, ROUTE_SLOW, 1);
     if (r->held_ns == 0 || a->now_ns < r->held_ns + deadline) return false;
     if (c->left_bytes - r->held_at < route_server(a, c)->max_pending / LEAST_TAKEN) return true;
     nats_route_holds(a, c);
@@ -443,7 +446,7 @@ static bool is_slow(struct acceptor *a, struct connection *c) {
 void nats_route_due(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     if (is_slow(a, c)) {
-        codec_count_add(a, c, ROUTE_SLOW, 1);
+        if ((r->flags & NATS_WRITE_SLOW) == 0) codec_count_add(a, c, ROUTE_SLOW, 1);
         if (r->reason == 0) r->reason = NATS_SLOW_WRITE_DEADLINE;
         socket_close(a, c);
         return;
@@ -458,8 +461,8 @@ void nats_route_due(struct acceptor *a, struct connection *c) {
 void nats_route_sent(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
-    r->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
-    if (r->stalled_ns > 0) nats_route_schedule(a, c);
+    nats_write_sent(a, c, route_write_of(c));
+    if (r->write_ns > 0) nats_route_schedule(a, c);
     if (r->telling != NULL) codec_left(a, c->protocol);
     if (r->other == 0 || !nats_link_of(server, r->other)->full) return;
     if (connection_unsent(c) > server->max_pending / 2) return;
@@ -487,6 +490,8 @@ bool nats_route_set(void *state, const char *option, uint64_t value) {
         routes->ping_interval_ns = value;
     else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
         routes->write_deadline_ns = value;
+    else if (strcmp(option, "write-retries") == 0 && value <= 1)
+        routes->write_retries = value != 0;
     else if (strcmp(option, "max-interest") == 0 && value <= UINT32_MAX)
         routes->server->max_interest = (uint32_t)value;
     else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)

@@ -26,6 +26,7 @@
 #include "acceptor/protocols/nats/nats_figures.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_pass.h"
+#include "acceptor/protocols/nats/nats_write.h"
 
 enum { NATS_ROUTING_ACCEPTOR = 0, NATS_LOOP_BYTES = 48 };
 
@@ -60,13 +61,14 @@ struct nats_route {
     uint32_t pool_size; /* our pool size, and its place in the pool: these determine its accounts */
     uint32_t pool_index;
     uint32_t last_account; /* of the last message */
-    uint32_t pings;        /* unanswered */
-    uint64_t ping_ns;      /* when the next PING is due */
+    uint32_t write_end;
+    uint16_t pings;   /* unanswered */
+    uint64_t ping_ns; /* when the next PING is due */
     uint64_t opened_ns;
     uint64_t asked_ns;                    /* when the last PING was sent */
     uint64_t rtt_ns;                      /* time to its answer; 0: unknown */
     uint64_t active_ns;                   /* when the last message or interest came */
-    uint64_t stalled_ns;                  /* since when no output has left; 0: none waits */
+    uint64_t write_ns;                    /* when the write under way began (nats_write.h); 0: nothing waits */
     uint64_t held_ns;                     /* when publishers that wait for it were last checked; 0: none waits */
     uint64_t held_at;                     /* how much its socket had taken by then */
     struct nats_name *name;               /* the server's; NULL: unknown */
@@ -86,10 +88,16 @@ struct nats_routes {
     /* 0: the same as for clients. */
     uint64_t ping_interval_ns, write_deadline_ns;
     uint32_t ping_max;
+    bool write_retries; /* a server that has not taken all in time may go on, if it has taken some */
 };
 
 static inline struct nats_route *route_of(const struct connection *c) {
     return connection_state(c);
+}
+
+static inline struct nats_write route_write_of(const struct connection *c) {
+    struct nats_route *r = route_of(c);
+    return (struct nats_write){&r->write_ns, &r->write_end, &r->flags};
 }
 
 static inline uint64_t route_write_deadline_ns(const struct acceptor *a, const struct connection *c) {

@@ -29,7 +29,7 @@ static struct text account_of(const struct nats_server *server, const struct con
 
 void nats_route_schedule(struct acceptor *a, struct connection *c) {
     const struct nats_route *r = route_of(c);
-    const uint64_t since[] = {r->stalled_ns, r->held_ns};
+    const uint64_t since[] = {r->write_ns, r->held_ns};
     uint64_t due = r->ping_ns;
     for (size_t i = 0; i < sizeof since / sizeof *since; i++) {
         uint64_t deadline = since[i] + route_write_deadline_ns(a, c);
@@ -42,9 +42,8 @@ void nats_route_schedule(struct acceptor *a, struct connection *c) {
 }
 
 void nats_route_watch(struct acceptor *a, struct connection *c) {
-    struct nats_route *r = route_of(c);
-    if (c->closed || !c->choked || r->stalled_ns > 0) return;
-    r->stalled_ns = a->now_ns;
+    if (c->closed || !c->choked || route_of(c)->write_ns > 0) return;
+    nats_write_waits(a, c, route_write_of(c));
     nats_route_schedule(a, c);
 }
 
@@ -65,7 +64,7 @@ void nats_route_hang_up(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     c->closing = true;
     if (r->reason == 0) r->reason = NATS_PROTOCOL_VIOLATION;
-    if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
+    nats_write_waits(a, c, route_write_of(c));
     nats_route_schedule(a, c);
     if (!c->closed) socket_dirty(a, c);
 }

@@ -46,7 +46,7 @@ void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason rea
     if (n->reason == 0) n->reason = (uint8_t)reason;
     if (c->framing != NULL) nats_say_closing(a, c);
     c->closing = true;
-    if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
+    nats_waits(a, c);
     nats_schedule(a, c);
     if (!c->closed) socket_dirty(a, c);
 }

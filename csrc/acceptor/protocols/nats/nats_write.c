@@ -1,0 +1,44 @@
+/* When what waits to be sent is late. */
+#include "acceptor/protocols/nats/nats_write.h"
+
+/* A nats-server writes no more at a time. */
+enum { MOST_BYTES = 64 << 20 };
+
+static void begin(const struct acceptor *a, const struct connection *c, struct nats_write w, bool took) {
+    size_t bytes = connection_unsent(c);
+    *w.since_ns = a->now_ns;
+    *w.end = (uint32_t)c->left_bytes + (uint32_t)(bytes < MOST_BYTES ? bytes : MOST_BYTES);
+    *w.flags &= ~(uint32_t)NATS_WRITE_TOOK;
+    if (took) *w.flags |= NATS_WRITE_TOOK;
+}
+
+void nats_write_waits(const struct acceptor *a, const struct connection *c, struct nats_write w) {
+    if (*w.since_ns == 0) begin(a, c, w, false);
+}
+
+void nats_write_sent(const struct acceptor *a, const struct connection *c, struct nats_write w) {
+    if (connection_unsent(c) == 0) {
+        *w.since_ns = 0;
+        *w.flags &= ~(uint32_t)NATS_WRITE_SLOW;
+        return;
+    }
+    int32_t beyond = (int32_t)((uint32_t)c->left_bytes - *w.end);
+    if (*w.since_ns == 0) {
+        begin(a, c, w, true);
+    } else if (beyond >= 0) {
+        *w.flags &= ~(uint32_t)NATS_WRITE_SLOW;
+        begin(a, c, w, beyond > 0);
+    } else {
+        *w.flags |= NATS_WRITE_TOOK;
+    }
+}
+
+enum nats_lateness nats_write_check(const struct acceptor *a, const struct connection *c, struct nats_write w,
+                                    uint64_t deadline_ns, bool retries) {
+    if (*w.since_ns == 0 || a->now_ns < *w.since_ns + deadline_ns) return NATS_WRITE_IN_TIME;
+    if (!retries || c->closing || (*w.flags & NATS_WRITE_TOOK) == 0) return NATS_WRITE_LATE;
+    bool slow = (*w.flags & NATS_WRITE_SLOW) != 0;
+    *w.flags |= NATS_WRITE_SLOW;
+    begin(a, c, w, false);
+    return slow ? NATS_WRITE_STILL_SLOW : NATS_WRITE_GOES_ON;
+}
