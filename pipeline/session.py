@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import sys
@@ -16,33 +17,43 @@ from mq_shards import pipeline
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
 from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session
-from mq_shards.pipeline.stopping import Stopped
 from pyspark.sql import SparkSession
 
+END_S: Final = 10.0
 _begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def _begun(builder: SparkSession.Builder) -> SparkSession:
-    """Begins a session, and takes SIGINT back from PySpark: whoever handled it before knows what to do."""
-    heard_by = signal.getsignal(signal.SIGINT)
+    """Begins a session in a thread of its own. In the main thread PySpark would take SIGINT, and its handler calls the
+    JVM in the midst of another call, which py4j logs with two tracebacks."""
+    found: list[SparkSession] = []
+    failed: list[BaseException] = []
+    ended = threading.Event()  # a Thread that a signal interrupts in join() counts as ended (Python 3.11)
+
+    def begin() -> None:
+        try:
+            found.append(builder.getOrCreate())
+        except BaseException as error:  # another try will use the same JVM
+            failed.append(error)
+        ended.set()
+
     with _Beginning() as beginning:
         _begins.append(beginning)
         try:
-            found = builder.getOrCreate()
-        except Exception:
-            raise  # another try will use the same JVM
-        except KeyboardInterrupt:  # of PySpark's handler, which is set before the session is there
-            beginning.end()
-            raise Stopped(signal.SIGINT) from None
+            threading.Thread(target=begin, name="session", daemon=True).start()
+            ended.wait()
         except BaseException:
+            logging.disable()  # py4j logs that the JVM is gone
             beginning.end()
+            ended.wait(END_S)
+            logging.disable(logging.NOTSET)
             raise
         finally:
             _begins.pop()
-    if heard_by is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, heard_by)
-    return found
+    if failed:
+        raise failed[0]
+    return found[0]
 
 
 class _Beginning:

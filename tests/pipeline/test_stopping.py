@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,13 +52,19 @@ def test_a_failure_without_a_signal_stays_one() -> None:
         raise ConnectionRefusedError
 
 
+def _take_signal() -> None:
+    """As PySpark does it, whose handler calls the JVM."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Begins:
     """As PySpark: takes SIGINT, and starts a program in a way that says what is to be done before it."""
 
     script = "kill -TERM $$; echo alive"
 
     def getOrCreate(self) -> bytes:  # noqa: N802
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _take_signal()
         return _told_to_end(self.script)
 
 
@@ -81,8 +89,11 @@ class Hangs:
 
     def getOrCreate(self) -> None:  # noqa: N802
         self.jvm = subprocess.Popen(["sleep", "60"], preexec_fn=bool)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.raise_signal(self.number)
+        _take_signal()
+        os.kill(os.getpid(), self.number)
+        self.jvm.wait()
+        logging.error("as py4j says that the JVM is gone")
+        raise ConnectionRefusedError
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(
@@ -94,12 +105,26 @@ def test_a_directory_that_cannot_be_made_is_one_line(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on(number: signal.Signals) -> None:
+def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on_and_nobody_speaks_of_it(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
     builder = Hangs(number)
     with pytest.raises(Stopped, match=number.name), stopped_by_signals():
         session._begun(cast(Any, builder))
     assert builder.jvm is not None
     assert builder.jvm.wait(10) == -signal.SIGKILL
+    assert caplog.records == []
+    assert logging.getLogger().isEnabledFor(logging.ERROR)
+
+
+class Fails:
+    def getOrCreate(self) -> None:  # noqa: N802
+        raise ConnectionRefusedError("there is no master")
+
+
+def test_a_session_that_cannot_begin_says_why() -> None:
+    with pytest.raises(ConnectionRefusedError, match="there is no master"), stopped_by_signals():
+        session._begun(cast(Any, Fails()))
 
 
 @pytest.mark.skipif(not standing_back.AUTOGROUP.exists(), reason="this kernel groups no processes by session")
