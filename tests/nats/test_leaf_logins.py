@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.acceptor.access.hashes import password_hash
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 
 from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
@@ -279,3 +280,22 @@ def test_who_was_refused_leaves_nothing_of_its_cluster_to_the_next() -> None:
         assert b"LS+ o" in one.told
         for wire in (other, one):
             wire.close()
+
+
+@pytest.mark.parametrize("said", ["old", "new"])
+def test_a_leaf_node_whose_password_is_compared_while_the_file_is_read_anew_is_judged_by_the_new_one(said: str) -> None:
+    """To compare the old password takes a third of a second."""
+    text = f'{LISTEN}leafnodes {{ listen: "127.0.0.1:$ROUTE_PORT", authorization {{ user: a, password: \'%s\' }} }}\n'
+    with configured(OURS, text % password_hash("old", 12)) as hub:
+        wire = LeafWire(hub.route_port)
+        wire.connect(user="a", **{"pass": said})
+        assert hub.process is not None
+        changed = (text % "new").replace("$ROUTE_PORT", str(hub.route_port)).replace("$PORT", str(hub.port))
+        hub.conf_path.write_text(f"{changed}max_payload: 1000\n")
+        hub.process.send_signal(signal.SIGHUP)
+        heard = wire.barrier()
+        if said == "old":
+            assert wire.closed and heard[-1] == b"-ERR 'Authorization Violation'"
+        else:
+            assert not wire.closed and any(b'"remote_account"' in one for one in heard)
+        wire.close()

@@ -113,6 +113,7 @@ class Leaves:
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._users = LeafUsers(nats.logins, nats.passwords, self._greetings.tls)
         self._is_lame = False
+        self._reloads = 0
         nats.logins.meet_others(lambda conn: (self._greetings.tls(conn), False) if conn in self._leaves else None)
         self._set_options(settings)
         self._told_urls = self._urls(), self._websocket_urls()
@@ -137,6 +138,7 @@ class Leaves:
 
     def reload(self, settings: Settings) -> None:
         self._set_options(settings)
+        self._reloads += 1
         self.look_again()
         self._look_around()
 
@@ -352,11 +354,18 @@ class Leaves:
         self._engine.call(leaf.conn, "negotiates", 0)
         leaf.compression.leave_out(leaf.said.get("compress_mode", ""))
         leaf.auth_by_ns = 0
-        self._users.prove(leaf.conn, leaf.client, partial(self._proven, leaf))
+        self._prove(leaf)
 
-    def _proven(self, leaf: Leaf, user: User | None) -> None:
-        """Called perhaps later, when the leaf node may be gone and its connection number be used again."""
+    def _prove(self, leaf: Leaf) -> None:
+        self._users.prove(leaf.conn, leaf.client, partial(self._proven, leaf, self._reloads))
+
+    def _proven(self, leaf: Leaf, reloads: int, user: User | None) -> None:
+        """Called perhaps later, when the leaf node may be gone and its connection number be used again. `reloads`: how
+        many there had been when the proof began. An account's JWT may change too, but it is looked at in the end."""
         if self._leaves.get(leaf.conn) is not leaf or leaf.is_ended:
+            return
+        if reloads != self._reloads:
+            self._prove(leaf)  # by the users that there are now
             return
         try:
             if user is None:
