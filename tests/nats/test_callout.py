@@ -97,6 +97,7 @@ ANSWERS: Final[dict[str, Callable[[Request], str | None]]] = {
     "garbage": lambda r: "garbage",
     "nothing": lambda r: "",
 }
+LAST: Final[Answers] = {"in its last second": lambda r: answer(r, jwt=user(r, exp=int(time.time())))}
 LET_IN: Final = {
     "good", "known", "limited", "of the service's account", "of the global account", "soon over",
 }  # fmt: skip
@@ -200,7 +201,7 @@ def serving(kind: int, conf: str = CONF) -> Iterator[tuple[NatsServer, Path]]:
 @pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest) -> Iterator[tuple[NatsServer, Service]]:
     with serving(request.param) as (server, _):
-        service = Service(server.port)
+        service = Service(server.port, answers={**ANSWERS, **LAST})
         yield server, service
         service.close()
 
@@ -334,6 +335,18 @@ def test_who_may_stay_for_some_time_is_cut_off(both: Both) -> None:
     wire.close()
 
 
+def test_who_comes_in_its_last_second_hears_that_its_time_is_over(both: Both) -> None:
+    for _ in range(5):  # on a busy machine that second may be over before the server has the answer
+        wire = Wire(both[0].port, address=elsewhere())
+        wire.send(connect("in its last second"))
+        while not wire.heard.closed:
+            wire.receive()
+        wire.close()
+        if wire.heard.data != VIOLATION:
+            break
+    assert wire.heard.data.endswith(b"-ERR 'User Authentication Expired'\r\n")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_an_answer_nobody_is_let_in(kind: int) -> None:
     with serving(kind, CONF.replace("timeout: 2", "timeout: 0.5")) as (server, _):
@@ -413,6 +426,43 @@ def test_who_was_let_in_is_asked_about_anew_when_the_file_is_read_anew(kind: int
         assert again.heard.data == b"PONG\r\n"
         assert len(service.requests) == before + 1
         again.close()
+        service.close()
+
+
+WITHOUT: Final = """
+accounts {
+  AUTH { users: [{user: auth, password: x}] }
+  APP { users: [{user: good, password: x}] }
+}
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_callout_may_come_and_go_while_the_server_runs(kind: int) -> None:
+    """A nats-server must be started again for that, which ends all connections. Here users of the service stay."""
+    of_stranger = CONF.replace(ISSUER.public, STRANGER.public)
+    with serving(kind, WITHOUT) as (server, path):
+        service = Service(server.port)
+        wire = heard(server.port, connect("good", "x"))
+
+        def comes() -> tuple[int, bool]:
+            """How often the service is asked about a client, and whether it is let in."""
+            nonlocal wire
+            wire.close()
+            before = len(service.requests)
+            wire = heard(server.port, connect("good", "x"))
+            return len(service.requests) - before, not wire.heard.closed
+
+        assert comes() == (0, True)
+        for conf, expected in ((CONF, (1, True)), (WITHOUT, (0, True)), (CONF, (1, True)), (of_stranger, (1, False))):
+            path.write_text(conf)
+            server.process.send_signal(signal.SIGHUP)
+            while not wire.heard.closed:
+                wire.receive()
+            assert b"-ERR" not in wire.heard.data
+            # The acceptors read it one after the other.
+            wait_until(lambda expected=expected: comes() == expected, "it holds")
+        assert not service.wire.heard.closed
         service.close()
 
 

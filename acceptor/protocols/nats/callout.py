@@ -261,7 +261,7 @@ class Callout:
             raise JwtError("the answer is not for this server")
         if not is_sealed:
             self.terms.check_signer(answer)
-        if not answer.counts_at(now_s):
+        if not answer.lets_in_at(now_s):
             raise JwtError("the answer has expired")
         error, found = nats_jwt.text(answer.nats, "error"), nats_jwt.text(answer.nats, "jwt")
         if error or not found:

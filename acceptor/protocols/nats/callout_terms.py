@@ -125,7 +125,7 @@ def _user_of(token: Token, account: Account | None, client: Client) -> User:
 def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) -> User:
     """`said`: the user's claims, of the token or of the scope of its signing key. Raises JwtError when refused."""
     now_s = time.time()
-    if not token.counts_at(now_s):
+    if not token.lets_in_at(now_s):
         raise JwtError("the user's JWT has expired")
     there, for_s = is_now(said, now_s)
     if not there:

@@ -67,8 +67,8 @@ class Token:
         return (not self.expires_s or self.expires_s > now_s) and self.begins_s <= now_s
 
     def lets_in_at(self, now_s: float) -> bool:
-        """Whether the user of this JWT is let in, perhaps only to be told that its time is over. As with a nats-server
-        that is so in the JWT's last second, and with an end before 1970."""
+        """Whether the user of this JWT is let in, perhaps only to be told that its time is over; or whether this answer
+        of a service counts. As with a nats-server that is so in the last second, and with an end before 1970."""
         return not 0 < self.expires_s < int(now_s) and self.begins_s <= now_s
 
     def user_end_s(self, now_s: float, for_s: float) -> float:

@@ -122,6 +122,8 @@ class Logins:
 
     def now(self, client: Client) -> User | str:
         """What again() passes on, for a client that is not judged by what it said."""
+        if self._is_to_be_asked(client):
+            return ""
         access = self._access()
         if client.login is not None and access is not None:
             client.login = access.users.again(client.login)
@@ -135,6 +137,15 @@ class Logins:
         user = self.who(client).now(user)
         user = fenced(user, terms.account) if terms is not None else user
         return user or ("" if self.has_moved(client) else VIOLATION)
+
+    def _is_to_be_asked(self, client: Client) -> bool:
+        """Whether the file's auth callout, which there was not when the client logged in, would decide about it."""
+        user, terms = client.user, self._asks()
+        if terms is None or (user is not None and user.is_called_out):
+            return False
+        if client.login is not None:
+            return True
+        return user is not None and terms.decides(user, user.nkey or user.name)
 
     def has_moved(self, client: Client) -> bool:
         """Whether a client has to log in anew, since the user that it named is gone or has another account now, or is
