@@ -93,7 +93,7 @@ class Backup:
     def load(path: Path) -> Backup | None:
         """Reads backup.json; None: there is none. Raises StoreError."""
         try:
-            found = json.loads((path / CONTENTS).read_bytes())
+            found = json.loads(durable.read(path / CONTENTS))
             if found.pop("version") != VERSION:
                 raise StoreError(f"{path / CONTENTS} is of another version than {VERSION}")
             files = {name: File(**file) for name, file in found.pop("files").items()}
@@ -178,7 +178,7 @@ class _Making:
             for path in self._rest():
                 name = str(path.relative_to(self._source))
                 try:
-                    with path.open("rb") as file:
+                    with os.fdopen(durable.open_to_read(path), "rb") as file:
                         changed_ns = os.fstat(file.fileno()).st_mtime_ns
                         content = file.read()
                 except FileNotFoundError:
@@ -321,7 +321,7 @@ class _Making:
             try:
                 listed = self._listed(path, shard)
                 for segment in sorted(listed):
-                    opened[segment] = os.open(path / segment_name(segment), os.O_RDONLY | os.O_CLOEXEC)
+                    opened[segment] = durable.open_to_read(path / segment_name(segment))
                 if self._listed(path, shard) == listed:
                     return opened
             except FileNotFoundError:
@@ -427,7 +427,7 @@ class _Making:
     def _is_as_copied(self, before: File, header: Header, fd: int, begin: int) -> bool:
         """Compares from `begin` on. Blocks that cannot be read any more, and a header that is damaged or was rewritten,
         do not count: the copy has them."""
-        with (self._to / before.at).open("rb") as copy:
+        with os.fdopen(durable.open_to_read(self._to / before.at), "rb") as copy:
             copy.seek(begin)
             for at in range(begin, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)

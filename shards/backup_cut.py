@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.ringbuf.control import Control, ControlError
+from mq_shards.shards import durable
 from mq_shards.shards.hold import HOLD_S, address_of, user_of
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.scan import Columns, FileScan
@@ -104,7 +105,7 @@ class Tail:
                 for segment in listed:
                     if segment >= first and segment not in self.open:
                         path = self.path / segment_name(segment)
-                        self.open[segment] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                        self.open[segment] = durable.open_to_read(path)
                 return listed
             except FileNotFoundError:
                 time.sleep(0.01)

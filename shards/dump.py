@@ -108,7 +108,7 @@ def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
     if isinstance(source, bytes):
         yield from decode(source)
         return
-    with explained(f"{source} cannot be read"), source.open("rb") as file:
+    with explained(f"{source} cannot be read"), os.fdopen(durable.open_to_read(source), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             yield from decode(b"")
             return
@@ -132,7 +132,7 @@ def _described(entry: Record | Damage) -> str:
 
 
 def _waits(path: Path, is_last: bool) -> bool:
-    with explained(f"{path} cannot be read"), path.open("rb") as file:
+    with explained(f"{path} cannot be read"), os.fdopen(durable.open_to_read(path), "rb") as file:
         return waits(file.fileno(), is_last=is_last)
 
 

@@ -21,16 +21,37 @@ class NotAFileError(OSError):
     """A directory, a pipe or the like is in a file's place."""
 
 
-def read(path: Path) -> bytes:
-    """Reads a file. Raises OSError; NotAFileError for a pipe, too, which could be waited for without end."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_to_read(path: Path) -> int:
+    """Opens a file; returns its descriptor. Raises OSError; NotAFileError for a pipe, too, which could be waited for
+    without end, and for a link to nothing, which is not the same as no file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink():
+            raise NotAFileError(errno.EINVAL, "it is a link to nothing", str(path)) from None
+        raise
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotAFileError(errno.EINVAL, "it is not a file", str(path))
     except BaseException:
         os.close(fd)
         raise
-    with os.fdopen(fd, "rb") as file:
+    return fd
+
+
+def open_anew(path: Path) -> int:
+    """Makes an empty file in the place of whatever has that name; returns a descriptor to write with. What is there is
+    unlinked, not opened: a pipe could be waited for without end. Raises OSError; NotAFileError for a directory."""
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        raise NotAFileError(errno.EISDIR, f"{path.name} is a directory", str(path)) from None
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def read(path: Path) -> bytes:
+    """Reads a file. Raises OSError; NotAFileError for a pipe and the like."""
+    with os.fdopen(open_to_read(path), "rb") as file:
         return file.read()
 
 
@@ -40,12 +61,21 @@ def save(path: Path, content: bytes) -> None:
     The folder must exist. One writer at a time: the content is first written to a file with the suffix .new.
     """
     new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
+    with os.fdopen(open_anew(new), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
     sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Makes what was written to a file durable. Raises OSError."""
+    fd = open_to_read(path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: Path) -> None:
@@ -64,11 +94,7 @@ def sync_all(paths: Sequence[Path]) -> None:
     def sync(some: Sequence[Path]) -> None:
         try:
             for path in some:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                sync_file(path) if path.is_file() else sync_directory(path)
         except OSError as error:
             failed.append(error)
 

@@ -27,6 +27,7 @@ from mq_shards.shards import durable
 
 VERSION: Final = 1
 NAME: Final = "manifest.json"
+NEW: Final = f"{NAME}.new"
 
 
 def _fits(path: Path, content: bytes) -> bool:
@@ -63,12 +64,13 @@ class Manifest(NamedTuple):
         except OSError as error:
             if error.errno != errno.ENOSPC or not _fits(path / NAME, content):
                 raise
-            (path / f"{NAME}.new").unlink(missing_ok=True)
+            (path / NEW).unlink(missing_ok=True)
             _overwrite(path / NAME, content)
 
     def write(self, path: Path) -> None:
         """Writes the manifest, durable only when the caller has synced it. Raises OSError."""
-        (path / NAME).write_bytes(self._encode())
+        with os.fdopen(durable.open_anew(path / NAME), "wb") as file:
+            file.write(self._encode())
 
     def _encode(self) -> bytes:
         content = {

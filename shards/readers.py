@@ -91,8 +91,8 @@ def load(data_dir: Path, name: str) -> Reader | None:
     check_name(name)
     path = data_dir / DIRECTORY / f"{name}.json"
     try:
-        changed_ns = path.stat().st_mtime_ns
         found = json.loads(durable.read(path))
+        changed_ns = path.stat().st_mtime_ns
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ReadersError(f"{path} is not of version {VERSION}")
         owner, user = str(found.get("owner", "")), str(found.get("user", ""))
@@ -133,10 +133,14 @@ class Unread:
 
     def refresh(self) -> None:
         """To be called before a segment is dropped: files that were renamed into the directory before that count."""
+        directory = self.data_dir / DIRECTORY
         try:
-            changed_ns = (self.data_dir / DIRECTORY).stat().st_mtime_ns
-        except FileNotFoundError:
-            self.topics, self.error, self._seen_ns = self.topics and {}, "", None
+            changed_ns = directory.stat().st_mtime_ns
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not directory.is_symlink():
+                self.topics, self.error, self._seen_ns = self.topics and {}, "", None
+            else:
+                self.error = str(error)
             return
         if changed_ns == self._seen_ns and not self.error:
             return

@@ -61,7 +61,7 @@ def _copy(source: Path, target: Path, file: File) -> None:
     """Copies the first `file.bytes` bytes. Raises StoreError if they are not what was backed up."""
     target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     left, crc = file.bytes, 0
-    with source.open("rb") as reading, target.open("wb") as writing:
+    with os.fdopen(durable.open_to_read(source), "rb") as reading, target.open("wb") as writing:
         while left > 0 and (data := reading.read(min(PIECE_BYTES, left))):
             crc = crc32c(data, crc)
             writing.write(data)

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 import re
 import stat
@@ -32,6 +33,7 @@ from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, record_crc_begun
 from mq_shards.shards.manifest import NAME as MANIFEST
+from mq_shards.shards.manifest import NEW as MANIFEST_NEW
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.stock import Found, Stock
 from mq_shards.shards.stock import take as take_stock
@@ -51,7 +53,9 @@ COPIES_NAME: Final = re.compile(r"\d{10}\.names")
 BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back under its own name,
 BACK: Final = ".back"  # and of one that is being put back
 # What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
-KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.(json(\.new)?|odd\d*)")
+KNOWN_NAME: Final = re.compile(
+    r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.(json(\.new)?|(json\.)?odd\d*)"
+)
 
 COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
 COPY_MOST: Final = 4096  # more than the copy of any name takes
@@ -59,6 +63,9 @@ COPY_MOST: Final = 4096  # more than the copy of any name takes
 PIECE_BYTES: Final = 1 << 16
 LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
 WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
+
+
+log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
@@ -214,7 +221,9 @@ class DataDirectory:
             for entry in sorted(path.iterdir()):
                 # Left by a crash in the middle of this, or found in a fresh file system.
                 ours = entry.name in (LOCK, META_NEW, "lost+found") or (
-                    SHARD_NAME.fullmatch(entry.name) and all(_is_new(file) for file in entry.iterdir())
+                    SHARD_NAME.fullmatch(entry.name)
+                    and entry.is_dir()
+                    and all(_is_new(file) for file in entry.iterdir())
                 )
                 if not ours:
                     raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
@@ -237,7 +246,9 @@ class DataDirectory:
 
 
 def _is_new(file: Path) -> bool:
-    return file.name == MANIFEST or (file.name == segment_name(1) and file.lstat().st_size == 0)
+    status = file.lstat()
+    is_empty = file.name == segment_name(1) and status.st_size == 0
+    return stat.S_ISREG(status.st_mode) and (file.name == MANIFEST or is_empty)
 
 
 # --- the segments of a shard ----------------------------------------------------------------------------------------
@@ -329,7 +340,7 @@ def _look(fd: int, shard: int, shards: int) -> Found:
 
 
 def _is_no_file(path: Path) -> bool:
-    return path.exists() and not path.is_file()
+    return os.path.lexists(path) and not path.is_file()
 
 
 def _put_aside(path: Path) -> None:
@@ -349,7 +360,7 @@ def _is_copy(content: bytes, segment: int) -> bool:
 
 def _read_begun(path: Path) -> int:
     """The wall clock in a segment's header, which is durable then; 0 if it has none."""
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(durable.open_to_read(path), "rb", buffering=0) as file:
         try:
             begun_ns = decode_header(medium.read(file.fileno(), SEGMENT_HEADER_BYTES, 0)).time_ns
         except StoreError:
@@ -493,8 +504,8 @@ class ShardStore:
 
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
         """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""
-        manifest = self.path / MANIFEST
-        for path in (*map(self.path_of, stock.aside), *([manifest] if _is_no_file(manifest) else [])):
+        manifests = (self.path / MANIFEST, self.path / MANIFEST_NEW)
+        for path in (*map(self.path_of, stock.aside), *filter(_is_no_file, manifests)):
             _put_aside(path)
         for own, number in stock.back.items():
             self.path_of(own).with_suffix(BESIDE).hardlink_to(self.path_of(number))
@@ -574,6 +585,7 @@ class ShardStore:
             self._spare = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with explained(f"{self.path_of(segment)} cannot be made"):
+            self._clear(segment_name(segment), copies_name(segment))
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
             try:
                 with contextlib.suppress(FileNotFoundError):
@@ -588,6 +600,13 @@ class ShardStore:
                     os.unlink(segment_name(segment), dir_fd=self._fd)
                 raise
         return fd
+
+    def _clear(self, *names: str) -> None:
+        """Puts aside what is no file in these files' places: a directory there would stop the log for good."""
+        for name in names:
+            if os.path.lexists(self.path / name) and not self._is_file(name):
+                _put_aside(self.path / name)
+                log.warning("shard %d: %s is put aside: it is not a file", self.shard, name)
 
     def _take_spare(self, segment: int) -> int:
         """Opens the spare, which was made durable before the restart. -1 if it is not empty after all, or was about to

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in
+from mq_shards.shards import durable
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import (
     RECORD_BYTES,
@@ -48,7 +49,7 @@ def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
     result = ffi.new("struct scan_result *")
     found: dict[str, int] = {}
     offset = SEGMENT_HEADER_BYTES
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(durable.open_to_read(path), "rb", buffering=0) as file:
         while True:
             data = os.pread(file.fileno(), WINDOW_BYTES, offset)
             pointer = ffi.cast("uint8_t *", ffi.from_buffer(data))

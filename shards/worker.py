@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import STDERR, Control, Message
-from mq_shards.shards import retention
+from mq_shards.shards import durable, retention
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import check_descriptors
 from mq_shards.shards.erased import ErasedSegments, Mark
@@ -536,7 +536,7 @@ class Worker:
 
 def _read_ahead(path: Path, offset: int) -> int:
     """Reads a piece into the page cache; returns its size."""
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(durable.open_to_read(path), "rb", buffering=0) as file:
         return os.preadv(file.fileno(), [bytearray(READ_AHEAD_BYTES)], offset)
 
 

@@ -33,6 +33,7 @@ from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.decisions import Decision
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
+from mq_shards.shards import durable
 
 MAX_SECTIONS: Final = 1 << 20  # of one batch
 # The most parts and bytes in flight to one shard for one batch.
@@ -274,7 +275,7 @@ def _read(places: Sequence[tuple[Path, int, int]]) -> list[bytes]:
                 if fd >= 0:
                     os.close(fd)
                 fd, opened = -1, None
-                fd, opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+                fd, opened = durable.open_to_read(path), path
             data = os.pread(fd, size, offset)
             if len(data) != size:
                 raise SectionsError(f"{path.name} is shorter than it was when it was staged")

@@ -87,9 +87,11 @@ def load_all(root: Path) -> Iterator[tuple[str, Decision | DamagedError]]:
     for path in paths:
         if match := _FILE.fullmatch(path.name):
             try:
-                yield match[1], _decode(match[1], path.read_bytes())
-            except (ValueError, LookupError, TypeError) as error:
+                yield match[1], _decode(match[1], durable.read(path))
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
                 yield match[1], DamagedError(f"{path} is damaged: {error!r}")
+            except durable.NotAFileError as error:
+                yield match[1], DamagedError(f"{path} cannot be read: {error.strerror}")
 
 
 def _decode(writer: str, text: bytes) -> Decision:

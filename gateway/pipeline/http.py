@@ -144,7 +144,9 @@ class PipelineHttp:
         except ErasedError as error:
             return json_answer({"error": str(error)}, 503)
         except Exception as error:
-            log.exception("cannot serve %s %.200r", request.method, request.target)
+            is_outside = isinstance(error, OSError)  # a disk, or a file that something else has changed: no fault here
+            why = f": {error}" if is_outside else ""
+            log.error("cannot serve %s %.200r%s", request.method, request.target, why, exc_info=not is_outside)
             if request.begun:
                 request.cut()
                 return None

@@ -12,6 +12,7 @@ A worker never refuses the form of a section that was checked here. Python code 
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from typing import Final, NamedTuple
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
+from mq_shards.shards import durable
 
 HEAD: Final = struct.Struct("<HHII")
 HEADERS: Final = 1
@@ -89,7 +91,7 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
 
     Raises OSError, and SectionsError if no section ends there.
     """
-    with path.open("rb", buffering=READ_BYTES) as file:
+    with os.fdopen(durable.open_to_read(path), "rb", buffering=READ_BYTES) as file:
         at = 0
         while at < until:
             file.seek(at)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import logging
 import os
 import re
 import time
@@ -30,6 +31,8 @@ UNTOUCHED_S: Final = 24 * 3600.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class StagingError(Exception):
@@ -90,17 +93,22 @@ class Staging:
         threads: Executor,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Takes over files that are there from before. Raises OSError."""
+        """Takes over files that are there from before. If the folder cannot be read, there are none, and a line says
+        so."""
         self._directory: Final = root / DIRECTORY
         self._max_bytes = max_bytes
         self._max_message_bytes = max_message_bytes
         self._threads = threads
         self._clock = clock
         self._files: dict[str, _File] = {}
-        with contextlib.suppress(FileNotFoundError):
+        try:
             for entry in os.scandir(self._directory):
                 stat = entry.stat(follow_symlinks=False)
                 self._files[entry.name] = _File(stat.st_size, stat.st_mtime, 0 if stat.st_size == 0 else None)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.error("what is staged cannot be read, and counts as gone until the gateway is started again: %s", error)
         self._bytes = sum(file.size for file in self._files.values())
 
     def path(self, name: str) -> Path:
@@ -235,7 +243,7 @@ class Staging:
         for stamp in stamps:
             path = self.path(stamp.name)
             with contextlib.suppress(FileNotFoundError):
-                stat = path.stat()
+                stat = path.lstat()
                 if (stat.st_size, stat.st_mtime_ns) == (stamp.size, stamp.changed_ns):
                     path.unlink()
                     self._bytes -= self._files.pop(stamp.name).size
@@ -315,7 +323,7 @@ def _unlink(path: Path) -> None:
 def _make_durable(directory: Path, names: list[str]) -> list[Stamp]:
     stamps = []
     for name in names:
-        fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+        fd = durable.open_to_read(directory / name)
         try:
             os.fsync(fd)
             stat = os.fstat(fd)

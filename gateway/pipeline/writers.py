@@ -92,7 +92,7 @@ class Writers:
         threads: Executor,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Continues batches that were decided before. To be made where the event loop runs. Raises OSError."""
+        """Continues batches that were decided before. To be made where the event loop runs."""
         self._root = root
         self._staging = staging
         self._broker = broker
@@ -107,7 +107,13 @@ class Writers:
         self._closing = asyncio.Event()
         self._decisions: dict[str, Decision] = {}
         self._damaged: dict[str, str] = {}  # by writer: what is wrong with its file
-        for writer, found in decisions.load_all(root):
+        self._unknown = ""  # why it is not known what any writer has published; then none may publish
+        try:
+            decided = list(decisions.load_all(root))
+        except OSError as error:
+            decided, self._unknown = [], f"what was decided cannot be read until the gateway is started again: {error}"
+            log.error("no writer publishes: %s", self._unknown)
+        for writer, found in decided:
             if isinstance(found, DamagedError):
                 self._damaged[writer] = str(found)
                 log.error("writer %s: %s", writer, found)
@@ -229,8 +235,8 @@ class Writers:
 
     def _check(self, writer: str) -> None:
         decisions.check_name(writer)
-        if writer in self._damaged:
-            raise DamagedError(self._damaged[writer])
+        if why := self._damaged.get(writer, self._unknown):
+            raise DamagedError(why)
 
     def _lock(self, writer: str) -> asyncio.Lock:
         return self._locks.setdefault(writer, asyncio.Lock())

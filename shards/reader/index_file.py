@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from mq_shards.shards import medium
+from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader.segment import Damage, Known, Segment
 from mq_shards.shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
@@ -65,7 +65,7 @@ def save(path: Path, segment: Segment, size: int) -> None:
     target = index_path(path)
     new = target.with_suffix(".index.new")
     try:
-        with new.open("wb") as file:
+        with os.fdopen(durable.open_anew(new), "wb") as file:
             file.write(head)
             file.write(body)
         new.replace(target)
@@ -78,7 +78,7 @@ def save(path: Path, segment: Segment, size: int) -> None:
 def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
     """The segment as it was saved; None if its index is missing, damaged, or that of another segment."""
     try:
-        fd = os.open(index_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        fd = durable.open_to_read(index_path(path))
     except OSError:
         return None
     try:

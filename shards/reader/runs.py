@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from mq_shards.shards import durable
 from mq_shards.shards.reader.scan import SENT, Batch, Columns
 from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
@@ -67,7 +68,7 @@ class Files:
         """The segment's descriptor; None: too many are open. Raises OSError."""
         fd = self._open.get((view.shard, segment))
         if fd is None and len(self) < self._most:
-            fd = self._open[view.shard, segment] = os.open(view.path(segment), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._open[view.shard, segment] = durable.open_to_read(view.path(segment))
         return fd
 
     def set_aside(self, shard: int) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 from mq_shards.csrc.structs import struct_in
+from mq_shards.shards import durable
 from mq_shards.shards.layout import RECORD_BYTES, SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.scan import (
     END,
@@ -78,7 +79,7 @@ class Segment:
     def read_on(self, path: Path, columns: Columns, previous_end: int | None) -> None:
         """Reads what was appended. `previous_end`: where this segment ends, according to the next one; None: there is
         no next one yet. Raises OSError; FileNotFoundError when retention was quicker."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = durable.open_to_read(path)
         try:
             _Reading(self, fd, os.fstat(fd).st_size, columns, previous_end).run()
         finally:

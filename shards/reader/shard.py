@@ -144,8 +144,8 @@ class ShardView:
         not given out again. Raises OSError."""
         path = shard_path(self.directory, self.shard)
         for number in self._listed()[0]:
-            with contextlib.suppress(FileNotFoundError), self.path(number).open("rb", buffering=0) as file:
-                os.fsync(file.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                durable.sync_file(self.path(number))
         durable.sync_directory(path)
 
     def path(self, segment: int) -> Path:
@@ -166,7 +166,7 @@ class ShardView:
         found = {}
         for number in numbers:
             try:
-                with self.path(number).open("rb", buffering=0) as file:
+                with os.fdopen(durable.open_to_read(self.path(number)), "rb", buffering=0) as file:
                     header = UNREADABLE
                     if not medium.is_failing(file.fileno(), SEGMENT_HEADER_BYTES, 0):
                         header = file.read(SEGMENT_HEADER_BYTES)
@@ -439,7 +439,7 @@ class ShardView:
         return later, older
 
     def _stretch(self, segment: int, part: Stretches, at: int) -> Batch:
-        with self.path(segment).open("rb", buffering=0) as file:
+        with os.fdopen(durable.open_to_read(self.path(segment)), "rb", buffering=0) as file:
             data = os.pread(file.fileno(), int(part.bytes[at]), int(part.offset[at]))
         records, _, _, _ = self.columns.scan(data, 0, len(data), segment, kinds=MESSAGES, check=False)
         if records != int(part.count[at]):
