@@ -79,6 +79,8 @@ class Access:
 
     def concerns(self, said: Said) -> bool:
         """Whether a login, right or wrong, is meant for a user of ours, where another authority checks logins too."""
+        if not (said.user or said.token):
+            return self.users.of_certificate(said.certificate) is not None
         return self.users.concerns(said.user, said.token)
 
     def login(self, protocol: str, conn: int, said: Said, address: str, done: Done) -> None:

@@ -102,7 +102,7 @@ def secured(
     if insecure:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
-    return replace(at, tls=tls)
+    return replace(at, tls=tls, has_certificate=cert is not None)
 
 
 def plain(scheme: str) -> str:

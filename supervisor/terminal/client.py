@@ -68,6 +68,7 @@ class At:
     path: str = ""
     tls: ssl.SSLContext | None = field(default=None, compare=False)  # None: not encrypted
     proof: Proof | None = field(default=None, compare=False)
+    has_certificate: bool = field(default=False, compare=False)  # of our own, in `tls`
 
     def __str__(self) -> str:
         if self.path:

@@ -26,8 +26,10 @@ class Pulsar(Client):
         super().__init__(at)
         self._wire = Wire(at, first_s=ANSWER_S)  # the first answer is to the login, and wrong ones wait for it
         self._requests = 0
-        login = {}
-        if at.proof is not None:
+        login: dict[str, Any] = {}
+        if at.proof is None and at.has_certificate:
+            login = {"auth_method_name": "tls"}
+        elif at.proof is not None:
             method = "token" if at.proof.token else "basic"
             login = {"auth_method_name": method, "auth_data": at.proof.secret.encode()}
         self._wire.send(encode("connect", client_version="mq-shards", protocol_version=19, **login))

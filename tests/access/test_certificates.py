@@ -15,6 +15,7 @@ from tests.nsq import certificates, frames
 from tests.nsq.certificates import CLIENT_NAME, Certificates
 from tests.nsq.wire import Wire
 from tests.servers import Server, free_port
+from tests.terminal.commands import done, run
 
 USERS = f"""
 [users.shop]
@@ -41,12 +42,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     place = tmp_path_factory.mktemp("certificates")
     made = certificates.make(place)
     (place / "users.toml").write_text(USERS)
-    ports = {scheme: free_port() for scheme in ("beanstalks", "https", "nsq", "nsq-https")}
+    ports = {scheme: free_port() for scheme in ("beanstalks", "https", "nsq", "nsq-https", "pulsar")}
     options = [f"--listen={scheme}://{HOST}:{port}" for scheme, port in ports.items()]
     sets = {
         "tls.cert": made.server.cert, "tls.key": made.server.key, "tls.client-ca": made.authority,
         "nsq.tls-cert": made.server.cert, "nsq.tls-key": made.server.key, "nsq.tls-root-ca-file": made.authority,
         "nsq.tls-client-auth-policy": "require-verify",
+        "pulsar.tls-trust-certs-file": made.authority, "pulsar.tls-auth": "true",
     }  # fmt: skip
     options += [f"--set={name}={value}" for name, value in sets.items()] + [f"--users={place / 'users.toml'}"]
     with running(place, options, ports, memory=True) as server:
@@ -111,3 +113,11 @@ def test_nsqs_own_tls_says_who_somebody_is_and_auth_says_otherwise(broker: Encry
                 assert b'"identity":"other"' in wire.ask(wire_auth(secret)).data
             wire.publish(topic, b"x")
             assert wire.ask(frames.pub(wrong, b"x")).data.startswith(b"E_UNAUTHORIZED")
+
+
+def test_pulsars_clients_are_who_their_certificates_say(broker: Encrypted) -> None:
+    made = broker.made
+    at = (f"--at=pulsar+ssl://localhost:{broker.ports['pulsar']}", f"--ca={made.authority}",
+          f"--cert={made.client.cert}", f"--key={made.client.key}")  # fmt: skip
+    done("publish", "orders", "x", *at)
+    assert b"not authorized to Produce" in run("publish", "other", "x", *at).stderr
