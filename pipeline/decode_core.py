@@ -26,6 +26,7 @@ from mq_shards.pipeline.decoding import (
     Progress,
     fixed,
     id_prefix,
+    record_batch,
     texts,
 )
 
@@ -172,7 +173,7 @@ class Decoder:
         self._buffers = self._new_buffers(self._body_capacity)
         columns = [self._array(field, taken, n) for field in self._schema]
         self._constant.begin()
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return record_batch(columns, self._schema, n)
 
     def _array(self, field: pa.Field, b: _Buffers, n: int) -> pa.Array:
         match field.name:

@@ -25,6 +25,7 @@ from mq_shards.pipeline.decoding import (
     DecodeError,
     Progress,
     id_prefix,
+    record_batch,
 )
 from mq_shards.pipeline.headers_python import Entries
 
@@ -320,7 +321,7 @@ class Decoder:
         self._rows = _Rows()
         columns = [self._array(field, rows, n) for field in self._schema]
         self._constant.begin()
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return record_batch(columns, self._schema, n)
 
     def _array(self, field: pa.Field, rows: _Rows, n: int) -> pa.Array:
         columns: dict[str, Any] = {

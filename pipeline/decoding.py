@@ -95,6 +95,13 @@ def repeated(text: str, n: int) -> pa.Array:
     return texts(pa.string(), offsets, np.frombuffer(encoded * n, np.uint8), n)
 
 
+def record_batch(columns: list[pa.Array], schema: pa.Schema, n: int) -> pa.RecordBatch:
+    """Without columns it has `n` rows too, which `count()` counts."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), n, [None]))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def fixed(kind: pa.DataType, values: npt.NDArray[Any], n: int) -> pa.Array:
     return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(values[:n])])
 

@@ -11,6 +11,7 @@ import pytest
 from mq_shards import pipeline
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from tests.pipeline.serving import Gateway
 
@@ -80,6 +81,7 @@ def test_a_schema_of_some_columns_reads_only_those(spark: SparkSession, gateway:
     reader = spark.read.format("mqshards").options(brokers=gateway.address, topic="orders")
     rows = reader.schema("body binary, seq long").load().orderBy("seq").collect()
     assert [(bytes(row.body), row.seq) for row in rows] == [(b"orders-0", 0), (b"orders-1", 1), (b"orders-2", 2)]
+    assert reader.schema(StructType()).load().count() == 3
     with pytest.raises(Exception, match="no column seq of type string"):
         reader.schema("seq string").load().collect()
 
