@@ -97,6 +97,15 @@ def test_all_text_stands_out_from_its_ground(page: Browser, broker: Broker, *, d
         assert page.js(FAINT) == {}, where
 
 
+def test_a_screen_reader_is_told_the_page_and_each_column(page: Browser, broker: Broker) -> None:
+    prepared(broker)
+    for where in PAGES:
+        page.go(where)
+        page.wait("document.querySelector('main').innerText.length > 60", f"{where} is there")
+        page.wait("document.querySelectorAll('main h1').length === 1", f"{where} says what it is")
+        assert page.js("[...document.querySelectorAll('th')].filter((one) => !one.textContent).length") == 0, where
+
+
 def test_who_cancels_by_escape_is_at_the_button_again(page: Browser, broker: Broker) -> None:
     prepared(broker)
     page.go(f"#/topic/{LONG}")

@@ -14,6 +14,10 @@ function fill(element, attributes, children) {
 }
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+// What only a screen reader says.
+export const unseen = (tag, text) => h(tag, { class: "unseen" }, text);
+// The head of a column: its title, or { unseen: title }.
+export const columnHead = (title, attributes) => h("th", { scope: "col", ...attributes }, title.unseen ? unseen("span", title.unseen) : title);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 // New children in the place of the old; whoever had the keyboard's focus has it again, by its data-key.

@@ -15,7 +15,7 @@ function fit(place) {
 }
 
 function nameCells(table) {
-  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  const heads = [...table.tHead.rows[0].cells].map((head) => (head.querySelector(".unseen") ? "" : head.textContent));
   for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.head = heads[i]; });
 }
 

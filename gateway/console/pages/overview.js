@@ -3,7 +3,7 @@ import { mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { chart } from "./chart.js";
 import { publish } from "./dialogs.js";
-import { h, refill } from "./dom.js";
+import { columnHead, h, refill, unseen } from "./dom.js";
 import { place } from "./fold.js";
 import { bytes, count, duration, short } from "./format.js";
 import { table } from "./table.js";
@@ -27,7 +27,7 @@ export function overview() {
   const workers = place();
   const disk = h("div");
   const about = h("dl");
-  const element = h("div", {},
+  const element = h("div", {}, unseen("h1", "Overview"),
     cards,
     h("div", { class: "columns" },
       h("section", { class: "card" },
@@ -50,7 +50,7 @@ export function overview() {
       figure("Connections", count(all.totals.connections), "", [{ kind: "soft", values: history.connections }]));
     refill(busiest, found.rows.length ? table(found.rows) : h("p", { class: "note" }, "Nothing has been published yet. Press n to publish a first message."));
     refill(workers, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Process"), h("th", {}, "CPU"), h("th", {}, "Memory"))),
+      h("thead", {}, h("tr", {}, ["Process", "CPU", "Memory"].map((title) => columnHead(title)))),
       h("tbody", {}, all.processes.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, `${one.cpu.toFixed(0)} %`), h("td", {}, bytes(one.memory)))))));
     refill(disk, all.data_dir ? [
       track(100 * (1 - all.disk.free / all.disk.all)),

@@ -1,6 +1,6 @@
 // Shards and the workers that own them.
 import { ask } from "./api.js";
-import { h, refill } from "./dom.js";
+import { columnHead, h, refill, unseen } from "./dom.js";
 import { place } from "./fold.js";
 import { bytes, count, counted, short } from "./format.js";
 import { track } from "./overview.js";
@@ -8,14 +8,14 @@ import { track } from "./overview.js";
 export function shards() {
   const workers = place();
   const grid = h("div", { class: "grid" });
-  const element = h("div", { class: "stack" },
+  const element = h("div", { class: "stack" }, unseen("h1", "Shards"),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Workers")), workers),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Shards"), h("span", { class: "soft" }, "bytes of log; the stronger the colour, the more is published")), grid));
 
   async function refresh() {
     const all = await ask("/v1/overview");
     refill(workers, h("table", {},
-      h("thead", {}, h("tr", {}, ["Worker", "", "CPU", "", "Memory", "Shards", "Topics", "In/s", "Backlog"].map((title) => h("th", {}, title)))),
+      h("thead", {}, h("tr", {}, ["Worker", { unseen: "State" }, "CPU", { unseen: "CPU as a bar" }, "Memory", "Shards", "Topics", "In/s", "Backlog"].map((title) => columnHead(title)))),
       h("tbody", {}, all.workers.map((one) => h("tr", {},
         h("td", {}, `mq-worker-${one.worker}`),
         h("td", {}, h("span", { class: `pill ${one.up ? "good" : "bad"}` }, one.up ? "up" : "starts anew")),

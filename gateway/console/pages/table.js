@@ -1,6 +1,6 @@
 // Topics as rows. With `sorted` and `sort` the heads are buttons, and there are all columns.
 import { spark } from "./chart.js";
-import { h } from "./dom.js";
+import { columnHead, h } from "./dom.js";
 import { age, short } from "./format.js";
 
 const number = (value, title) => h("td", { class: value ? "" : "zero", title }, value ? short(value) : "–");
@@ -12,9 +12,9 @@ const COLUMNS = [
   ["in", "In/s", (row) => number(row.in, "published")],
   ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more"],
   ["out", "Out/s", (row) => number(row.out, "finished")],
-  ["", "", (row) => h("td", {}, spark("in", row.history.in, "published, the last minutes")), "wide"],
+  ["", { unseen: "Published, the last minutes" }, (row) => h("td", {}, spark("in", row.history.in, "published, the last minutes")), "wide"],
   ["backlog", "Backlog", (row) => number(Math.max(row.backlog, row.jobs))],
-  ["", "", (row) => h("td", {}, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
+  ["", { unseen: "Backlog, the last minutes" }, (row) => h("td", {}, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
   ["", "Oldest", (row) => h("td", { class: row.oldest_s ? "" : "zero", title: "how long what waits longest has waited" }, age(row.oldest_s))],
   ["in_flight", "In flight", (row) => number(row.in_flight), "more"],
   ["consumers", "Consumers", (row) => number(row.consumers), "more"],
@@ -36,7 +36,7 @@ export function table(rows, sorted = null, sort = null) {
   const heads = columns.map(([order, title, , kind]) => {
     const is = sorted && order && sorted.order === order;
     const inside = sort && order ? h("button", { onclick: () => sort(order), "data-key": `sort ${order}` }, title, is ? (sorted.rising ? " ↑" : " ↓") : "") : title;
-    return h("th", { class: kind, scope: "col", "aria-sort": is ? (sorted.rising ? "ascending" : "descending") : null }, inside);
+    return columnHead(inside, { class: kind, "aria-sort": is ? (sorted.rising ? "ascending" : "descending") : null });
   });
   return h("table", {}, h("thead", {}, h("tr", {}, heads)),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, , cell, kind]) => of(kind, cell(row)))))));

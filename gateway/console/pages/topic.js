@@ -4,11 +4,11 @@ import { act, ask } from "./api.js";
 import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
 import { change, form, publish } from "./dialogs.js";
-import { h, refill, say } from "./dom.js";
+import { columnHead, h, refill, say } from "./dom.js";
 import { place } from "./fold.js";
 import { age, bytes, count, counted, duration, short } from "./format.js";
 
-const CHANNEL_HEADS = ["Channel", "Lag", "Waiting", "In flight", "Deferred", "Oldest", "Delivered/s", "Finished/s", "Finished", "Requeued", "Timed out", "Consumers", ""];
+const CHANNEL_HEADS = ["Channel", "Lag", "Waiting", "In flight", "Deferred", "Oldest", "Delivered/s", "Finished/s", "Finished", "Requeued", "Timed out", "Consumers", { unseen: "Actions" }];
 const STATES = ["ready", "reserved", "delayed", "buried", "using", "watching", "waiting"];
 
 export function topic(name) {
@@ -110,7 +110,7 @@ export function topic(name) {
   function consumers(clients) {
     const heads = ["Consumer", "Address", "Software", "Ready", "In flight", "Finished", "Requeued", "For"];
     const now = Date.now() / 1000;
-    return place(h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", { class: "left" }, title)))),
+    return place(h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => columnHead(title, { class: "left" })))),
       h("tbody", {}, clients.map((one) => h("tr", {}, [one.hostname || one.client_id || "–", one.remote_address, one.user_agent || "–", count(one.ready), count(one.in_flight), count(one.finished), count(one.requeued),
         one.connect_ts ? duration(now - one.connect_ts) : "–"].map((text) => h("td", { class: "left" }, text)))))));
   }
@@ -131,7 +131,7 @@ export function topic(name) {
     head(found);
     figures(found);
     channels.hidden = !found.channels.length;
-    refill(channelList, h("table", {}, h("thead", {}, h("tr", {}, CHANNEL_HEADS.map((title) => h("th", {}, title)))),
+    refill(channelList, h("table", {}, h("thead", {}, h("tr", {}, CHANNEL_HEADS.map((title) => columnHead(title)))),
       h("tbody", {}, found.channels.flatMap(channelRows))));
     tube.hidden = !found.tube;
     if (found.tube) {
