@@ -9,13 +9,12 @@ from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.columns import SCHEMA
 from mq_shards.pipeline.options import OptionError, ReadOptions
-from mq_shards.pipeline.write import BatchWriter, StreamWriter
-from mq_shards.pipeline.write_options import WriteOptions
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from mq_shards.pipeline.stream import StreamReader
+    from mq_shards.pipeline.write import BatchWriter, StreamWriter
 
 
 class MqShards(Arrives, DataSource):
@@ -46,9 +45,16 @@ class MqShards(Arrives, DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise OptionError("mode overwrite: what is in a topic stays; append is wanted")
+        # Loaded only here: Spark begins processes for each query that reads, and this is half of what they would load.
+        from mq_shards.pipeline.write import BatchWriter
+        from mq_shards.pipeline.write_options import WriteOptions
+
         return BatchWriter(WriteOptions.parse(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from mq_shards.pipeline.write import StreamWriter
+        from mq_shards.pipeline.write_options import WriteOptions
+
         # In complete mode, which overwrites, each micro-batch publishes the whole result; as with Kafka's sink.
         return StreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
 

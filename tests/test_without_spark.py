@@ -53,3 +53,11 @@ def test_what_draws_is_loaded_by_who_draws_only(tmp_path: Path) -> None:
         [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_process_of_sparks_that_reads_does_not_load_what_writes() -> None:
+    pytest.importorskip("pyspark")
+    program = "import sys; from mq_shards.pipeline import batch, source, stream; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    assert "mq_shards.pipeline.source" in loaded and not loaded & {"mq_shards.pipeline.write", "pyarrow.compute"}
