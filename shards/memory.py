@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
+from mq_shards.shards.descriptors import Share
 from mq_shards.shards.store import Recovered, StoreError, explained, segment_name, waits
 
 
@@ -14,6 +15,7 @@ class MemoryStore:
     `handed` are descriptors left by the previous worker, owned here until `open` gives them away. `keep(shard, segment,
     fd)` must duplicate the descriptor before it returns; `drop(shard, segment)` tells that the duplicate is no longer
     needed. `spare()` returns the descriptor of a removed segment that may be used again, which the core owns, or -1.
+    `share` says how many there may be.
     """
 
     def __init__(
@@ -23,8 +25,11 @@ class MemoryStore:
         keep: Callable[[int, int, int], None],
         drop: Callable[[int, int], None],
         spare: Callable[[], int] = lambda: -1,
+        share: Share | None = None,
     ) -> None:
         self.shard = shard
+        self._share = share or Share()
+        self._share.taken += len(handed)
         self._handed = dict(handed)
         self._segments = set(handed)
         self._keep = keep
@@ -59,10 +64,15 @@ class MemoryStore:
     def create(self, segment: int) -> int:
         if segment in self._segments:
             raise StoreError(f"shard {self.shard} has a segment {segment} already")
-        if (fd := self._spare()) >= 0:
-            self._keep(self.shard, segment, fd)
-        else:
-            fd = self._new(segment)
+        self._share.take()
+        try:
+            if (fd := self._spare()) >= 0:
+                self._keep(self.shard, segment, fd)
+            else:
+                fd = self._new(segment)
+        except BaseException:
+            self._share.give()
+            raise
         self._segments.add(segment)
         return fd
 
@@ -85,6 +95,7 @@ class MemoryStore:
             os.close(self._handed.pop(segment))
         if segment in self._segments:
             self._segments.remove(segment)
+            self._share.give()
             self._drop(self.shard, segment)
 
 

@@ -21,7 +21,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.shards import durable, retention
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.descriptors import check_descriptors
+from mq_shards.shards.descriptors import Share, check_descriptors
 from mq_shards.shards.erased import ErasedSegments, Mark
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.hold import hold
@@ -72,6 +72,7 @@ class Worker:
         self._shards = int(start["shards"])
         self._own: list[int] = start["own"]
         self._in_memory = start["data_dir"] is None
+        self._share = Share(int(start["kept_segments"]))
         log_settings = settings["log"]
         self._retention = (
             Retention(0.0, 0)
@@ -126,6 +127,7 @@ class Worker:
             keep=lambda s, n, fd: self._control.send({"did": "keep", "shard": s, "segment": n}, [fd]),
             drop=lambda s, n: self._control.send({"did": "drop", "shard": s, "segment": n}),
             spare=lambda: int(lib.worker_spare_segment(self._worker)),
+            share=self._share,
         )
 
     def recover(self) -> None:
@@ -137,6 +139,8 @@ class Worker:
         self._look_at_readers()
         new = sum(1 for shard in self._own if not lib.worker_active_segment(self._worker, shard))
         check_descriptors(len(self._own), new)
+        if self._in_memory:
+            self._share.check(len(self._own))
         self._supply()
         self._control.send({"did": "recovered", "shards": len(self._own), **recovery.report()})
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Collection
 from typing import Final
 
 from mq_shards.supervisor.child import Child
+
+# Of a child the supervisor has its control socket, pidfd, eventfd and, while it starts, rings; the rest is for what is
+# opened for a while.
+OF_A_CHILD: Final = 8
+SPARE: Final = 32
+
+
+def share(children: int, sockets: int, workers: int) -> int:
+    """How many segments of each worker's can be kept. With more the supervisor could start no process any more, and
+    would lose them all."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(0, most - OF_A_CHILD * children - sockets - SPARE) // workers
 
 
 class KeptSegments:

@@ -15,6 +15,7 @@ from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor import contents, standby
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import Child
+from mq_shards.supervisor.kept import share
 from mq_shards.supervisor.listeners import BACKLOG, Listener
 from mq_shards.supervisor.options.options import Options
 from mq_shards.supervisor.options.schemes import SECURE
@@ -90,12 +91,17 @@ class Starter:
             # In memory there is nothing to sync, and no reply should wait for it.
             "sync": "never" if resources.data_dir is None else options.sync,
             "damage": options.damage,
+            "kept_segments": self._kept_segments(options),
             **_common(worker, options),
         }
         worker.send(start, [resources.board_fd, worker.wake_fd])
         for acceptor in processes.acceptors:
             processes.rings.offer(acceptor, worker)
         processes.kept.tell(worker, set(own))
+
+    def _kept_segments(self, options: Options) -> int:
+        children = len(self._processes.workers) + len(self._processes.acceptors)
+        return share(children, len(self._resources.listeners) * options.acceptors, self._resources.workers)
 
     def _tell_acceptor(self, acceptor: Child, options: Options) -> None:
         resources, processes = self._resources, self._processes

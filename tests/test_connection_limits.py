@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests import servers
+from tests.beanstalk.wire import Wire
 from tests.servers import SINGLE, wait_until
+
+COMMAND = "mq_shards.supervisor.command"
+BODY = 7_900_000
+PUT = b"put 0 0 60 %d\r\n" % BODY + bytes(BODY)
 
 
 @pytest.mark.parametrize("limit", ["max-connections", "descriptors"])
@@ -50,3 +55,44 @@ def test_a_worker_with_too_few_descriptors_for_its_shards_says_how_many_it_needs
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) < 5
     with servers.running(SINGLE, data_dir=tmp_path / "data"):
         pass
+
+
+def limited(limit: int, *options: str) -> list[str]:
+    return ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", sys.executable, "-m", COMMAND, "--memory", *options]
+
+
+def test_without_a_descriptor_for_a_segment_in_memory_a_put_is_refused_and_no_message_is_lost(tmp_path: Path) -> None:
+    """The supervisor has a descriptor of each: without one left it could start no worker any more."""
+    port = servers.free_port()
+    options = ("--shards", "2", "--listen", f"beanstalk://127.0.0.1:{port}", f"--set=beanstalk.max-job-size={BODY}")
+    said = tmp_path / "said"
+    with said.open("wb") as sink:
+        broker = subprocess.Popen(limited(56, *options), stdout=sink, stderr=sink, start_new_session=True)
+    server = servers.Server(SINGLE, port, broker, said)
+    try:
+        servers.wait_for_answer(server, b"peek-ready\r\n")
+        with Wire(server) as wire:
+            wire.use("t")
+            replies = [wire.exchange(PUT).word for _ in range(120)]
+            put = replies.count(b"INSERTED")
+            assert set(replies) == {b"INSERTED", b"OUT_OF_MEMORY"} and put > 16
+            assert "which is its share of the supervisor's file descriptors" in server.said()
+        server.replace("mq-worker-0")
+        with Wire(server) as wire:
+            assert int(wire.stats()["current-jobs-ready"]) == put
+            wire.watch_only("t")
+            for _ in range(20):
+                reply = wire.exchange("reserve-with-timeout 0")
+                assert wire.ask(f"delete {reply.number}") == b"DELETED"
+            wire.use("t")
+            wait_until(lambda: wire.exchange(PUT).word == b"INSERTED", "there is room again")
+        assert server.terminate() == 0
+    finally:
+        server.dispose()
+
+
+def test_a_supervisor_with_too_few_descriptors_for_its_shards_says_how_many_they_need() -> None:
+    command = limited(160, "--shards", "64", "--listen", "beanstalk://127.0.0.1:0")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "its 64 shards need 128 file descriptors of the supervisor's, and it may have" in done.stderr
