@@ -15,6 +15,9 @@ from tests.turns import roomy
 MIB = 1 << 20
 LARGE = 9 * MIB
 RING_FIGURES = struct.Struct("<IIQQQQQQ")
+FEW_MIB = 5 * MIB
+FEW_MIB_CONSUMERS = 50
+NEARLY_A_MIB = 900_000  # a smaller one is not lent
 BEHIND = 24
 LENT_MOST = 256
 
@@ -31,10 +34,10 @@ def until(bench: Channels, count: int) -> list[Answer]:
     return answers
 
 
-def put(bench: Channels, body: bytes) -> int:
+def put(bench: Channels, body: bytes, flags: int = 0) -> int:
     topic, id = bench.topic("t"), bench.next_id
     bench.next_id += SHARDS
-    slot = bench.raw(PUBLISH, 9, topic=topic, id=id, pri=1024, body=body)
+    slot = bench.raw(PUBLISH, 9, flags=flags, topic=topic, id=id, pri=1024, body=body)
     assert [(a.slot, a.status) for a in until(bench, 1)] == [(slot, OK)]
     return id
 
@@ -58,14 +61,14 @@ def test_what_has_moved_in_a_turn_is_seen_after_it(bench: Channels) -> None:
 
 
 def test_what_comes_behind_it_is_taken_in_as_it_moves(bench: Channels) -> None:
-    large, small = put(bench, bytes(LARGE)), put(bench, b"s" * (2 * MIB))
+    large, small = put(bench, bytes(LARGE)), put(bench, b"s" * NEARLY_A_MIB)
     bench.raw(PEEK_ID, 5, id=large)
     slots = [bench.raw(PEEK_ID, 6, id=small) for _ in range(BEHIND)]
     bench.pass_turn()
     # A record of a PEEK_ID takes 32 bytes of the ring.
     assert lib.channel_counters(bench.channels[0]).out_bytes >= (BEHIND - 2) * 32
     answers = until(bench, BEHIND + 1)
-    assert [(a.slot, len(a.body)) for a in answers if a.conn == 6] == [(slot, 2 * MIB) for slot in slots]
+    assert [(a.slot, len(a.body)) for a in answers if a.conn == 6] == [(slot, NEARLY_A_MIB) for slot in slots]
     assert [len(a.body) for a in answers if a.conn == 5] == [LARGE]
 
 
@@ -89,6 +92,29 @@ def test_whoever_asks_for_nothing_large_overtakes_whatever_others_are_sent(bench
     pairs = [a.slot for a in until(bench, 2 * len(own))]
     assert len(pairs) == len(set(pairs)) == 2 * len(own)
     assert all(pairs.index(first) < pairs.index(second) for first, second in zip(own, behind, strict=True))
+
+
+def test_what_is_small_overtakes_what_many_consumers_of_others_are_sent_of_a_few_mib(bench: Channels) -> None:
+    """Each of them at once: a small message, and an answer, come before all but a few of those."""
+    channels = [f"c{n}" for n in range(FEW_MIB_CONSUMERS)]
+    for n, channel in enumerate(channels):
+        assert bench.sub(100 + n, "t", channel) == OK
+    assert bench.sub(1, "small", "c", credit=9) == OK
+    put(bench, bytes(FEW_MIB), lib.MSG_DURABLE)
+    for n in range(len(channels)):
+        bench.raw(lib.MSG_CREDIT, 100 + n, id=9)
+    bench.pass_turn()
+    small = bench.topic("small")
+    slot = bench.raw(PUBLISH, 2, flags=lib.MSG_DURABLE, topic=small, id=bench.next_id, pri=1024, body=b"s")
+    bench.next_id += SHARDS
+    answers: list[Answer] = []
+    for _ in range(4):
+        answers += bench.step()
+    assert [a.slot for a in answers if a.conn == 2] == [slot]
+    assert [a.body for a in answers if a.conn == 1] == [b"s"]
+    others = [a for a in answers if a.conn >= 100]
+    others += until(bench, FEW_MIB_CONSUMERS - len(others))
+    assert sorted((a.conn, len(a.body)) for a in others) == [(100 + n, FEW_MIB) for n in range(len(channels))]
 
 
 HELD_MOST = 64 * MIB

@@ -25,7 +25,7 @@ void request_send_lent(struct channel *channel, const struct shard *s, const str
                        size_t body_bytes) {
     struct lent lent = {.give_back = unmap};
     const uint8_t *at;
-    bool apart = body_bytes >= LARGE_BYTES && log_map_apart(s->log, body, body_bytes, &lent.at, &lent.bytes, &at);
+    bool apart = body_bytes >= LENT_LEAST_BYTES && log_map_apart(s->log, body, body_bytes, &lent.at, &lent.bytes, &at);
     if (apart && channel_lend(channel, m, at, body_bytes, &lent)) return;
     if (apart) unmap(NULL, lent.at, lent.bytes);
     channel_send(channel, m, body, body_bytes);
@@ -43,7 +43,7 @@ void request_send(struct worker *w, uint32_t client, struct message *m, const vo
 void request_send_logged(struct worker *w, uint32_t client, const struct shard *s, struct message *m, const void *body,
                          size_t body_bytes) {
     struct peer *p = peer_of(w, client);
-    if (body_bytes < LARGE_BYTES || !p->channel) {
+    if (body_bytes < LENT_LEAST_BYTES || !p->channel) {
         request_send(w, client, m, body, body_bytes);
         return;
     }

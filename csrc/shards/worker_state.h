@@ -72,6 +72,8 @@ struct lost {
 
 /* A message of LARGE_BYTES or more is written to the log in pieces, and stays where it was assembled until then. */
 enum { LARGE_BYTES = 8 << 20, LARGE_PIECE_BYTES = 1 << 20 };
+/* A body of this size that is sent to an acceptor is lent to the channel, so that all else overtakes it. */
+enum { LENT_LEAST_BYTES = 1 << 20 };
 
 /* Bodies of parked requests count, over all clients together, unless they are small. From HELD_MOST_BYTES on, the next
  * one waits in its ring. */
