@@ -470,6 +470,98 @@ func oneAtATime(s *side) {
 	same(s.texts(two, 1), []string{"1"})
 }
 
+// awaited sends until the consumer gets it: what comes before the broker has heard of permits is dropped.
+func (s *side) awaited(p pulsar.Producer, c pulsar.Consumer, payload string) {
+	for {
+		s.send(p, payload)
+		select {
+		case m := <-c.Chan():
+			same([]string{string(m.Payload())}, []string{payload})
+			return
+		case <-time.After(quiet):
+		case <-s.ctx.Done():
+			panic(fmt.Errorf("%s never came", payload))
+		}
+	}
+}
+
+// What is sent to a topic that is not persistent is for those who are there, with permits.
+func notPersistent(s *side) {
+	topic := "non-persistent://public/default/" + s.topic("t")
+	producer := s.producer(pulsar.ProducerOptions{Topic: topic, BatchingMaxMessages: 50})
+	s.send(producer, "for nobody")
+	one := s.consumer(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "one"})
+	options := pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "two", Type: pulsar.Shared}
+	two, three := s.consumer(options), s.consumer(options)
+	for _, consumer := range []pulsar.Consumer{one, two, three} {
+		s.awaited(producer, consumer, "begin")
+	}
+	s.sendMany(producer, 300, nil)
+	last := ""
+	for i := 0; i < 300; i++ {
+		for last = "begin"; last == "begin"; {
+			last = string(s.receive(one).Payload())
+		}
+		same([]string{last}, []string{fmt.Sprint(i)})
+	}
+	seen := map[string]bool{}
+	for len(seen) < 300 {
+		var m pulsar.ConsumerMessage
+		select {
+		case m = <-two.Chan():
+			two.Nack(m.Message)
+		case m = <-three.Chan():
+		case <-s.ctx.Done():
+			panic(fmt.Errorf("%d came", len(seen)))
+		}
+		if text := string(m.Payload()); text != "begin" {
+			seen[text] = true
+		}
+	}
+	one.Close()
+	s.send(producer, "for nobody")
+	s.nothing(s.consumer(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "one"}))
+}
+
+func chunksThatAreNotPersistent(s *side) {
+	topic := "non-persistent://public/default/" + s.topic("t")
+	consumer := s.consumer(pulsar.ConsumerOptions{Topic: topic})
+	producer := s.producer(pulsar.ProducerOptions{
+		Topic: topic, DisableBatching: true, EnableChunking: true, ChunkMaxMessageSize: 100_000,
+	})
+	payload := strings.Repeat("0123456789", 123_457)
+	s.send(producer, payload, "small")
+	same(s.texts(consumer, 2), []string{payload, "small"})
+}
+
+// A consumer that takes nothing gets as many messages as it has permits for, and the others get theirs. None is
+// acknowledged: all have the same id, and this client drops what has one that it is about to acknowledge.
+func notPersistentAndSlow(s *side) {
+	topic := "non-persistent://public/default/" + s.topic("t")
+	slow := s.consumer(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "slow", ReceiverQueueSize: 10})
+	quick := s.consumer(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "quick"})
+	producer := s.producer(pulsar.ProducerOptions{Topic: topic, DisableBatching: true})
+	s.awaited(producer, quick, "begin")
+	for i := range 30 {
+		s.send(producer, fmt.Sprint(i))
+		same([]string{string(s.receive(quick).Payload())}, []string{fmt.Sprint(i)})
+	}
+	s.send(producer, "after") // may be dropped; what the client has room for came before it
+	for count := 0; ; count++ {
+		select {
+		case m := <-slow.Chan():
+			if string(m.Payload()) == "after" {
+				return
+			}
+			expect(count < 20, "%d came, though there were no permits", count)
+		case <-time.After(quiet):
+			s.send(producer, "after")
+		case <-s.ctx.Done():
+			panic(fmt.Errorf("nothing came after what was dropped"))
+		}
+	}
+}
+
 var scenarios = map[string]scenario{
 	"batches of every compression": batchesOfEveryCompression,
 	"what a message carries":       whatAMessageCarries,
@@ -488,6 +580,9 @@ var scenarios = map[string]scenario{
 	"delays":                       delays,
 	"tables":                       tables,
 	"one at a time":                oneAtATime,
+	"not persistent":               notPersistent,
+	"chunks not persistent":        chunksThatAreNotPersistent,
+	"not persistent and slow":      notPersistentAndSlow,
 	"transactions of topics":       transactionsOfTopics,
 	"acknowledged in transactions": acknowledgedInTransactions,
 	"transactions in conflict":     transactionsThatConflict,

@@ -291,6 +291,53 @@ public class Scenarios {
         }
     }
 
+    /** What is sent to a topic that is not persistent is for those who are there, with permits. */
+    static void notPersistent(String name) throws Exception {
+        String topic = "non-persistent://public/default/" + name;
+        Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).create();
+        producer.send("for nobody");
+        Consumer<String> one = consumer(topic).subscribe();
+        ConsumerBuilder<String> shared = consumer(topic).subscriptionName("shared").subscriptionType(SubscriptionType.Shared);
+        Consumer<String> two = shared.clone().subscribe(), three = shared.clone().subscribe();
+        sendMany(producer, 300, 0);
+        same(take(one, 300), numbers(0, 300));
+        Set<String> found = new HashSet<>();
+        for (int turn = 0; found.size() < 300 && turn < 3000; turn++) {
+            Message<String> m = (turn % 2 == 0 ? two : three).receive(100, TimeUnit.MILLISECONDS);
+            if (m != null) found.add(m.getValue());
+        }
+        same(found.size(), 300);
+        one.close();
+        producer.send("for nobody");
+        expect(consumer(topic).subscribe().receive(500, TimeUnit.MILLISECONDS) == null, "something came for nobody");
+    }
+
+    static void chunksNotPersistent(String name) throws Exception {
+        String topic = "non-persistent://public/default/" + name;
+        Consumer<String> consumer = consumer(topic).subscribe();
+        Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).enableBatching(false)
+            .enableChunking(true).chunkMaxMessageSize(100_000).create();
+        String large = "0123456789".repeat(123_457);
+        producer.send(large);
+        // This client then gives it once more, as it does at a real broker: all messages have the same id here.
+        expect(take(consumer, 1).get(0).equals(large), "another message");
+    }
+
+    /** A consumer that takes nothing gets what it has permits for, and all others get theirs. */
+    static void notPersistentAndSlow(String name) throws Exception {
+        String topic = "non-persistent://public/default/" + name;
+        Consumer<String> slow = consumer(topic).subscriptionName("slow").receiverQueueSize(10).subscribe();
+        Consumer<String> quick = consumer(topic).subscribe();
+        Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).enableBatching(false).create();
+        for (int i = 0; i < 100; i++) {
+            producer.send(String.valueOf(i));
+            same(take(quick, 1), numbers(i, i + 1));
+        }
+        same(take(slow, 10), numbers(0, 10));
+        producer.send("after");
+        same(take(slow, 1), List.of("after"));
+    }
+
     /** Those that the environment's ONLY names, if it does. */
     static void runAll(String url, String prefix, Map<String, Scenario> all) throws Exception {
         client = PulsarClient.builder().serviceUrl(url).operationTimeout(PATIENCE_S, TimeUnit.SECONDS)
@@ -325,6 +372,9 @@ public class Scenarios {
         all.put("delays", Scenarios::delays);
         all.put("tables", Scenarios::tables);
         all.put("exclusive", Scenarios::exclusive);
+        all.put("not persistent", Scenarios::notPersistent);
+        all.put("chunks not persistent", Scenarios::chunksNotPersistent);
+        all.put("not persistent and slow", Scenarios::notPersistentAndSlow);
         runAll(arguments[0], "java-", all);
     }
 }
