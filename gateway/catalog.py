@@ -68,6 +68,8 @@ class Topic:
     buried: int = 0
     releases: int = 0  # of jobs, since the worker began
     timeouts: int = 0
+    header_bytes: int = 0  # since the worker began: of its messages' headers
+    more_parts: int = 0  # since then: messages in batches, less one for each batch
 
     @property
     def paused(self) -> bool:
@@ -127,7 +129,7 @@ class _Sheet:
         topic = Topic(
             self._text(f.name_bytes), f.flags, f.depth, f.messages, f.message_bytes, f.jobs,
             [], f.read_back, f.read_back_bytes, f.reserves, f.deletes, f.reserved, f.delayed, f.buried,
-            f.releases, f.timeouts,
+            f.releases, f.timeouts, f.header_bytes, f.more_parts,
         )  # fmt: skip
         for _ in range(f.channels):
             topic.channels.append(self._one_channel())

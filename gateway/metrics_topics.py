@@ -67,8 +67,13 @@ def _is_in_use(topic: Topic) -> bool:
     return bool(topic.channels or topic.jobs or topic.reserves)  # a tube without jobs now may have had some before
 
 
+def order_of(topic: Topic) -> tuple[int, bool, str]:
+    """The greater, the sooner a topic is shown."""
+    return topic.messages, _is_in_use(topic), topic.name
+
+
 def choose(topics: Sequence[Topic], most: int) -> Shown:
-    chosen = nlargest(most, topics, key=lambda topic: (topic.messages, _is_in_use(topic), topic.name))
+    chosen = nlargest(most, topics, key=order_of)
     chosen.sort(key=lambda topic: topic.name)
     # A topic may have thousands of channels, so channels have the same limit: those with the greatest depth.
     channels = [(topic.name, channel) for topic in chosen for channel in topic.channels]

@@ -14,7 +14,7 @@ from tests.test_worker import OK, PUBLISH, REQUEST, SECOND, SHARDS, Answer, Benc
 
 GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")
-TOPIC_FIGURES = struct.Struct("<IIII13Q")
+TOPIC_FIGURES = struct.Struct("<IIII15Q")
 CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQQQQ")
 CONSUMER_FIGURES = struct.Struct("<IIIIQQQIIII")
 TIMEOUT = 60 * SECOND

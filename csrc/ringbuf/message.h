@@ -558,6 +558,9 @@ struct topic_figures {
     uint64_t reserves, deletes;         /* of its jobs, since the worker began */
     uint64_t reserved, delayed, buried; /* of `jobs` */
     uint64_t releases, timeouts;        /* since the worker began */
+    /* Since the worker began: bytes of the headers of its messages; messages in batches, less one for each batch, which
+     * are among `messages` only if the topic is not persistent. */
+    uint64_t header_bytes, more_parts;
 };
 
 struct channel_figures {
@@ -589,7 +592,7 @@ struct consumer_figures {
     uint32_t unused;
 };
 _Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
-_Static_assert(sizeof(struct topic_figures) == 120 && sizeof(struct channel_figures) == 88 &&
+_Static_assert(sizeof(struct topic_figures) == 136 && sizeof(struct channel_figures) == 88 &&
                    sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,
                "read by Python too");

@@ -104,6 +104,8 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         .buried = t->buried,
         .releases = t->releases,
         .timeouts = t->timeouts,
+        .header_bytes = t->header_bytes,
+        .more_parts = t->more_parts,
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);

@@ -157,19 +157,18 @@ static enum outcome go_on(struct worker *w, uint32_t transaction) {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
-                       uint32_t content_bytes) {
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     uint32_t transaction = transaction_find(w, topic, m->txn);
     struct staged_attributes a = {.txn = m->txn, .publish = {.pri = m->pri, .ttr_ns = m->ttr_ns}};
     uint16_t flags = m->flags & MSG_HEADERS ? MESSAGE_HEADERS : 0;
     uint64_t seq = t->next_seq++;
-    log_position position = shard_log_staged(w, s, topic, seq, id, &a, content, content_bytes, flags);
+    log_position position = shard_log_staged(w, s, topic, seq, one->id, &a, one->content, one->content_bytes, flags);
     transaction_staged(w, transaction, seq, position);
     t->messages++;
     w->count->published++;
-    t->message_bytes += content_bytes;
+    arrival_count(t, one);
 }
 
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {

@@ -2,6 +2,7 @@
 #ifndef MQ_SHARDS_COMMIT_H
 #define MQ_SHARDS_COMMIT_H
 
+#include "shards/arrival.h"
 #include "shards/worker_state.h"
 
 /* The topic is gone: its transactions are to be freed, piece by piece. */
@@ -15,8 +16,7 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r);
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq);
 
 /* Stages the message of a PUBLISH, for which there must be room. */
-void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
-                       uint32_t content_bytes);
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one);
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 #endif

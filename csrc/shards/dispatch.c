@@ -157,7 +157,11 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
     }
     consumer_widen(w, c, (uint32_t)(sizeof m + body_bytes));
     bool counted = c->permits != INT64_MAX;
-    if (counted) take_permits(w, c, parts_of(w, delivery, r));
+    if (counted) {
+        const int64_t parts = parts_of(w, delivery, r);
+        worker_subscription(w, d->subscription)->delivered += (uint64_t)parts - 1; /* delivery_fly has counted one */
+        take_permits(w, c, parts);
+    }
     if (counted || c->window_bytes >= consumer_window(w, c)) consumer_settle(w, consumer);
 }
 

@@ -70,7 +70,7 @@ __attribute__((noinline)) void non_persistent_publish(struct worker *w, uint32_t
     struct topic *t = topic_at(&w->topics, topic);
     const struct headers h = headers_of(one);
     t->messages += messages_of(&h);
-    t->message_bytes += one->content_bytes - one->headers_bytes;
+    arrival_count(t, one);
     w->count->published++;
     worker_walk(w, (uint64_t)t->subscription_count + t->reader_count);
     struct peer *p;

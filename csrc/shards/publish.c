@@ -90,7 +90,7 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
     const uint16_t flags = record->flags;
     t->messages++;
     w->count->published++;
-    t->message_bytes += one->content_bytes - one->headers_bytes;
+    arrival_count(t, one);
     stream_enter(w, topic, record->seq, one->id, record->position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
                      (flags & PUBLISH_MORE ? ENTER_WITH_MORE : 0));
@@ -240,7 +240,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
             shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &origin.part,
                                PUBLISH_MORE | PRODUCER_NAMED);
         if (in_transaction)
-            transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
+            transaction_stage(w, topic, m, &one);
         else
             publish_enter(w, topic, m, &one, false);
         if (unheard) catalog_heard(w, topic);

@@ -99,6 +99,8 @@ struct topic {
         uint64_t replayed_jobs; /* during recovery: how many jobs it has */
     };
     uint64_t read_back_bytes;
+    /* Since the worker began: bytes of headers; messages in batches, less one for each batch. */
+    uint64_t header_bytes, more_parts;
 };
 
 /* Priorities below this are urgent. */

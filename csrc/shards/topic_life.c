@@ -337,7 +337,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     t->durable = t->ephemeral = t->tube = t->terminated = t->had_ephemeral = false;
     t->kept_messages = t->kept_delayed = 0;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
-    t->read_back = t->read_back_bytes = 0;
+    t->read_back = t->read_back_bytes = t->header_bytes = t->more_parts = 0;
     stream_free(&t->stream);
     queue_settle(w, topic, was_seen);
     catalog_changed(w);

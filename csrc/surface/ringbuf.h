@@ -111,7 +111,7 @@ struct attach {
 struct topic_figures {
     uint32_t name_bytes, flags, channels, shard;
     uint64_t depth, messages, message_bytes, jobs, read_back, read_back_bytes, reserves, deletes;
-    uint64_t reserved, delayed, buried, releases, timeouts;
+    uint64_t reserved, delayed, buried, releases, timeouts, header_bytes, more_parts;
 };
 struct channel_figures {
     uint32_t name_bytes, flags, consumers, consumers_listed;

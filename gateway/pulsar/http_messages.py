@@ -19,6 +19,7 @@ from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
 from mq_shards.gateway.pulsar.scalars import whole
+from mq_shards.gateway.pulsar.sizes import entry_bytes
 from mq_shards.gateway.pulsar.stats import Stats
 
 MAX_SHOWN_BYTES: Final = 16 << 20
@@ -153,7 +154,7 @@ class HttpMessages:
         if start == core_module.AT_SEQ:
             behind = max(min(where.next_seq - at - 1, behind), 0)
         figures = await self._control.core.figures(name.core)
-        mean = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0
+        mean = entry_bytes(figures) if figures is not None else 0
         return text_of(str(int(behind * mean)))
 
 

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
-from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_of_core
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName, topic_of_core
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.metrics_topics import order_of
 from mq_shards.gateway.pulsar.catalog import CLUSTER
 from mq_shards.gateway.pulsar.clients import Clients, Connected
 from mq_shards.gateway.pulsar.core import in_text, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.sizes import bytes_in, entry_bytes, messages_in
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -42,7 +44,7 @@ class PulsarMetrics:
     async def families(self, topics: Sequence[Figures]) -> list[Metric]:
         in_utf8 = map(in_text, topics)
         named = [(name, topic) for topic in in_utf8 if (name := topic_of_core(topic.name)) is not None]
-        shown = nlargest(self._most_topics, named, key=lambda one: (one[1].messages, one[1].name))
+        shown = nlargest(self._most_topics, named, key=lambda one: order_of(one[1]))
         shown.sort(key=lambda one: one[1].name)
         try:
             connected = await self._clients.of([str(name) for name, _ in shown])
@@ -88,27 +90,28 @@ class _Sheet:
     def of_topic(self, name: TopicName, topic: Figures, connected: Connected) -> None:
         key = name.namespace, str(name)
         channels = used_channels(topic)
-        average = topic.message_bytes / topic.messages if topic.messages else 0.0
+        messages = messages_in(topic, persistent=name.domain != NON_PERSISTENT)
+        average, size = bytes_in(topic) / messages if messages else 0.0, entry_bytes(topic)
         backlog = max((_backlog(channel) for channel in channels), default=0)
-        delivered = sum(_delivered(channel) for channel in channels)
+        delivered = sum(channel.delivered for channel in channels)
         for figure, value in (
             ("subscriptions_count", len(channels)),
             ("producers_count", len(connected.producers)),
             ("consumers_count", sum(channel.consumer_count for channel in channels)),
-            ("rate_in", self._rate((*key, "in"), topic.messages)),
-            ("throughput_in", self._rate((*key, "in_bytes"), topic.message_bytes)),
+            ("rate_in", self._rate((*key, "in"), messages)),
+            ("throughput_in", self._rate((*key, "in_bytes"), bytes_in(topic))),
             ("rate_out", self._rate((*key, "out"), delivered)),
             ("throughput_out", self._rate((*key, "out_bytes"), delivered * average)),
-            ("msg_backlog", backlog), ("storage_backlog_size", int(backlog * average)),
+            ("msg_backlog", backlog), ("storage_backlog_size", round(backlog * size)),
             ("average_msg_size", average),
-            ("in_messages_total", topic.messages), ("in_bytes_total", topic.message_bytes),
+            ("in_messages_total", messages), ("in_bytes_total", bytes_in(topic)),
         ):  # fmt: skip
             self._put(f"pulsar_{figure}", key, value)
         for channel in channels:
             self._of_subscription((*key, channel.name), channel, average)
 
     def _of_subscription(self, key: tuple[str, str, str], channel: Channel, average: float) -> None:
-        rate = self._rate((*key, "out"), _delivered(channel))
+        rate = self._rate((*key, "out"), channel.delivered)
         for figure, value in (
             ("back_log", _backlog(channel)), ("back_log_no_delayed", _backlog(channel) - channel.deferred),
             ("delayed", channel.deferred), ("unacked_messages", channel.in_flight),
@@ -117,7 +120,7 @@ class _Sheet:
             ("msg_rate_redeliver", self._rate((*key, "again"), channel.requeues)),
         ):  # fmt: skip
             self._put(f"pulsar_subscription_{figure}", key, value)
-        self._put("pulsar_out_messages_total", key, _delivered(channel))
+        self._put("pulsar_out_messages_total", key, channel.delivered)
 
     def _rate(self, key: tuple[str, ...], count: float) -> float:
         self.counts[key] = count
@@ -146,7 +149,3 @@ class _Sheet:
 
 def _backlog(channel: Channel) -> int:
     return channel.depth + channel.in_flight + channel.deferred
-
-
-def _delivered(channel: Channel) -> int:
-    return max(0, channel.messages - channel.depth)

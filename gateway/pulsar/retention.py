@@ -17,6 +17,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.policies import is_kept
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.sizes import entry_bytes
 
 POLICY: Final = "retention_policies"
 FOR_EVER: Final = -1
@@ -56,7 +57,7 @@ class Retention:
             before_ns = max(0, int(self._control.now_s() * 1e9) - minutes * MINUTE_NS)
             await core.expire(name.core, RETENTION, before_ns)
         if megabytes != FOR_EVER and figures.messages:
-            kept = int(megabytes * MB / max(figures.message_bytes / figures.messages, 1.0))
+            kept = int(megabytes * MB / max(entry_bytes(figures), 1.0))
             if where.next_seq > kept:
                 await core.evict(name.core, RETENTION, where.next_seq - kept)
 

@@ -31,6 +31,7 @@ from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
+from mq_shards.gateway.pulsar.sizes import bytes_in, entries_in, entry_bytes, messages_in
 
 REMEMBERED: Final = 10_000  # topics whose last figures are kept, to compute rates
 RATE_S: Final = (1.0, 120.0)  # the shortest and longest time between two requests that give rates
@@ -78,7 +79,7 @@ _ADDED_OF_SUBSCRIPTION: Final = tuple(
 )
 # internalStats of a topic that is not persistent.
 _NOT_STORED: Final[Json] = {
-    "entriesAddedCounter": 0, "numberOfEntries": 0, "totalSize": 0, "currentLedgerEntries": 0, "currentLedgerSize": 0,
+    "numberOfEntries": 0, "totalSize": 0, "currentLedgerEntries": 0, "currentLedgerSize": 0,
     "waitingCursorsCount": 0, "pendingAddEntriesCount": 0,
 }  # fmt: skip
 _NO_CURSOR: Final[Json] = {
@@ -132,8 +133,9 @@ class Stats:
         for key in ("msgRateIn", "msgThroughputIn"):
             found[key] = sum(one[key] for one in found["publishers"])
         if figures is not None:
-            found["msgInCounter"], found["bytesInCounter"] = figures.messages, figures.message_bytes
-            found["averageMsgSize"] = figures.message_bytes / figures.messages if figures.messages else 0.0
+            messages = messages_in(figures, persistent=name.domain != NON_PERSISTENT)
+            found["msgInCounter"], found["bytesInCounter"] = messages, bytes_in(figures)
+            found["averageMsgSize"] = found["bytesInCounter"] / messages if messages else 0.0
             about = self._control.subscription_properties.of(name)
             found["subscriptions"] = {
                 c.name: _subscription(c, connected, figures, about.get(c.name)) for c in figures.channels
@@ -142,10 +144,10 @@ class Stats:
                 _pass_on(found)
             if COMPACTION in found["subscriptions"]:
                 backlog = await self._compaction.backlog(name)
-                found["subscriptions"][COMPACTION] |= _view(backlog, found["averageMsgSize"])
+                found["subscriptions"][COMPACTION] |= _view(backlog, entry_bytes(figures))
             found["msgOutCounter"] = sum(s["msgOutCounter"] for s in found["subscriptions"].values())
             found["backlogSize"] = max((s["backlogSize"] for s in found["subscriptions"].values()), default=0)
-            found["storageSize"] = await self._stored(name, found["averageMsgSize"])
+            found["storageSize"] = await self._stored(name, entry_bytes(figures))
             self._add_rates(str(name), figures, found)
             for key in ("msgRateOut", "msgThroughputOut"):
                 found[key] = sum(s[key] for s in found["subscriptions"].values())
@@ -182,12 +184,12 @@ class Stats:
         return await self._control.core.figures(name.core, consumers=True)
 
     async def _stored(self, name: TopicName, average: float) -> int:
-        """An estimate of the bytes stored: the messages in the log times their mean size."""
+        """An estimate of the bytes stored: the entries in the log times their mean size."""
         try:
             where = await self._control.core.position(name.core)
         except NoTopicError:
             return 0
-        return int((where.next_seq - where.first_seq) * average)
+        return round((where.next_seq - where.first_seq) * average)
 
     async def _add_earliest(self, name: TopicName, found: Json) -> None:
         times = []
@@ -211,8 +213,8 @@ class Stats:
         before = self._looks.get(name)
         delivered = {sub: one["msgOutCounter"] for sub, one in found["subscriptions"].items()}
         dropped = {channel.name: channel.messages - channel.delivered for channel in figures.channels}
-        look = _Look(now_s, figures.messages, figures.message_bytes, delivered, dropped)
-        if before is None or not RATE_S[0] <= now_s - before.at_s <= RATE_S[1] or before.messages > figures.messages:
+        look = _Look(now_s, found["msgInCounter"], found["bytesInCounter"], delivered, dropped)
+        if before is None or not RATE_S[0] <= now_s - before.at_s <= RATE_S[1] or before.messages > look.messages:
             if before is None or now_s - before.at_s > RATE_S[0]:
                 self._remember(name, look)
             return
@@ -239,10 +241,13 @@ class Stats:
     async def internal(self, name: TopicName) -> Json:
         figures = await self._figures(name)
         if name.domain == NON_PERSISTENT:
-            return {**_NOT_STORED, "cursors": {c.name: _NO_CURSOR for c in (figures.channels if figures else ())}}
+            added = entries_in(figures, persistent=False) if figures is not None else 0
+            cursors = {c.name: _NO_CURSOR for c in (figures.channels if figures else ())}
+            return {**_NOT_STORED, "entriesAddedCounter": added, "cursors": cursors}
         position = await self.position(name)
         incarnation, end = position.incarnation, position.next_seq
         entries = end - position.first_seq
+        stored = round(entries * entry_bytes(figures)) if figures is not None else 0
         cursors = {}
         for channel in figures.channels if figures is not None else ():
             try:
@@ -253,16 +258,19 @@ class Stats:
         return {
             "entriesAddedCounter": end - position.began_seq,
             "numberOfEntries": entries,
-            "totalSize": figures.message_bytes if figures is not None else 0,
+            "totalSize": stored,
             "currentLedgerEntries": entries,
-            "currentLedgerSize": figures.message_bytes if figures is not None else 0,
+            "currentLedgerSize": stored,
             "lastLedgerCreatedTimestamp": _NO_TIME,
             "waitingCursorsCount": 0,
             "pendingAddEntriesCount": 0,
             "lastConfirmedEntry": f"{incarnation}:{end - 1}",
             "state": "Terminated" if position.terminated else "LedgerOpened",
             "ledgers": [
-                {"ledgerId": incarnation, "entries": entries, "size": 0, "offloaded": False, "underReplicated": False}
+                {
+                    "ledgerId": incarnation, "entries": entries, "size": stored, "offloaded": False,
+                    "underReplicated": False,
+                }
             ],
             "cursors": cursors,
             "schemaLedgers": [],
@@ -285,7 +293,6 @@ class Stats:
 def _subscription(channel: Channel, connected: Connected, topic: Figures, about: Subscription | None) -> Json:
     mine = [client for client in connected.consumers if client.get("subscription") == channel.name]
     backlog = channel.depth + channel.in_flight + channel.deferred
-    average = topic.message_bytes / topic.messages if topic.messages else 0
     known: Json = {}
     if about is not None:
         known = dict.fromkeys(("isReplicated", "replicated"), about.replicated)
@@ -295,10 +302,10 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures, about:
         **known,
         "msgBacklog": backlog,
         "msgBacklogNoDelayed": backlog - channel.deferred,
-        "backlogSize": int(backlog * average),
+        "backlogSize": round(backlog * entry_bytes(topic)),
         "blockedSubscriptionOnUnackedMsgs": bool(channel.flags & lib.FIGURES_BLOCKED),
         "msgDelayed": channel.deferred,
-        "msgOutCounter": max(0, channel.messages - channel.depth),
+        "msgOutCounter": channel.delivered,
         **of_consumers(channel, mine),
     }
 
@@ -317,7 +324,7 @@ def _pass_on(found: Json) -> None:
 def _view(backlog: int, average: float) -> Json:
     """Figures of the compacted view's subscription: messages in the view do not count as backlog."""
     return {
-        "msgBacklog": backlog, "msgBacklogNoDelayed": backlog, "backlogSize": int(backlog * average),
+        "msgBacklog": backlog, "msgBacklogNoDelayed": backlog, "backlogSize": round(backlog * average),
         "unackedMessages": 0, "type": "Exclusive",
     }  # fmt: skip
 
@@ -325,10 +332,10 @@ def _view(backlog: int, average: float) -> Json:
 def _compacted_ledger(position: Position, figures: Figures | None) -> Json:
     nothing = figures is None or not position.compacted_until
     entries = -1 if nothing else position.compacted_messages
-    average = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0
+    average = entry_bytes(figures) if figures is not None else 0
     return {
         "ledgerId": -1 if nothing else position.incarnation, "entries": entries,
-        "size": -1 if nothing else int(entries * average), "offloaded": False, "underReplicated": False,
+        "size": -1 if nothing else round(entries * average), "offloaded": False, "underReplicated": False,
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, use
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.retention import POLICY as RETENTION
 from mq_shards.gateway.pulsar.retention import Retention
+from mq_shards.gateway.pulsar.sizes import entry_bytes
 from mq_shards.gateway.pulsar.store import StoreError
 
 TTL: Final = "message_ttl_in_seconds"
@@ -174,16 +175,16 @@ class Upkeep:
             return False
         if kind == "message_age":
             return await self._oldest_ns(name, channel) < int((self._control.now_s() - limit) * 1e9)
-        return _backlog(channel) * _mean_bytes(figures) > limit
+        return _backlog(channel) * entry_bytes(figures) > limit
 
     async def _evict(self, name: TopicName, figures: Figures, channel: Channel, limit: int) -> None:
-        kept = int(limit * EVICTED_TO / max(_mean_bytes(figures), 1.0))
+        kept = int(limit * EVICTED_TO / max(entry_bytes(figures), 1.0))
         where = await self._control.core.position(name.core, channel.name)
         await self._control.core.evict(name.core, channel.name, max(where.next_seq - kept, where.unfinished))
 
     async def _compact(self, name: TopicName, figures: Figures, threshold: int) -> None:
         backlog = await self._compaction.backlog(name)
-        if backlog * _mean_bytes(figures) > threshold and self._compaction.of(name).status != RUNNING:
+        if backlog * entry_bytes(figures) > threshold and self._compaction.of(name).status != RUNNING:
             self._compaction.start(name)
 
     async def _drop_subscriptions(self, name: TopicName, figures: Figures, after_s: float) -> None:
@@ -233,7 +234,3 @@ def _is_timed(policies: Json) -> bool:
 
 def _backlog(channel: Channel) -> int:
     return channel.depth + channel.in_flight + channel.deferred
-
-
-def _mean_bytes(figures: Figures) -> float:
-    return figures.message_bytes / figures.messages if figures.messages else 0.0

@@ -542,6 +542,7 @@ TOPICS = st.builds(
     channels=st.lists(CHANNELS, max_size=3, unique_by=lambda channel: channel.name),
     read_back=LONG_NUMBERS, read_back_bytes=LONG_NUMBERS, reserves=LONG_NUMBERS, deletes=LONG_NUMBERS,
     reserved=LONG_NUMBERS, delayed=LONG_NUMBERS, buried=LONG_NUMBERS, releases=LONG_NUMBERS, timeouts=LONG_NUMBERS,
+    header_bytes=LONG_NUMBERS, more_parts=LONG_NUMBERS,
 )  # fmt: skip
 
 
@@ -551,8 +552,8 @@ def encode(topics: Sequence[Topic]) -> bytes:
     for t in topics:
         sizes = len(t.name), t.flags, len(t.channels), 5
         numbers = t.depth, t.messages, t.message_bytes, t.jobs, t.read_back, t.read_back_bytes, t.reserves, t.deletes
-        numbers += t.reserved, t.delayed, t.buried, t.releases, t.timeouts
-        out += struct.pack("=IIII13Q", *sizes, *numbers) + t.name.encode()
+        numbers += t.reserved, t.delayed, t.buried, t.releases, t.timeouts, t.header_bytes, t.more_parts
+        out += struct.pack("=IIII15Q", *sizes, *numbers) + t.name.encode()
         for c in t.channels:
             sizes = len(c.name), c.flags, c.consumer_count, len(c.consumers)
             figures = c.depth, c.in_flight, c.deferred, c.messages, c.requeues, c.timeouts

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, send_frame
@@ -159,3 +161,31 @@ def test_a_readers_subscription_is_there_as_long_as_it_is(server: PulsarServer, 
         assert stats_of(server, topic)["subscriptions"]["reads"]["isDurable"] is False
         wire.ask("close_consumer", consumer_id=1)
         assert "reads" not in stats_of(server, topic)["subscriptions"]
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_of_a_batch_each_message_is_counted_and_of_an_entry_all_its_bytes(
+    server: PulsarServer, topic: str, domain: str
+) -> None:
+    entries = [entry_of(metadata(sequence_id=i), b"x" * 100) for i in range(8)]
+    entries.append(entry_of(metadata(sequence_id=8, num_messages_in_batch=3), batch_of(b"a", b"b", b"c")))
+    sizes = sum(map(len, entries))
+    with Wire(server.port).connect() as wire:
+        name = f"{domain}://public/default/{topic}"
+        wire.producer(name)
+        wire.subscribe(name)
+        wire.flow(100)
+        for i, entry in enumerate(entries):
+            wire.raw(send_frame(1, i, entry, **({"num_messages": 3} if i == 8 else {})))
+            wire.expect("send_receipt")
+        wire.messages(len(entries))
+        found, inside = (
+            request(server.http, "", "", "GET", f"{domain}/public/default/{topic}/{what}")["json"]
+            for what in ("stats", "internalStats")
+        )
+    assert (found["msgInCounter"], found["bytesInCounter"]) == (11, sizes)
+    assert found["msgOutCounter"] == found["subscriptions"]["s"]["msgOutCounter"] == 11
+    assert inside["entriesAddedCounter"] == len(entries)
+    if domain == "persistent":
+        assert inside["totalSize"] == inside["currentLedgerSize"] == inside["ledgers"][0]["size"] == sizes
+        assert found["storageSize"] == found["backlogSize"] == sizes
