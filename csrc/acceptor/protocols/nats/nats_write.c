@@ -4,10 +4,17 @@
 /* A nats-server writes no more at a time. */
 enum { MOST_BYTES = 64 << 20 };
 
-static void begin(const struct acceptor *a, const struct connection *c, struct nats_write w, bool took) {
+/* Bytes of a write. What is compressed on its way has no size yet: such a write is over when any of it has left. */
+static size_t write_bytes(const struct connection *c) {
+    const struct framing *f = c->framing;
+    if (f != NULL && (f->by_python || f->compression != NULL)) return 1;
     size_t bytes = connection_unsent(c);
+    return bytes < MOST_BYTES ? bytes : MOST_BYTES;
+}
+
+static void begin(const struct acceptor *a, const struct connection *c, struct nats_write w, bool took) {
     *w.since_ns = a->now_ns;
-    *w.end = (uint32_t)c->left_bytes + (uint32_t)(bytes < MOST_BYTES ? bytes : MOST_BYTES);
+    *w.end = (uint32_t)c->left_bytes + (uint32_t)write_bytes(c);
     *w.flags &= ~(uint32_t)NATS_WRITE_TOOK;
     if (took) *w.flags |= NATS_WRITE_TOOK;
 }
