@@ -282,7 +282,7 @@ POLICIES: Final[dict[str, Policy]] = {
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = {  # and what a GET shows
     "replicatorDispatchRate": None, "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
-    "offloadDeletionLagMs": None, "antiAffinity": None, "resourcegroup": None, "migration": None,
+    "offloadDeletionLagMs": None, "resourcegroup": None, "migration": None,
 }  # fmt: skip
 
 
@@ -319,6 +319,9 @@ class HttpNamespaces:
             f"{ns}/persistence/bookieAffinity": {
                 "GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset,
             },
+            f"{ns}/antiAffinity": {"GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset},
+            # The first part of this path is a cluster.
+            "/admin/v2/namespaces/{tenant}/antiAffinity/{namespace}": {"GET": self._anti_affinity},
             f"{ns}/schemaAutoUpdateCompatibilityStrategy": {"GET": self._keep_unset, "PUT": self._not_here},
         }  # fmt: skip
         for name, policy in POLICIES.items():
@@ -330,6 +333,12 @@ class HttpNamespaces:
             self.routes[f"{ns}/{name}"] = {
                 "GET": self._unset(shown), "POST": self._not_here, "PUT": self._not_here, "DELETE": self._keep_unset,
             }  # fmt: skip
+
+    async def _anti_affinity(self, call: Call) -> Answer:
+        """The namespaces of an anti-affinity group: there are none."""
+        if call.names["tenant"] != CLUSTER:
+            raise precondition(f"Cluster {call.names['tenant']} does not exist.")
+        return json_of([])
 
     # --- namespaces -------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,9 @@ _QUOTA = {
     "msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 100000.0, "bandwidthOut": 300000.0, "memory": 80.0,
     "dynamic": True,
 }  # fmt: skip
+_CANNOT_TELL = _off(
+    409, "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper does not support this operation"
+)
 _CANNOT_WEIGH = _off(501, "this broker is one, and weighs no bundles")
 
 _CLUSTER = "/admin/v2/clusters/{cluster}"
@@ -69,6 +72,7 @@ _NO_ISOLATION = _missing("NamespaceIsolationPolicies for cluster {cluster} does 
 _NO_DOMAIN = _missing("Domain {domain} for cluster {cluster} does not exist")
 _NO_RACK = _missing("Bookie rack placement configuration not found: {bookie}")
 _CANNOT_ISOLATE = _off(501, "this broker has one cluster of one broker, and nothing to isolate")
+_CANNOT_MIGRATE = _off(501, "this broker has one cluster, and its clients no other one to go to")
 _CANNOT_RACK = _off(501, "this broker has no bookies")
 _CANNOT_GROW = _off(501, "this broker has one transaction coordinator")
 _CANNOT_LIMIT = _off(501, "this broker has no resource groups")
@@ -85,6 +89,7 @@ ROUTES: Routes = {
     "/admin/v2/worker/{what}": {"GET": _NO_WORKER},
     **{f"/admin/v3/packages/{{type}}{below}": dict.fromkeys(_ALL_METHODS, _NO_PACKAGES) for below in _BELOW},
     f"{_CLUSTER}/peers": {"GET": _empty(None), "POST": _CANNOT_ISOLATE},
+    f"{_CLUSTER}/migrate": {"GET": _missing("Cluster does not exist"), "POST": _CANNOT_MIGRATE},
     f"{_CLUSTER}/failureDomains": {"GET": _empty({})},
     f"{_CLUSTER}/failureDomains/{{domain}}": {"GET": _NO_DOMAIN, "POST": _CANNOT_ISOLATE, "DELETE": _NO_DOMAIN},
     f"{_CLUSTER}/namespaceIsolationPolicies": {"GET": _NO_ISOLATION},
@@ -103,6 +108,8 @@ ROUTES: Routes = {
     "/admin/v3/transactions/transactionCoordinator/replicas": {"POST": _CANNOT_GROW},
     **{f"/admin/v2/broker-stats/{what}": {"GET": _NO_REPORT} for what in ("topics", "metrics", "load-report")},
     "/admin/v2/brokers/internal-configuration": {"GET": _missing("this broker has no metadata store and no bookies")},
+    "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}": {"GET": _CANNOT_TELL},
+    "/admin/v2/broker-stats/bookieops": {"GET": _empty({})},
     "/admin/v2/broker-stats/mbeans": {"GET": _empty([])},
     "/admin/v2/broker-stats/allocator-stats/{allocator}": {"GET": _allocator},
     "/admin/v2/resource-quotas": {"GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH},

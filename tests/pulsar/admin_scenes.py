@@ -58,6 +58,15 @@ def _nulls() -> list[Step]:
 
 
 SCENES: Final[dict[str, list[Step]]] = {
+    "other clusters": [
+        ("GET", "namespaces/public/default/antiAffinity"),
+        ("DELETE", "namespaces/public/default/antiAffinity"),
+        ("GET", "namespaces/standalone/antiAffinity/g?tenant=public"),
+        ("GET", "namespaces/nocluster/antiAffinity/g?tenant=public"),
+        ("GET", "clusters/standalone/migrate"),
+        ("GET", "clusters/nocluster/migrate"),
+        ("GET", "broker-stats/broker-resource-availability/public/default"),
+    ],
     "partitions": [
         ("GET", f"{P}/part/partitions"),
         ("PUT", f"{P}/part/partitions", 3),
