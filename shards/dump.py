@@ -131,6 +131,21 @@ def _described(entry: Record | Damage) -> str:
     )
 
 
+def _end(entry: Record | Damage) -> int:
+    if isinstance(entry, Damage):
+        return entry.until
+    return entry.offset + (RECORD_BYTES + len(entry.attributes) + len(entry.body) + 7) // 8 * 8
+
+
+def _previous_end(following: Path | None) -> int:
+    """Where the records of a segment end, as the header of the following one says; 0: it is not known."""
+    if following is None:
+        return 0
+    with contextlib.suppress(OSError, StoreError), following.open("rb") as file:
+        return decode_header(file.read(SEGMENT_HEADER_BYTES)).previous_end
+    return 0
+
+
 def _waits(path: Path, is_last: bool) -> bool:
     with explained(f"{path} cannot be read"), os.fdopen(durable.open_to_read(path), "rb") as file:
         return waits(file.fileno(), is_last=is_last)
@@ -182,8 +197,12 @@ def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tu
                 if _waits(file, number == max(files)):
                     yield f"{where} waits for its first record", False
                     continue
+                end = SEGMENT_HEADER_BYTES
                 for entry in decode_segment(file):
                     yield f"{where} {_described(entry)}", isinstance(entry, Damage)
+                    end = _end(entry)
+                if end < (wrote_until := _previous_end(files.get(number + 1))):
+                    yield f"{where} {_described(Damage(end, wrote_until))}", True
             except StoreError as error:
                 yield f"{where}: {error}", True
     if not has_wanted:

@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.dump import Damage, Record, decode_segment, main
+from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.store import (
     DataDirectory,
+    Header,
     Recovered,
     SegmentStore,
     ShardStore,
     StoreError,
     decode_header,
+    encode_header,
     segment_name,
     shard_path,
 )
@@ -593,6 +596,24 @@ def test_dump_names_segments_that_are_missing(
     (directory.path / "shard-0003").rmdir()
     assert "shard-0003 is missing" in dumped()[1]
     assert dumped("--shard", "3") == (1, ["shard-0003 is missing"])
+
+
+def test_dump_tells_of_zeros_in_the_place_of_records(
+    store: ShardStore, directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a segment that was missing, in whose place a start has put an empty one."""
+    write_records(store.create(1), 1, [b"body"])
+    end = (64 + RECORD_BYTES + len(b"at" + b"body") + 7) // 8 * 8
+    write_records(store.create(2), 2, [b"later"])
+    with store.path_of(2).open("r+b") as file:
+        file.write(encode_header(Header(7, 8, 2, NOW, previous_end=end)))
+    assert main(["dump", str(directory.path), "--shard", "7"]) == 0
+    capsys.readouterr()
+    with store.path_of(1).open("r+b") as file:
+        file.truncate(64)
+        file.truncate(end)
+    assert main(["dump", str(directory.path), "--segment", "1"]) == 1
+    assert capsys.readouterr().out == f"shard-0007 0000000001 offset 64: damaged up to {end}\n"
 
 
 def test_dump_of_something_else_is_said_in_one_line(tmp_path: Path) -> None:
