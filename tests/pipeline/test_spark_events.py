@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from mq_shards.pipeline.events import FieldError, Fields, decoded, delay_ms
+from mq_shards.pipeline.events import decoded, delay_ms
+from mq_shards.pipeline.fields import FieldError, Fields
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

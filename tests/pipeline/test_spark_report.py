@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from mq_shards.pipeline import report
-from mq_shards.pipeline.arguments import of_report
+from mq_shards.pipeline import arguments, report
 from mq_shards.pipeline.backlog import Backlog, of_tubes
 from mq_shards.pipeline.client import Address, BrokerError
 from mq_shards.pipeline.demo.publishers import put_jobs
@@ -38,10 +37,10 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def options(*arguments: str) -> argparse.Namespace:
+def options(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    of_report(parser)
-    return parser.parse_args(arguments)
+    arguments.of_report(parser)
+    return parser.parse_args(words)
 
 
 def computed(spark: SparkSession, broker: Broker, given: argparse.Namespace) -> dict[str, pa.Table]:
@@ -125,12 +124,12 @@ def test_a_report_on_nothing_is_empty(broker: Broker, tmp_path: Path, spark: Spa
 
 
 def test_times_are_absolute_or_ago() -> None:
-    assert report.parse_time("2026-01-31T12:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
-    assert report.parse_time("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
-    ago = report.parse_time("90m") - datetime.now(UTC)
+    assert arguments.time("2026-01-31T12:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert arguments.time("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    ago = arguments.time("90m") - datetime.now(UTC)
     assert -timedelta(minutes=91) < ago <= -timedelta(minutes=90)
     with pytest.raises(ValueError, match="soon"):
-        report.parse_time("soon")
+        arguments.time("soon")
 
 
 def test_a_broker_that_does_not_answer_is_an_error() -> None:
