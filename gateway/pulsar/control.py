@@ -91,11 +91,14 @@ class Control:
         """The topic as the catalog has it. A partition exists with its topic, unless it alone was deleted."""
         namespace = self.namespace(name.namespace)
         found = namespace.topics.get(str(name))
-        if found is None and name.partition >= 0 and str(name) not in namespace.deleted_partitions:
-            base = namespace.topics.get(str(name.base))
-            if base is not None and name.partition < base.partitions:
-                return Topic()
+        if found is None and str(name) not in namespace.deleted_partitions and self._is_partition(name):
+            return Topic()
         return found
+
+    def _is_partition(self, name: TopicName) -> bool:
+        """Whether it is a partition of a partitioned topic, deleted or not, and not one by its name alone."""
+        base = self.namespace(name.namespace).topics.get(str(name.base))
+        return base is not None and 0 <= name.partition < base.partitions
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the catalog has it, or a client of another protocol has made it."""
@@ -248,7 +251,7 @@ class Control:
         if str(name) in namespace.topics:
             records.append({"do": "no-topic", "namespace": name.namespace, "name": str(name)})
             records += self._no_schemas(name)
-        elif name.partition >= 0:
+        elif self._is_partition(name):
             records.append({"do": "no-partition", "namespace": name.namespace, "name": str(name)})
         if records:
             await self.store.commit(*records)

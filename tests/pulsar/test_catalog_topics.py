@@ -61,6 +61,20 @@ def test_a_partition_is_there_with_its_topic_and_one_beyond_is_not(run: Run) -> 
     run(test)
 
 
+def test_of_a_topic_that_is_a_partition_by_its_name_alone_nothing_is_kept_when_it_was_deleted(run: Run) -> None:
+    """As clients of other protocols make."""
+
+    async def test(side: Side) -> None:
+        name = topic_name(T + "none-partition-7")
+        side.core.topics.add(name.core)
+        await side.control.delete(name, force=False)
+        assert not side.store.catalog.namespaces["public/default"].deleted_partitions
+        await side.control.create_new(name, 0)
+        assert str(name) in side.store.catalog.namespaces["public/default"].topics
+
+    run(test)
+
+
 def test_a_namespace_says_how_topics_are_made(run: Run) -> None:
     async def test(side: Side) -> None:
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
