@@ -47,9 +47,7 @@ class Trie:
     def add(self, number: int, pattern: str, queue: str, weight: int = 1) -> bool:
         entry = ffi.new("struct subject_entry *", {"weight": weight})
         first = ffi.new("bool *")
-        assert lib.subjects_add(
-            self.subjects, entry, pattern.encode(), len(pattern), queue.encode(), len(queue), first
-        )
+        assert lib.subjects_add(self.subjects, entry, pattern.encode(), len(pattern), queue.encode(), len(queue), first)
         self.entries[number] = entry
         self.numbers[int(ffi.cast("uintptr_t", entry))] = number
         return bool(first[0])
@@ -284,3 +282,50 @@ def test_the_cache_is_small_while_few_subjects_come_again(trie: Trie) -> None:
     place[0] = cached.subjects = 0
     assert lib.subjects_kept(trie.subjects, place, left, cached)
     assert cached.subjects == 0
+
+
+TAIL_STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "remove", "remove", "begin", "walk"]), st.integers(0, 1000)), max_size=80
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, 12), TAIL_STEPS)
+def test_a_walk_in_pieces_meets_whoever_is_there_from_its_beginning_on(
+    first: int, steps: list[tuple[str, int]]
+) -> None:
+    """Once each, whoever comes and goes meanwhile, and beside other walks."""
+    trie, tails, number = Trie(), list[tuple[Any, set[int], list[int]]](), 0
+    for _ in range(first):
+        trie.add(number, "a", "")
+        number += 1
+    for what, value in steps:
+        if what == "add":
+            trie.add(number, "a", "")
+            number += 1
+        elif what == "remove" and trie.entries:
+            victim = sorted(trie.entries)[value % len(trie.entries)]
+            trie.remove(victim)
+            for _, wanted, met in tails:
+                wanted -= {victim} - set(met)
+        elif what == "begin" and trie.entries and len(tails) < 4:
+            pattern = trie.entries[min(trie.entries)].pattern
+            begin = value % (pattern.alone.count + 1)
+            items = lib.subject_entries_items(ffi.addressof(pattern, "alone"))
+            tail = ffi.new("struct subject_tail *")
+            lib.subjects_tail_begin(trie.subjects, tail, pattern, begin)
+            tails.append((tail, {trie.number(items[n]) for n in range(begin, pattern.alone.count)}, []))
+        elif what == "walk" and tails:
+            walk_on(trie, *tails[value % len(tails)][::2], 1 + value % 3)
+    for tail, wanted, met in tails:
+        walk_on(trie, tail, met, len(wanted) + 1)
+        assert sorted(met) == sorted(wanted)
+        lib.subjects_tail_end(trie.subjects, tail)
+    trie.close()
+
+
+def walk_on(trie: Trie, tail: Any, met: list[int], most: int) -> None:  # noqa: ANN401
+    while tail.begin < tail.end and most > 0:
+        met.append(trie.number(lib.subject_entries_items(tail.entries)[tail.begin]))
+        tail.begin += 1
+        most -= 1

@@ -140,7 +140,6 @@ void acceptor_free(struct acceptor *a) {
     if (a->poke_fd >= 0) close(a->poke_fd);
     if (a->bindings.table != NULL) bindings_close(&a->bindings);
     bridge_close(a);
-    blocks_close(&a->blocks);
     upcalls_free(a);
     free(a->table);
     free(a->generations);
@@ -154,6 +153,7 @@ void acceptor_free(struct acceptor *a) {
         if (a->codec_states[i] != NULL && stopped != NULL) stopped(a->codec_states[i]);
         free(a->codec_states[i]);
     }
+    blocks_close(&a->blocks);
     free(a->dirty.items);
     free(a->borrowers.items);
     free(a->late.items);

@@ -105,6 +105,7 @@ struct acceptor {
         struct bridge_copy *first, *last;
         struct connection_list waiting;
     } untold; /* messages of bridged topics not told yet, and publishers that wait until they are: see bridge.h */
+    uint64_t mesh_paused;       /* acceptors whose messages wait until a codec is done with one of them, as bits */
     uint64_t mesh_published_to; /* acceptors with messages not yet published on their ring, as bits */
     struct bindings bindings;
     struct packed_kept packed;
@@ -169,6 +170,7 @@ struct acceptor {
     int events_taken;  /* events of the last turn */
     size_t sent_bytes; /* sent in this turn */
     size_t handed;     /* recipients considered for messages in this turn: see HANDED_PER_TURN */
+    size_t put_off;    /* connections that were given output in this turn and will be sent it in a later one */
     size_t heard_to;   /* `handed` when the other acceptors' messages had been handled */
     bool others_next;  /* clients here had their share last, so other acceptors go first next time */
 };

@@ -90,11 +90,17 @@ static bool has_heard_enough(const struct acceptor *a, uint32_t limit) {
     return limit != UINT32_MAX && a->handed >= HANDED_PER_TURN / 2;
 }
 
+/* Of one that is gone all counts, and at once. */
+static bool may_hear(const struct acceptor *a, uint32_t other, uint32_t limit) {
+    return (a->mesh_paused & bit_of(other)) == 0 || limit == UINT32_MAX;
+}
+
 static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     struct channel *channel = link_of(a, other)->channel;
     const struct message *m;
     bool any = false;
-    for (uint32_t i = 0; i < limit && (m = channel_receive(channel)) != NULL; i++, any = true) {
+    for (uint32_t i = 0; i < limit && may_hear(a, other, limit) && (m = channel_receive(channel)) != NULL; i++) {
+        any = true;
         const struct codec *codec = codec_at(a->codecs, m->conn);
         if (codec != NULL && codec->mesh_heard != NULL) codec->mesh_heard(a, codec_state(a, m->conn), other, m);
         if (has_heard_enough(a, limit)) limit = i + 1;
@@ -177,6 +183,7 @@ void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
     link->channel = NULL;
     link->backlogged = false;
     a->mesh_there &= ~bit_of(other);
+    a->mesh_paused &= ~bit_of(other);
     a->mesh_published_to &= ~bit_of(other);
     for (uint32_t i = 0; i < a->codecs->count; i++)
         if (a->codecs->items[i]->mesh_lost != NULL) a->codecs->items[i]->mesh_lost(a, a->codec_states[i], other);

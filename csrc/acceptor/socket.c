@@ -362,6 +362,7 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
 void socket_put_off(struct acceptor *a, size_t had) {
     if (a->dirty.count - had <= SENDS_PER_TURN) return;
     for (size_t i = had; i < a->dirty.count; i++) connection_list_add(&a->late, a->dirty.items[i]);
+    a->put_off += a->dirty.count - had;
     a->dirty.count = had;
 }
 

@@ -144,6 +144,7 @@ static void flush_dirty(struct acceptor *a) {
  * share. */
 static void begin_to_hand_out(struct acceptor *a) {
     if (a->handed > a->heard_to) a->others_next = true;
+    a->put_off = 0;
     a->handed = a->late.count > 0 && a->handed > HANDED_WHILE_LATE ? a->handed - HANDED_WHILE_LATE : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "base/siphash.h"
 #include "base/subject_cache.h"
 #include "base/subject_groups.h"
+#include "base/subject_tail.h"
 #include "base/subject_text.h"
 
 enum { FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
@@ -37,6 +38,7 @@ struct subjects {
     struct buckets nodes;         /* subject_node, by parent and token */
     struct subject_node *root;
     uint64_t entries, patterns, wildcards;
+    struct subject_tail *tails;
     struct subject_cache cache;
     bool is_small; /* nothing is cached */
 };
@@ -271,13 +273,16 @@ static bool append(struct subject_entries *to, struct subject_entry *entry) {
     return true;
 }
 
-/* The last entry takes its place. */
-static void take_out(struct subject_entries *from, const struct subject_entry *entry) {
+/* The last entry takes its place, or the place of another that tails move there. */
+static void take_out(struct subjects *s, struct subject_entries *from, const struct subject_entry *entry) {
     struct subject_entry **items = subject_entries_items(from);
-    assert(items[entry->place] == entry);
-    struct subject_entry *last = items[--from->count];
-    items[entry->place] = last;
-    last->place = entry->place;
+    uint32_t gap = entry->place;
+    assert(items[gap] == entry);
+    if (s->tails) gap = subject_tails_close_gap(s->tails, from, gap);
+    if (gap != --from->count) {
+        items[gap] = items[from->count];
+        items[gap]->place = gap;
+    }
     if (from->capacity && from->count <= 1) {
         from->one = from->count ? items[0] : NULL;
         free(items);
@@ -317,7 +322,7 @@ bool subjects_remove(struct subjects *s, struct subject_entry *entry) {
     struct subject_group *g = entry->group;
     assert(p);
     struct subject_entries *from = g ? &g->entries : &p->alone;
-    take_out(from, entry);
+    take_out(s, from, entry);
     bool last = from->count == 0;
     if (g) g->weight -= entry->weight;
     if (g && last) subject_group_forget(&s->groups, g);
@@ -505,6 +510,18 @@ struct subject_groups *subjects_groups(struct subjects *s) {
     return &s->groups;
 }
 
+void subjects_tail_begin(struct subjects *s, struct subject_tail *tail, struct subject_pattern *p, uint32_t begin) {
+    assert(begin <= p->alone.count);
+    *tail = (struct subject_tail){s->tails, &p->alone, begin, p->alone.count};
+    s->tails = tail;
+}
+
+void subjects_tail_end(struct subjects *s, const struct subject_tail *tail) {
+    struct subject_tail **at = &s->tails;
+    while (*at != tail) at = &(*at)->next;
+    *at = tail->next;
+}
+
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
 struct subject_walk *subject_walk_new(void) {
@@ -540,7 +557,7 @@ struct subjects *subjects_new_small(struct siphash_key key) {
 
 void subjects_free(struct subjects *s) {
     if (!s) return;
-    assert(s->entries == 0 && s->patterns == 0);
+    assert(s->entries == 0 && s->patterns == 0 && s->tails == NULL);
     free(s->root);
     free(s->literals.heads);
     free(s->nodes.heads);

@@ -18,6 +18,7 @@
 #include "base/siphash.h"
 #include "base/subject.h"
 
+struct subject_tail;
 struct subjects;
 
 /* Working memory of a match: one for each thread that matches. */
@@ -77,5 +78,11 @@ bool subjects_each_from(struct subjects *subjects, struct subjects_cursor *curso
 struct subject_pattern *subjects_find(const struct subjects *subjects, const void *pattern, size_t bytes);
 /* All groups, by their names. */
 struct subject_groups *subjects_groups(struct subjects *subjects);
+
+/* Begins a tail (subject_tail.h) with the entries of a pattern that are in no group, from `begin` on. It must be ended,
+ * whatever becomes of the pattern. */
+void subjects_tail_begin(struct subjects *subjects, struct subject_tail *tail, struct subject_pattern *pattern,
+                         uint32_t begin);
+void subjects_tail_end(struct subjects *subjects, const struct subject_tail *tail);
 
 #endif

@@ -41,6 +41,7 @@ size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enu
 /* == base/subjects == */
 
 struct subjects;
+struct subject_tail;
 struct subject_walk;
 struct subject_groups;
 struct subject_name;
@@ -93,7 +94,18 @@ bool subjects_kept(struct subjects *subjects, uint32_t *place, size_t *left, str
 size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out);
 struct subject_groups *subjects_groups(struct subjects *subjects);
+void subjects_tail_begin(struct subjects *subjects, struct subject_tail *tail, struct subject_pattern *pattern,
+                         uint32_t begin);
+void subjects_tail_end(struct subjects *subjects, const struct subject_tail *tail);
 struct subject_entry **subject_entries_items(struct subject_entries *entries);
+
+/* == base/subject_tail == */
+
+struct subject_tail {
+    struct subject_entries *entries;
+    uint32_t begin, end;
+    ...;
+};
 
 /* == base/subject_groups == */
 

@@ -34,7 +34,7 @@ def test_decimal_numbers_are_those_of_the_c_library(tmp_path: Path) -> None:
 
 
 def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) -> None:
-    names = ("subjects", "subject_cache", "subject_groups", "subject_text", "siphash")
+    names = ("subjects", "subject_cache", "subject_groups", "subject_tail", "subject_text", "siphash")
     run_model(tmp_path, "cursor_model", tuple(f"base/{name}.c" for name in names))
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.acceptor.engine import COMMAND, Engine, protocol_number
-from mq_shards.csrc._core import lib
+from mq_shards.acceptor.engine import Engine, protocol_number
 
+from tests.nats.engine_client import NATS, Client, opened
 from tests.nats.servers import NatsServer
 from tests.nats.wire import Wire
 
-NATS, LEAF = protocol_number("nats"), protocol_number("nats-leaf")
+LEAF = protocol_number("nats-leaf")
 HANDED_PER_TURN = 1 << 16  # csrc/acceptor/acceptor_state.h
 GROUPS = 20_000
 ROUNDS = 10
@@ -23,60 +21,8 @@ CONNECT = b'CONNECT {"verbose":false}\r\n'
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """An acceptor without Python's part of the protocol: nobody has to say who he is."""
-    board, wake = os.memfd_create("board"), os.eventfd(0, os.EFD_NONBLOCK)
-    assert lib.board_format(board)
-    engine = Engine(0, 1, 1, board, wake)
-    os.close(board)
-    engine.turn(1)
-    yield engine
-    engine.close()
-    os.close(wake)
-
-
-class Client:
-    def __init__(self, engine: Engine, protocol: int = NATS) -> None:
-        self.socket, theirs = socket.socketpair()
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            self.socket.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
-        self.socket.setblocking(False)
-        self.engine = engine
-        self.conn = engine.adopt(theirs.detach(), protocol)
-        self.heard = b""
-        self.turn()
-        if protocol == NATS:
-            engine.call(self.conn, "flags", 0)  # neither verbose nor pedantic, and no echo
-
-    def turn(self) -> None:
-        self.engine.turn(1)
-        for upcall in self.engine.upcalls():
-            if upcall.kind == COMMAND:  # INFO is to be said
-                self.engine.resume(upcall.conn)
-
-    def say(self, text: bytes) -> None:
-        while text:
-            try:
-                text = text[self.socket.send(text) :]
-            except BlockingIOError:
-                self.turn()
-
-    def hear(self) -> bytes:
-        try:
-            while data := self.socket.recv(1 << 20):
-                self.heard += data
-        except BlockingIOError:
-            pass
-        return self.heard
-
-    def turns_until_pong(self) -> int:
-        """How many it takes until a PING is answered."""
-        before = self.hear().count(b"PONG\r\n")
-        self.say(b"PING\r\n")
-        for turns in range(1000):
-            if self.hear().count(b"PONG\r\n") > before:
-                return turns
-            self.turn()
-        raise AssertionError("no PONG")
+    with opened() as engine:
+        yield engine
 
 
 def published(engine: Engine) -> int:

@@ -10,6 +10,7 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
@@ -221,6 +222,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     }
     if (nats_is(c, NATS_PROXIED)) return nats_take_proxied(a, c, data, bytes);
     if (nats_is(c, NATS_OWED_OK) && !nats_is_known(a, c)) return 0;
+    if (!nats_fanout_may_go_on(nats_server_of(a, c), c)) return 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
         size_t used = nats_take_run(a, c, data + at, bytes - at);
         if (used == 0 && c->stall == STALL_NONE) used = take_command(a, c, data + at, bytes - at);
@@ -269,6 +271,7 @@ static bool started(struct acceptor *a, void *state) {
 }
 
 static void go_on(struct acceptor *a, void *state) {
+    nats_fanouts_go_on(a, state);
     nats_hand_on(a, state);
     nats_leave_on(a, state);
     nats_mesh_tell_on(a, state);
@@ -330,6 +333,7 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
 
 static void stopped(void *state) {
     struct nats_server *server = state;
+    nats_fanouts_close(server);
     nats_leaving_free(server, freed);
     nats_permissions_close(&server->permissions);
     for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {

@@ -16,6 +16,8 @@
  *   nats_deliver.c         from one publisher to all in an account that want the message
  *   nats_give.c            ... into the output of one of them
  *   nats_turns.c           ... in this turn or the next
+ *   nats_fanout.c          ... or over several turns
+ *   nats_fanouts.c         ... in the later ones
  *   nats_mesh.c            what other acceptors tell
  *   nats_mesh_send.c       ... and are told
  *   nats_pass.c            messages for others
@@ -103,6 +105,16 @@ struct nats_bound {
     size_t queue_bytes;
 };
 
+struct nats_fanout;
+
+/* Messages that are given to their recipients over several turns: see nats_fanout.h. */
+struct nats_fanouts {
+    struct nats_fanout *first, *last; /* the oldest goes on first; NULL: none */
+    uint32_t count;
+    size_t bytes;
+    uint64_t origin; /* who sent the message now being delivered; 0: all are given it in this turn */
+};
+
 /* Memory for the texts of a message that was derived from another. */
 struct nats_room {
     uint8_t *at;
@@ -171,6 +183,7 @@ struct nats_server {
     struct connection *orphaned; /* connections closed meanwhile */
 
     struct connection_list publishers; /* publishers that wait for the next turn, longest first */
+    struct nats_fanouts fanouts;
 
     struct connection
         *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */

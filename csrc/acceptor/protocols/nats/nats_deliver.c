@@ -2,6 +2,7 @@
 #include "acceptor/protocols/nats/nats_deliver.h"
 
 #include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_pass.h"
@@ -34,6 +35,10 @@ static inline void give_to(struct nats_delivery *d, struct subject_entry *entry)
 
 static inline __attribute__((always_inline)) void deliver_alone(struct nats_delivery *d,
                                                                 struct subject_pattern *pattern) {
+    if (__builtin_expect(pattern->alone.count > NATS_FEW, 0)) {
+        nats_give_many(d, pattern);
+        return;
+    }
     give(d, subject_entries_items(&pattern->alone), pattern->alone.count);
     d->looked += pattern->alone.count;
 }

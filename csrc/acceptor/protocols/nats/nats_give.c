@@ -210,7 +210,7 @@ void nats_begin(struct nats_delivery *d) {
     size_t bytes = d->message->payload_bytes;
     d->whole = line_of(d->server->line_ends[0], d->message);
     d->is_cut = false;
-    if (bytes < SHARE_BYTES) return;
+    if (bytes < SHARE_BYTES || d->shared != NULL) return;
     d->shared = shared_new(&d->a->blocks, bytes + CRLF_BYTES);
     if (d->shared != NULL) nats_put(nats_put(d->shared->at, d->message->payload, bytes), "\r\n", CRLF_BYTES);
 }

@@ -31,6 +31,7 @@ struct nats_delivery {
     struct shared_bytes *shared;     /* the payload and its CRLF, if large; NULL: it is copied */
     uint64_t delivered, bytes;
     uint64_t looked; /* how many possible recipients were looked at */
+    size_t most;     /* a run of messages ends when it has cost so much */
     size_t dirty;    /* length of the dirty list before this delivery */
     struct nats_account *account;
 };
@@ -50,6 +51,7 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     d.shared = NULL;
     d.delivered = d.bytes = d.looked = 0;
     d.dirty = a->dirty.count;
+    d.most = SIZE_MAX;
     d.account = account;
     return d;
 }
@@ -59,7 +61,7 @@ static inline size_t nats_handed(const struct nats_delivery *d) {
     return (size_t)(d->looked + d->bytes / HANDED_BYTES);
 }
 
-/* Prepares for giving d->message to somebody. */
+/* Prepares for giving d->message to somebody. A payload that is shared already stays so. */
 void nats_begin(struct nats_delivery *d);
 /* Why a subscription may not have a message. */
 enum nats_refusal { NATS_ALLOWED, NATS_FOR_SERVER, NATS_GONE, NATS_NO_ECHO, NATS_HAD_ALL, NATS_DENIED };

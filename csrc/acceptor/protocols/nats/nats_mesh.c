@@ -16,6 +16,7 @@
 
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
 #include "acceptor/protocols/nats/nats_pass.h"
@@ -319,12 +320,17 @@ static void hear_message(struct acceptor *a, struct nats_server *server, uint32_
     m.from = head.from;
     m.tried = head.tried | bit_of(a->index);
     bool alone = (head.flags & PASSED_ALONE) != 0;
+    /* While one is still being handed out more comes only if that acceptor is gone: then all of it counts. */
+    if (nats_fanout_holds(server, nats_origin_of_acceptor(other)))
+        nats_fanouts_finish(a, server, nats_origin_of_acceptor(other));
     if (head.trace != 0) nats_trace_continue(a, server, head.trace, head.flags);
+    server->fanouts.origin = nats_origin_of_acceptor(other);
     size_t lost = head.route != 0 ? forward(a, server, &head, &m, groups)
                                   : nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
     for (size_t i = 0; i < lost; i++)
         hand_over(a, server, head.account, &m, groups[i], (head.flags & PASSED_FROM_ROUTE) != 0);
     if (server->trace != NULL) nats_trace_tell(a, server, head.flags);
+    server->fanouts.origin = 0;
     server->full_route = 0;
 }
 

@@ -6,6 +6,7 @@
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_say.h"
@@ -232,8 +233,11 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     /* A trace may change the message's headers. */
     const size_t used = line_bytes + m->payload_bytes + CRLF_BYTES;
     look_at_subject(a, c, said, true);
+    server->fanouts.origin = c->number;
     if (!c->closed) publish(a, c, m, said);
+    server->fanouts.origin = 0;
     if (server->full_route != 0) wait_for_route(a, c);
+    (void)nats_fanout_may_go_on(server, c);
     return used;
 }
 

@@ -6,6 +6,7 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
@@ -298,7 +299,10 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     map(a, c, account, &m);
     if (!may_hand_on(a, c, account, &m, groups, group_count)) return 0;
     const size_t used = line_bytes + m.payload_bytes + CRLF_BYTES; /* a trace may change the message's headers */
+    route_server(a, c)->fanouts.origin = c->number;
     hand_on(a, c, account, said, &m, groups, group_count);
+    route_server(a, c)->fanouts.origin = 0;
+    (void)nats_fanout_may_go_on(route_server(a, c), c);
     return used;
 }
 
@@ -387,6 +391,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
 /* Unsent output to a server does not hold up its input. */
 size_t nats_route_parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
+    if (!nats_fanout_may_go_on(route_server(a, c), c)) return 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing) {
         size_t used = take_command(a, c, data + at, bytes - at);
         if (used == 0) break;

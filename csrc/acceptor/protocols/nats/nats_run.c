@@ -7,6 +7,7 @@
 
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_give.h"
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
@@ -129,14 +130,15 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
     struct nats_server *server = nats_server_of(a, c);
     struct nats_account *account = nats_account_of(a, c);
     struct nats *n = nats_of(c);
-    if (!may_run(a, c, server) || a->handed >= HANDED_PER_TURN) return 0;
+    if (!may_run(a, c, server) || a->handed >= HANDED_PER_TURN || server->fanouts.first != NULL) return 0;
     struct nats_delivery d = nats_delivery_of(a, server, account);
     struct nats_message m = {.from = nats_sender(a, c), .joined = true};
-    const size_t left = HANDED_PER_TURN - a->handed;
     const uint64_t messages_before = n->in_messages, bytes_before = n->in_bytes;
     size_t at = 0;
     d.from = c;
     d.message = &m;
+    d.most = HANDED_PER_TURN - a->handed;
+    server->fanouts.origin = c->number;
     server->delivering = true;
     while (bytes - at >= WINDOW) {
         size_t line_bytes = read_plain(data + at, &m), whole = line_bytes + m.payload_bytes + CRLF_BYTES;
@@ -146,9 +148,11 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
         n->in_messages++;
         n->in_bytes += m.payload_bytes;
         hand_out(&d, c, &m);
-        if (c->closed || c->closing || !may_go_on(a, c) || nats_handed(&d) >= left) break;
+        if (c->closed || c->closing || !may_go_on(a, c) || nats_handed(&d) >= d.most) break;
     }
     nats_made(&d);
+    server->fanouts.origin = 0;
+    (void)nats_fanout_may_go_on(server, c);
     if (at > 0) count_run(a, c, account, n->in_messages - messages_before, n->in_bytes - bytes_before);
     return at;
 }

@@ -5,8 +5,14 @@
 
 #include "acceptor/protocols/nats/nats.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_fanout.h"
 
+/* One whose last message is still being handed out goes on behind that. */
 bool nats_wait_for_turn(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    if (!nats_fanout_may_go_on(server, c)) return false;
+    const struct nats_fanouts *all = &server->fanouts;
+    bool is_full = all->count >= NATS_MOST_FANOUTS || all->bytes >= NATS_MOST_FANOUT_BYTES;
+    if (a->handed < HANDED_PER_TURN && !is_full) return true;
     connection_list_add(&server->publishers, c->number);
     codec_left(a, server->protocol);
     return stalled(c, STALL_TURN);
