@@ -48,6 +48,7 @@ class Recovery:
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
             keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
+        lib.worker_ended(self._worker, shard, *recovered.ended)
         damages = int(found.damages)
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
@@ -65,13 +66,13 @@ class Recovery:
             )  # fmt: skip
             found.uncut = 0
         self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
-        if recovered.lost_tail:
-            lib.worker_skip(self._worker, shard, recovered.lost_tail)
 
     def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
         """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""
         torn = [d.offset for d in damage if d.segment == segment and d.offset == d.until]
-        end = min([lib.worker_segment_bytes(self._worker, shard, segment), *torn])
+        is_last = segment == lib.worker_active_segment(self._worker, shard)
+        end = self._found.end if is_last else lib.worker_segment_bytes(self._worker, shard, segment)
+        end = min([end, *torn])
         if not 0 < end < ended:
             return
         what = f"{segment_name(segment)} ends at {end}, and ended at {ended} when the broker was stopped"

@@ -260,7 +260,6 @@ class Recovered(NamedTuple):
     segments: Sequence[int]
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()
-    lost_tail: int = 0  # how many of the newest segments are missing
     ended: tuple[int, int] = (0, 0)  # Manifest.ended
 
 
@@ -445,7 +444,7 @@ class ShardStore:
             if KNOWN_NAME.fullmatch(name) is None
         ]
         ended = manifest.ended if manifest else (0, 0)
-        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *notes, *odd], stock.lost_tail, ended)
+        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *notes, *odd], ended)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
@@ -516,7 +515,10 @@ class ShardStore:
                 self.path_of(number).unlink(missing_ok=True)
         for number in stock.begin:
             begun = stock.segments[number] = time.time_ns()
-            durable.save(self.path_of(number), encode_header(Header(self.shard, shards, number, begun)))
+            # One is enough for all that were before it, if none of these is there.
+            missing = max(1, stock.lost_tail - len(stock.begin) + 1) if number == stock.begin[0] else 1
+            header = Header(self.shard, shards, number, begun, missing=missing)
+            durable.save(self.path_of(number), encode_header(header))
         listed = stock.segments | ({self._spare: 0} if self._spare else {})
         changes = self._manifest is None or self._manifest.segments != listed or bool(stock.remove)
         if changes:
@@ -651,6 +653,7 @@ class Header(NamedTuple):
     segment: int
     time_ns: int
     previous_end: int = 0  # where the previous segment ends; 0: there was none
+    missing: int = 0  # for how many missing segments it was put there
     log_began_ns: int = 0  # wall clock, the same in all segments of a log; 0: not known
 
 

@@ -24,6 +24,7 @@ from tests.test_worker import (
     USE,
     Bench,
     go_on_in_a_new_segment,
+    lose_segments,
 )
 
 # 3,000,000 takes five minutes.
@@ -212,7 +213,7 @@ def test_after_a_segment_was_lost_no_seq_is_given_out_twice(bench: Bench) -> Non
     assert [give(bench, "high", id) for id in range(3, 13)] == list(range(10))
     forget_all(bench)
     for _ in range(2):
-        lib.worker_skip(bench.worker, 0, 1)
+        lose_segments(bench, 1)
         assert give(bench, "a", 30) > 1_000_000
         forget_all(bench)
         bench.restart()

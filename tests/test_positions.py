@@ -16,7 +16,7 @@ from tests.test_packed import publish as publish_batch
 from tests.test_shard_protocol import HEAD, ask, deliveries, got, join, told
 from tests.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
 
-POSITION = struct.Struct("<QQQQQHHIQQQQ40x")
+POSITION = struct.Struct("<QQQQQHHIQQQQ48x")
 EARLIEST, LATEST, SEQ, TIME = lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_TIME
 
 

@@ -17,7 +17,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
 from mq_shards.shards.dump import Record, decode_segment
-from mq_shards.shards.store import waits
+from mq_shards.shards.store import Header, encode_header, waits
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1
@@ -526,6 +526,18 @@ def go_on_in_a_new_segment(bench: Bench) -> None:
     while lib.worker_active_segment(bench.worker, 0) == active:
         lib.worker_roll(bench.worker, 0)
         bench.turn()
+
+
+def lose_segments(bench: Bench, count: int) -> None:
+    """Restarts as if so many segments at the end of shard 0's log had been deleted: as the store then does."""
+    bench.stop()
+    number = max((n for n, fd in bench.segments[0] if not waits(fd, is_last=True)), default=0) + count
+    bench.segments[0] = [(n, fd) for n, fd in bench.segments[0] if not waits(fd, is_last=True) or bench.drop(0, n, fd)]
+    for at in range(bench.segments[0][-1][0] + 1 if bench.segments[0] else number, number + 1):
+        fd = os.memfd_create("segment")
+        os.write(fd, encode_header(Header(0, SHARDS, at, bench.wall, missing=1)))
+        bench.segments[0].append((at, fd))
+    bench.start()
 
 
 def drop_all_but_the_active(bench: Bench) -> None:

@@ -30,7 +30,7 @@ struct segment_header {
     uint32_t segment;
     uint64_t time_ns;
     uint32_t previous_end; /* where the records of the previous segment end; 0: there was none */
-    uint32_t unused;
+    uint32_t missing;      /* for how many missing segments it was put there; 0: for none */
     uint64_t log_began_ns; /* wall clock, the same in all segments; 0: from a version without this field */
     uint32_t reserved[3];
     uint32_t crc; /* of the 60 bytes before */

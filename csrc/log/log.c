@@ -79,7 +79,7 @@ static uint32_t header_crc(const struct segment_header *h) {
 
 enum header { HEADER_RIGHT, HEADER_OLD, HEADER_UNKNOWN, HEADER_FOREIGN, HEADER_DAMAGED };
 
-static enum header read_header(struct log *log, const struct segment *s) {
+static enum header read_header(struct log *log, struct segment *s) {
     struct segment_header h;
     ssize_t n;
     do n = pread(s->fd, &h, sizeof h, 0);
@@ -89,6 +89,7 @@ static enum header read_header(struct log *log, const struct segment *s) {
     if (h.version < SEGMENT_OLDEST || h.version > SEGMENT_VERSION) return HEADER_UNKNOWN;
     if (h.shard != log->shard || h.shards != log->shards || h.segment != s->number) return HEADER_FOREIGN;
     if (h.log_began_ns) log->began_ns = h.log_began_ns;
+    s->missing = h.missing;
     return h.version == SEGMENT_VERSION ? HEADER_RIGHT : HEADER_OLD;
 }
 

@@ -3,9 +3,11 @@
 #include "log/log_scan.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "log/log_state.h"
@@ -172,6 +174,45 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     *bad = dirty ? at : 0;
     *offset = at;
     return 0;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+uint32_t log_missing(const struct log *log, uint32_t segment) {
+    return segment_find(log, segment)->missing;
+}
+
+uint64_t log_written_until(const struct log *log, uint32_t segment, uint64_t offset) {
+    const struct segment *s = segment_find(log, segment);
+    uint64_t until = s->end;
+    while (until > offset && s->map[until - 1] == 0) until--;
+    return until > offset ? (until + 7) & ~(uint64_t)7 : offset;
+}
+
+bool log_cut_short(const struct log *log, uint32_t segment, uint64_t offset, uint64_t until, struct record *head) {
+    const struct segment *s = segment_find(log, segment);
+    uint64_t cut = (until + READS_PAGE - 1) / READS_PAGE * READS_PAGE;
+    *head = (struct record){0};
+    if (cut > s->end) cut = s->end;
+    if (offset + sizeof *head > cut) return true;
+    memcpy(head, s->map + offset, sizeof *head);
+    if (head->bytes < sizeof *head + head->attribute_bytes || head->bytes > s->capacity - offset) return false;
+    return offset + head->bytes > cut;
+}
+
+bool log_put_end(const struct log *log, uint64_t offset, struct record *head, const void *attributes) {
+    const struct segment *s = log->current;
+    uint8_t bytes[sizeof *head + UINT8_MAX + 8] = {0};
+    if (s->is_old || offset + record_stride(head) > s->capacity) return false;
+    const uint32_t start[2] = {head->bytes, s->number};
+    memcpy(bytes + sizeof *head, attributes, head->attribute_bytes);
+    memcpy(bytes, head, sizeof *head);
+    head->crc = crc32c_extend(crc32c_extend(0, start, sizeof start), bytes + sizeof start, head->bytes - sizeof start);
+    memcpy(bytes, head, sizeof *head);
+    ssize_t n;
+    do n = pwrite(s->fd, bytes, record_stride(head), (off_t)offset);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)record_stride(head) && fdatasync(s->fd) == 0;
 }
 
 /* --- in use ------------------------------------------------------------------------------------------------------- */

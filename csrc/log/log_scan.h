@@ -20,6 +20,17 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
 #define LOG_SCAN_PIECE ((uint32_t)1 << 20)
 int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
 void log_check_again(struct log *log);
+/* For how many missing segments this one was put there. */
+uint32_t log_missing(const struct log *log, uint32_t segment);
+/* The end of what is not zeros at or behind `offset`, a multiple of 8; `offset`: all are zeros. */
+uint64_t log_written_until(const struct log *log, uint32_t segment, uint64_t offset);
+/* Whether what lies from `offset`, where the whole records end, to `until` looks like a write that a killed process has not
+ * finished: one record, of which the kernel has taken whole pages. *head is its head, or zeros if that is not there. It is
+ * not checked but for its length. Damage looks so too if it is zeros, from the end of a page on, in the last record. */
+bool log_cut_short(const struct log *log, uint32_t segment, uint64_t offset, uint64_t until, struct record *head);
+/* Before log_truncate: writes a record without body to where the log ends, and syncs it, so that it stands in the place of
+ * what is cut off. False: nothing can be written to that segment. */
+bool log_put_end(const struct log *log, uint64_t offset, struct record *head, const void *attributes);
 /* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended. If
  * the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the
  * log continues in a new segment (see log_uncut). False with errno if that fails too. */

@@ -14,6 +14,7 @@
 struct segment {
     int fd;
     uint32_t number;
+    uint32_t missing;    /* as its header says */
     bool header_damaged; /* it was damaged when the segment was added */
     bool copied;         /* written through the mapping */
     bool is_old;         /* nothing is appended to it: an older version, or damaged */

@@ -13,7 +13,8 @@
  *               uint32_t[]: numbers of empty topics, which mean nothing from here on. Attributes: struct
  *               forgotten_topic[]: how far these, or others that were forgotten before, had counted. A segment begins with
  *               all that the shard remembers, the first of them with FLOOR_ALL_FORGOTTEN. Earlier versions have no
- *               attributes, and ignore them.
+ *               attributes, and ignore them. With FLOOR_LOST, attributes: uint64_t: how many messages of each topic may
+ *               have been in what was here before: all that are known so far count on behind that.
  *   PUBLISH     topic, seq, id, body, with a struct headers and its bytes before the body if MESSAGE_HEADERS;
  *               attributes: uint32_t pri, ttr in ms and, if delayed, delay in ms; or struct publish_attributes, if one
  *               does not fit.
@@ -104,6 +105,7 @@ enum record_flag {
     TOPIC_STOPPED = 4,
     TOPIC_EPHEMERAL = 8, /* its messages do not outlive the process */
     FLOOR_ALL_FORGOTTEN = 1,
+    FLOOR_LOST = 2,
     PUBLISH_MORE = 1,
     PRODUCER_NAMED = 2,
     TOPIC_RETAINS = 16,
@@ -111,6 +113,7 @@ enum record_flag {
     TOPIC_RELEASES = 64,    /* with TOPIC_STOPPED: no longer paused, it hands out what it has kept */
     PUBLISH_FLEETING = 2,   /* the message does not outlive the process */
     PUBLISH_UNAWAITED = 4,  /* it does not wait for a first subscription */
+    PUBLISH_COMMITTED = 16, /* its seq was given to it when it was STAGED */
     MESSAGE_HEADERS = 8,    /* in a PUBLISH or MOVED: the body begins with headers */
     MOVED_NO_JOB = 1,       /* the message is not in the job queue */
     MOVED_REFERENCED = 2,   /* a REFERENCES record follows */
@@ -126,6 +129,7 @@ enum record_flag {
     TXN_COMMIT = 1,
     PENDING_PARTS = 1,
     PENDING_UPTO = 2,
+    RECORD_FLAGS = 127, /* all that any kind has */
 };
 
 struct topic_attributes {

@@ -87,6 +87,7 @@ struct worker_board {
 
 struct board {
     _Alignas(64) _Atomic uint64_t next_id; /* n of the next message id; starts at 1 */
+    _Atomic uint64_t lost_ids; /* how many may have been given out above all that were found in logs (shards/skip.h) */
     _Alignas(64) _Atomic uint32_t draining;
     _Atomic uint64_t memberships[BOARD_MEMBERSHIPS]; /* hash of the name each place is for; 0: free */
     _Alignas(64) struct rate_bucket rates[BOARD_RATES];

@@ -102,8 +102,9 @@ enum message_kind {
                          (NO_PLACE: none), epoch, arrival | NONE + the same: it waits, ATTACHED comes later | FULL + refusal: why,
                          and id: the producer in the way, its acceptor and connection, 32 bits each | TERMINATED | NO_SPACE |
                          INVALID */
-    MSG_DETACH,   /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
-    MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained | NOT_FOUND */
+    MSG_DETACH, /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
+    MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained; with pri not 0 otherwise the
+                     next one that is | NOT_FOUND */
 
     MSG_SCAN, /* topic, seq: reads some messages from there on, as far as the topic's compacted view has come those in the
                          view, behind that all retained ones -> OK + seq: where to go on, or the end, incarnation, body: for each
@@ -376,6 +377,7 @@ struct position {
     uint16_t compacted_tag;      /* from the headers of its last message */
     uint16_t compacted_parts;    /* the last message's parts, up to the last one that is in the view */
     uint32_t consumer_in_flight; /* of in_flight, those of the consumer that was named */
+    uint64_t messages; /* of the topic, from first_seq on: at most, and fewer than seqs where some are missing */
 };
 
 /* The name of the channel that holds a topic's compacted view: see csrc/shards/compacted.c. */
@@ -591,7 +593,7 @@ struct consumer_figures {
     uint32_t number;     /* chosen by its acceptor, unique on its connection */
     uint32_t unused;
 };
-_Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
+_Static_assert(sizeof(struct position) == 128 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 136 && sizeof(struct channel_figures) == 88 &&
                    sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,

@@ -39,6 +39,7 @@ struct unknown {
 /* What recovery found, added up over shards. */
 struct replay {
     uint64_t records, jobs, bytes;
+    uint64_t end;             /* where the whole records of the shard read last ended */
     uint32_t damages;         /* found */
     struct damage damage[64]; /* the first of them */
     struct unknown unknown;
@@ -69,11 +70,10 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
                         uint64_t wall_ns);
 /* Gives a shard the file with the copies of a segment's names; the shard owns the fd from then on. */
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
+/* Before that: where the shard's log ended at the last clean stop. */
+void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
 /* Recovers a shard from its segments; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
-/* After worker_replay, if the newest `segments` segments are missing: no number that may have been given out in them is
- * used again. */
-void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
 /* To be called after the last shard was recovered: the worker may serve from now on. */
 void worker_recovered(struct worker *w);
 /* After that: how many topics have lost their names and are called lost+found/shard-SHARD/..., and how many messages

@@ -128,7 +128,7 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
     if (reserved != DONE) return reserved;
     r = log_read(s->log, item->position);
     bool kept = topic_keeps(t, item->seq, true);
-    uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
+    uint16_t flags = (uint16_t)(PUBLISH_COMMITTED | (kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
     uint64_t id = r->id;
     log_position position = shard_log_publish(w, s, topic, item->seq, id, a.publish, record_body(r), body_bytes, flags);
     stream_enter(w, topic, item->seq, id, position, ENTER_UNAWAITED);

@@ -161,12 +161,14 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
                               .began_seq = t->began_seq,
                               .first_seq = position_find(w, t, START_EARLIEST, 0, t->retention),
                               .next_seq = t->next_seq,
+                              .messages = t->stream.live + t->stream.retained,
                               .last_time_ns = last ? last->time_ns : 0,
                               .last_tag = h.tag,
                               .last_parts = h.parts,
                               .terminated = t->terminated,
                               .last_seq = last_seq};
     }
+    if (p.messages > p.next_seq - p.first_seq) p.messages = p.next_seq - p.first_seq;
     if (status == STATUS_OK && compacted_position(w, client, t, &p) == MORE) return MORE;
     if (subscription && consumers_give_back(w, subscription)) return MORE;
     if (subscription && first_unfinished(w, client, subscription, &p.unfinished) == MORE) return MORE;
@@ -184,9 +186,12 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
 }
 
 void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    const struct record *r = topic ? message_whole(w, topic_at(&w->topics, topic), m->seq) : NULL;
+    const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
+    uint64_t seq = m->seq;
+    if (t && m->pri) seq = stream_next_place(&t->stream, seq, retained_oldest(shard_of_topic(w, t)));
+    const struct record *r = t ? message_whole(w, t, seq) : NULL;
     struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
-    a.seq = m->seq;
+    a.seq = seq;
     if (!r) {
         request_send(w, client, &a, NULL, 0);
         return;

@@ -29,6 +29,7 @@
 #include "shards/replay_subscriptions.h"
 #include "shards/retain.h"
 #include "shards/shard.h"
+#include "shards/skip.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
@@ -79,6 +80,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     topic = named(w, s, topic, r);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq > t->next_seq) t->next_seq = r->seq;
+    skip_nothing(s, t);
     struct topic_attributes a = {0};
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? r->attribute_bytes : sizeof a);
     if (!(r->flags & TOPIC_DURABLE)) {
@@ -122,7 +124,11 @@ static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct
     uint32_t topic = shard_topic(s, r->topic);
     if (!topic) topic = stand_in(w, s, r->topic);
     struct topic *t = topic_at(&w->topics, topic);
-    if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
+    if (r->seq >= t->next_seq) {
+        t->next_seq = r->seq + 1;
+        bool is_new = r->kind == RECORD_STAGED || (r->kind == RECORD_PUBLISH && !(r->flags & PUBLISH_COMMITTED));
+        if (is_new) skip_nothing(s, t);
+    }
     uint64_t last_id = message_last_id(r, w->shards);
     if (last_id > s->top_id) s->top_id = last_id;
     return topic;
@@ -237,8 +243,13 @@ static void replay_forgotten(struct shard *s, const struct record *r) {
  * record that ended them was damaged or could not be written, it keeps its number. */
 static void replay_floor(struct worker *w, struct shard *s, const struct record *r) {
     if (r->seq > s->floor) s->floor = r->seq;
-    replay_forgotten(s, r);
     if (r->id > s->top_id) s->top_id = r->id;
+    if (r->flags & FLOOR_LOST) {
+        skip_read(s, r);
+        return;
+    }
+    s->lost_ids = false; /* who wrote it knew all ids before */
+    replay_forgotten(s, r);
     const uint8_t *numbers = record_body(r);
     for (size_t at = 0; at + sizeof(uint32_t) <= record_body_bytes(r); at += sizeof(uint32_t)) {
         uint32_t number;
@@ -309,12 +320,12 @@ static bool joins_next(const struct record *r) {
     return (r->kind == RECORD_PUBLISH || r->kind == RECORD_PRODUCER) && (r->flags & PUBLISH_MORE) != 0;
 }
 
-/* Whether all records of a PUBLISH_MANY are there; the first ends at `offset`. */
-static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset) {
+/* Whether all records of a PUBLISH_MANY are there; the first ends at *offset. If not, *offset is where they end. */
+static bool is_complete(const struct shard *s, uint32_t segment, uint64_t *offset) {
     uint64_t bad;
     const struct record *r;
     int found;
-    do found = log_scan(s->log, segment, &offset, &r, &bad);
+    do found = log_scan(s->log, segment, offset, &r, &bad);
     while (found > 0 && joins_next(r));
     return found != 0;
 }
@@ -336,17 +347,31 @@ static uint64_t replay_copies(struct worker *w, struct shard *s, uint32_t segmen
     return end;
 }
 
+/* How many bytes of the log's last segment are lost from `offset` on. What a crash cut short is not: nobody was told of
+ * that. `whole`: where its last whole record ends; `end`: where it goes on. */
+static uint64_t lost_at_end(const struct shard *s, uint32_t segment, uint64_t offset, uint64_t whole, uint64_t end) {
+    struct record head;
+    uint64_t until = log_written_until(s->log, segment, whole);
+    if (until <= whole ||
+        (log_cut_short(s->log, segment, whole, until, &head) && head.kind < RECORD_KINDS && head.flags <= RECORD_FLAGS))
+        until = offset;
+    if (s->ended >> 32 == segment && (uint32_t)s->ended > until) until = (uint32_t)s->ended;
+    if (end > until) until = end;
+    return until - offset;
+}
+
 static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out, bool *cut) {
-    uint64_t offset = 0, bad = 0;
+    uint64_t offset = 0, bad = 0, whole = 0;
     const struct record *r;
     bool among_many = false;
     int found;
+    skip_segments(s, log_missing(s->log, segment));
     while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
         if (found < 0) {
             note_damage(out, s->number, segment, bad, offset);
             s->damaged = true;
             replay_copies(w, s, segment, bad, offset);
-            forgotten_clear(&s->forgotten, true);
+            skip_lost(s, offset - bad);
             continue;
         }
         if (r->kind >= RECORD_KINDS) {
@@ -355,7 +380,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         }
         bool more = joins_next(r);
         /* Only at the end of the log can a PUBLISH_MANY be cut off in the middle. */
-        if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
+        whole = offset;
+        if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, &whole)) {
             bad = offset -= record_stride(r);
             break;
         }
@@ -369,7 +395,9 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     /* The log was longer if there are copies of records behind this. */
     uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
     if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
-    if (end > offset) forgotten_clear(&s->forgotten, true);
+    if (whole < offset || !whole) whole = offset;
+    uint64_t lost = lost_at_end(s, segment, offset, whole, end);
+    if (lost) skip_lost(s, lost);
     /* The log continues behind them, so that they keep their places. What lies between is cut off: it does not count,
      * and must not count later because of records behind it. */
     if (end > offset && segment == log_active_segment(s->log)) {
@@ -377,6 +405,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         offset = end;
     }
     out->bytes += offset;
+    out->end = offset;
+    if (lost && segment == log_active_segment(s->log)) skip_write(w, s, &offset, lost);
     return offset;
 }
 
@@ -388,8 +418,8 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
         uint64_t records = out->records;
         uint64_t end = replay_segment(w, s, n, out, &cut);
-        /* It was lost, and an empty one stands in its place. */
-        if (out->records == records && n < last) forgotten_clear(&s->forgotten, true);
+        /* It was lost, and an earlier release has put an empty one in its place. */
+        if (out->records == records && n < last && !log_missing(s->log, n)) skip_segments(s, 1);
         if (out->unknown.kind) {
             errno = EPROTO;
             return false;
@@ -400,7 +430,8 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     }
     replay_unreferenced(w, s, NULL);
     s->forgotten.doubtful = false;
-    s->heals = s->damaged;
+    s->heals |= s->damaged;
+    skip_all(w, s);
     if (s->damaged) mend_counts(w, s);
     shard_names_recovered(w, s);
     s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);

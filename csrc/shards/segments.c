@@ -15,6 +15,7 @@
 #include "shards/replay_subscriptions.h"
 #include "shards/retain.h"
 #include "shards/shard.h"
+#include "shards/skip.h"
 
 bool worker_own(struct worker *w, uint32_t shard) {
     assert(shard < w->shards && !w->own[shard]);
@@ -49,8 +50,8 @@ bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segme
     return w->own[shard] && log_keep_copies(w->own[shard]->log, fd, segment);
 }
 
-void worker_skip(struct worker *w, uint32_t shard, uint32_t segments) {
-    shard_skip(w, w->own[shard], segments);
+void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end) {
+    w->own[shard]->ended = (log_position)segment << 32 | (uint32_t)end;
 }
 
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
@@ -61,12 +62,7 @@ bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_
 }
 
 void worker_recovered(struct worker *w) {
-    uint64_t top = 0;
-    for (uint32_t n = 0; n < w->shards; n++)
-        if (w->own[n] && w->own[n]->top_id > top) top = w->own[n]->top_id;
-    uint64_t next = top / w->shards + 1;
-    uint64_t seen = atomic_load(&w->board->next_id);
-    while (seen < next && !atomic_compare_exchange_weak(&w->board->next_id, &seen, next)) continue;
+    skip_ids(w);
     w->replaying = false;
     replay_place_jobs(w);
     replay_place_deferred(w);

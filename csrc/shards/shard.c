@@ -108,14 +108,3 @@ uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned) {
             break;
     return dead;
 }
-
-void shard_skip(struct worker *w, struct shard *s, uint32_t segments) {
-    uint64_t seqs = segments * (SEGMENT_BYTES / LOG_RECORD_OVERHEAD + 1);
-    s->floor += seqs;
-    forgotten_clear(&s->forgotten, false);
-    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
-        topic_at(&w->topics, topic)->next_seq += seqs;
-    /* Ids are counted over all shards. */
-    s->top_id += seqs * w->shards * w->shards;
-    s->heals = true;
-}

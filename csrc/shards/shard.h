@@ -17,7 +17,5 @@ void shard_count_back(struct shard *s, log_position position);
 
 /* How many of the oldest segments before `pinned` have nothing alive. The active one is never among them. */
 uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned);
-/* Skips all seqs and ids that could have been given out in `segments` more segments. */
-void shard_skip(struct worker *w, struct shard *s, uint32_t segments);
 
 #endif

@@ -6,73 +6,28 @@
 
 #define DELAYED ((uint16_t)0x8000)
 
-enum { FIRST_CAPACITY = 2, FIRST_ROOM = 8, ROOM_GROWS = 4 };
+enum { FIRST_ROOM = 8, ROOM_GROWS = 4 };
 
 void stream_free(struct stream *s) {
-    for (uint32_t i = 0; i < s->count; i++) free(s->pages[s->begin + i]);
-    free(s->pages);
+    struct stream_page *page;
+    while (stream_runs_take(&s->runs, &page)) free(page);
+    stream_runs_free(&s->runs);
     *s = (struct stream){0};
 }
 
 bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context) {
-    for (; s->count && pages; pages--, s->begin++, s->count--) {
-        struct stream_page *page = s->pages[s->begin];
+    struct stream_page *page;
+    for (; pages && stream_runs_take(&s->runs, &page); pages--) {
         for (uint32_t i = 0; page && page->live && i < page->room; i++) {
             uint64_t position = page->positions[i];
             if (position && !(position & STREAM_RETAINED)) held(context, position & ~STREAM_KEPT);
         }
         free(page);
     }
-    if (s->count) return true;
-    free(s->pages);
+    if (s->runs.last.count) return true;
+    stream_runs_free(&s->runs);
     *s = (struct stream){0};
     return false;
-}
-
-/* Makes room for `before` pages in front of the first and `after` behind the last. */
-static bool make_room(struct stream *s, uint64_t before, uint64_t after) {
-    if (s->begin >= before && s->capacity - s->begin - s->count >= after) return true;
-    uint64_t needed = before + s->count + after;
-    if (needed > UINT32_MAX / 4) return false;
-    uint64_t capacity = s->capacity ? s->capacity : FIRST_CAPACITY;
-    /* At most half full, so that each pointer moves about once as pages come and go. */
-    while (capacity < 2 * needed) capacity *= 2;
-    uint64_t begin = before + (before ? (capacity - needed) / 2 : 0);
-    struct stream_page **pages = calloc(capacity, sizeof *pages);
-    if (!pages) return false;
-    if (s->count) memcpy(pages + begin, s->pages + s->begin, sizeof *pages * s->count);
-    free(s->pages);
-    s->pages = pages;
-    s->begin = (uint32_t)begin;
-    s->capacity = (uint32_t)capacity;
-    return true;
-}
-
-/* Extends the list of pages to include this one. */
-static bool reach(struct stream *s, uint64_t page) {
-    if (!s->count) {
-        if (!make_room(s, 0, 1)) return false;
-        s->pages[s->begin] = NULL;
-        s->first_page = page;
-        s->count = 1;
-        return true;
-    }
-    if (page < s->first_page) {
-        uint64_t before = s->first_page - page;
-        if (!make_room(s, before, 0)) return false;
-        s->begin -= (uint32_t)before;
-        memset(s->pages + s->begin, 0, sizeof *s->pages * before);
-        s->count += (uint32_t)before;
-        s->first_page = page;
-        return true;
-    }
-    uint64_t after = page - s->first_page + 1;
-    if (after <= s->count) return true;
-    after -= s->count;
-    if (!make_room(s, 0, after)) return false;
-    memset(s->pages + s->begin + s->count, 0, sizeof *s->pages * after);
-    s->count += (uint32_t)after;
-    return true;
 }
 
 static struct stream_page *make_page(uint32_t first, uint32_t room) {
@@ -125,20 +80,20 @@ static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
     if (!page->retained || *position < page->lowest) page->lowest = *position;
     *position |= STREAM_RETAINED;
     page->retained++;
+    s->retained++;
     page->live--;
     s->live--;
 }
 
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed) {
     assert(position && (holds || s->retains) && holds <= STREAM_MAX_REFERENCES);
-    uint64_t number = seq / STREAM_PAGE;
-    if (!reach(s, number)) return false;
-    struct stream_page **place = &s->pages[s->begin + (number - s->first_page)];
-    struct stream_page *page = fit(s, place, seq);
+    struct stream_page **place = stream_runs_place(&s->runs, seq / STREAM_PAGE);
+    if (!place) place = stream_runs_reach(&s->runs, seq / STREAM_PAGE);
+    struct stream_page *page = place ? fit(s, place, seq) : NULL;
     if (!page) return false;
     uint64_t *at = &page->positions[stream_index(page, seq)];
     assert(!*at || (*at & STREAM_RETAINED));
-    if (*at) page->retained--;
+    if (*at) page->retained--, s->retained--;
     *at = position;
     *stream_page_holds(page, seq) = (uint16_t)(holds | (delayed ? DELAYED : 0));
     if (seq >= s->end) s->end = seq + 1;
@@ -155,13 +110,23 @@ static uint64_t next_in(const struct stream_page *page, uint64_t seq) {
     return seq + 1 - begin < page->first + page->room ? seq + 1 : begin + STREAM_PAGE;
 }
 
+/* The first seq from this one on whose page is in a run. */
+static uint64_t from_run(const struct stream *s, uint64_t seq) {
+    uint64_t number = stream_runs_from(&s->runs, seq / STREAM_PAGE);
+    return number == seq / STREAM_PAGE ? seq : number * STREAM_PAGE;
+}
+
+static uint64_t behind_page(const struct stream *s, uint64_t seq) {
+    return from_run(s, (seq / STREAM_PAGE + 1) * STREAM_PAGE);
+}
+
 uint64_t stream_next(const struct stream *s, uint64_t seq) {
-    if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
+    if (seq < s->runs.last.first_page * STREAM_PAGE) seq = from_run(s, seq);
     while (seq < s->end) {
         const struct stream_page *page = stream_page(s, seq);
         uint64_t position = stream_page_position(page, seq);
         if (position && !(position & STREAM_RETAINED)) return seq;
-        seq = page && page->live ? next_in(page, seq) : (seq / STREAM_PAGE + 1) * STREAM_PAGE;
+        seq = page && page->live ? next_in(page, seq) : behind_page(s, seq);
     }
     return s->end;
 }
@@ -208,23 +173,12 @@ void stream_keep(struct stream *s, uint64_t seq, bool kept) {
     page->positions[stream_index(page, seq)] ^= STREAM_KEPT;
 }
 
-/* Removes empty pages at the front of the list. */
-static void trim(struct stream *s) {
-    while (s->count && !s->pages[s->begin]) {
-        s->begin++;
-        s->count--;
-        s->first_page++;
-    }
-    if (!s->count) s->begin = 0;
-}
-
 static void let_go_page(struct stream *s, struct stream_page *page, uint64_t number) {
     if (page->live || page->retained) return;
     /* The page being filled stays, or a queue that is always nearly empty would allocate one for each message. */
     if (number == (s->end - 1) / STREAM_PAGE && s->end % STREAM_PAGE) return;
     free(page);
-    s->pages[s->begin + (number - s->first_page)] = NULL;
-    trim(s);
+    stream_runs_emptied(&s->runs, number);
 }
 
 bool stream_release(struct stream *s, uint64_t seq) {
@@ -247,11 +201,11 @@ bool stream_release(struct stream *s, uint64_t seq) {
 /* --- what is retained --------------------------------------------------------------------------------------------- */
 
 uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest) {
-    if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
+    if (seq < s->runs.last.first_page * STREAM_PAGE) seq = from_run(s, seq);
     while (seq < s->end) {
         const struct stream_page *page = stream_page(s, seq);
         if (!page) {
-            seq = (seq / STREAM_PAGE + 1) * STREAM_PAGE;
+            seq = behind_page(s, seq);
             continue;
         }
         uint64_t position = stream_page_position(page, seq);
@@ -263,7 +217,10 @@ uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest
 
 uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest) {
     if (seq > s->end) seq = s->end;
-    while (seq > s->first_page * STREAM_PAGE) {
+    while (seq > 0) {
+        uint64_t number = stream_runs_until(&s->runs, (seq - 1) / STREAM_PAGE);
+        if (number == STREAM_NO_PAGE) break;
+        if (number < (seq - 1) / STREAM_PAGE) seq = (number + 1) * STREAM_PAGE;
         const struct stream_page *page = stream_page(s, --seq);
         uint64_t position = stream_page_position(page, seq) & ~(STREAM_RETAINED | STREAM_KEPT);
         if (position && position >= oldest) return seq;
@@ -283,6 +240,7 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
     /* Marked as delayed, so that subscriptions that have it ahead are not taken to refer to it. */
     *stream_page_holds(page, seq) = 1 | DELAYED;
     page->retained--;
+    s->retained--;
     page->live++;
     s->live++;
     return true;
@@ -290,7 +248,7 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
 
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until) {
     uint64_t count = 0;
-    if (from < s->first_page * STREAM_PAGE) from = s->first_page * STREAM_PAGE;
+    from = from_run(s, from);
     if (until > s->end) until = s->end;
     while (from < until) {
         const struct stream_page *page = stream_page(s, from);
@@ -301,23 +259,22 @@ uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until) {
             continue;
         }
         if (page) count += page->live + page->retained;
-        from = (from / STREAM_PAGE + 1) * STREAM_PAGE;
+        from = behind_page(s, from);
     }
     return count;
 }
 
 uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until) {
     uint64_t lowest = UINT64_MAX;
-    if (from < s->first_page * STREAM_PAGE) from = s->first_page * STREAM_PAGE;
     if (until > s->end) until = s->end;
-    for (; from < until; from = (from / STREAM_PAGE + 1) * STREAM_PAGE) {
+    for (from = from_run(s, from); from < until; from = behind_page(s, from)) {
         const struct stream_page *page = stream_page(s, from);
         if (page && page->retained && page->lowest < lowest) lowest = page->lowest;
     }
     return lowest;
 }
 
-static uint32_t forget_below(struct stream_page *page, uint64_t oldest) {
+static uint32_t forget_below(struct stream *s, struct stream_page *page, uint64_t oldest) {
     uint32_t count = 0;
     uint64_t lowest = UINT64_MAX;
     for (uint32_t i = 0; i < page->room; i++) {
@@ -331,20 +288,19 @@ static uint32_t forget_below(struct stream_page *page, uint64_t oldest) {
         }
     }
     page->retained -= count;
+    s->retained -= count;
     page->lowest = lowest;
     return count;
 }
 
 bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page) {
-    if (*page < s->first_page) *page = s->first_page;
-    for (; *page < s->first_page + s->count; ++*page) {
-        struct stream_page *at = s->pages[s->begin + (*page - s->first_page)];
+    for (; (*page = stream_runs_from(&s->runs, *page)) != STREAM_NO_PAGE; ++*page) {
+        struct stream_page *at = *stream_runs_place(&s->runs, *page);
         if (!at || !at->retained) continue;
         if (!pages--) return true;
         /* Later pages are younger. */
-        if (at->lowest >= oldest || !forget_below(at, oldest)) return false;
+        if (at->lowest >= oldest || !forget_below(s, at, oldest)) return false;
         let_go_page(s, at, *page);
-        if (*page < s->first_page) *page = s->first_page - 1;
     }
     return false;
 }

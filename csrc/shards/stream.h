@@ -2,8 +2,8 @@
  * one that retains, until it is told to forget them.
  *
  * A message takes ten bytes: its position in the log and how many hold it, in pages of STREAM_PAGE. A page is freed
- * with its last message; a null pointer takes its place, so that one old message does not keep the later pages. The
- * first page that a stream ever has begins small, and grows, as many topics have few messages, once.
+ * with its last message; a null pointer takes its place, so that one old message does not keep the later pages. Seqs that
+ * nobody ever had cost nothing, however many they are (stream_runs.h). The first page that a stream ever has begins small, and grows, as many topics have few messages, once.
  *
  * Does not know who holds a message, except whether its topic does. Of positions it knows only that 0 is none, that the
  * two high bits are free, and that older messages usually have lower ones.
@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "shards/stream_runs.h"
 
 enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 
@@ -31,11 +33,10 @@ struct stream_page {
 };
 
 struct stream {
-    struct stream_page **pages; /* pages[begin] is first_page, and so on; NULL: an empty page */
-    uint32_t begin, count, capacity;
-    uint64_t first_page;
-    uint64_t end;  /* one beyond the last seq put in */
-    uint64_t live; /* messages with references */
+    struct stream_runs runs;
+    uint64_t end;      /* one beyond the last seq put in */
+    uint64_t live;     /* messages with references, */
+    uint64_t retained; /* and retained */
     bool retains;
 };
 
@@ -46,8 +47,13 @@ void stream_free(struct stream *s);
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed);
 
 static inline struct stream_page *stream_page(const struct stream *s, uint64_t seq) {
-    uint64_t page = seq / STREAM_PAGE - s->first_page;
-    return page < s->count ? s->pages[s->begin + page] : NULL;
+    struct stream_page **place = stream_runs_place(&s->runs, seq / STREAM_PAGE);
+    return place ? *place : NULL;
+}
+
+/* Whether it has any page: one without may be thrown away. */
+static inline bool stream_has_pages(const struct stream *s) {
+    return s->runs.last.count > 0;
 }
 
 /* The index of a seq in its page; below page->room: the page has room for it. */

@@ -53,7 +53,7 @@ static void let_go_job(struct tomb *tomb, uint32_t job) {
         job = whole;
     }
     const struct job *j = job_at(w, job);
-    bool streamed = tomb->stream.count && is_streamed(w, tomb, j);
+    bool streamed = stream_has_pages(&tomb->stream) && is_streamed(w, tomb, j);
     if (!streamed) shard_count_out(tomb->shard, j->position);
     queue_free(w, job);
 }
@@ -147,7 +147,7 @@ void stream_bury(struct worker *w, uint32_t topic) {
 
 void topic_bury(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (!topic_jobs(t) && !t->stream.count) return;
+    if (!topic_jobs(t) && !stream_has_pages(&t->stream)) return;
     struct tomb *tomb = dig(w, topic);
     put_stream(w, topic, tomb);
     if (!topic_jobs(t)) return;

@@ -98,7 +98,10 @@ struct topic {
         uint64_t read_back;     /* ... of which so many were recovered from the log */
         uint64_t replayed_jobs; /* during recovery: how many jobs it has */
     };
-    uint64_t read_back_bytes;
+    union {
+        uint64_t read_back_bytes;
+        uint64_t lost_before; /* during recovery: its next_seq was certain when the shard had lost so many seqs */
+    };
     /* Since the worker began: bytes of headers; messages in batches, less one for each batch. */
     uint64_t header_bytes, more_parts;
 };

@@ -316,7 +316,7 @@ static void end_at_once(struct worker *w, uint32_t topic) {
         jobs_done(w, jobs.items[i], seq);
     }
     free(jobs.items);
-    if (topic_at(&w->topics, topic)->stream.count) stream_bury(w, topic);
+    if (stream_has_pages(&topic_at(&w->topics, topic)->stream)) stream_bury(w, topic);
 }
 
 void topic_end(struct worker *w, uint32_t topic) {

@@ -33,7 +33,7 @@ struct segment_header {
     uint64_t magic;
     uint32_t version, shard, shards, segment;
     uint64_t time_ns;
-    uint32_t previous_end, unused;
+    uint32_t previous_end, missing;
     uint64_t log_began_ns;
     uint32_t reserved[3];
     uint32_t crc;

@@ -135,6 +135,7 @@ struct position {
     uint64_t cursor, unfinished, depth, in_flight, last_seq, compacted_until, compacted_last, compacted_messages;
     uint16_t compacted_tag, compacted_parts;
     uint32_t consumer_in_flight;
+    uint64_t messages;
 };
 struct transaction_figures {
     uint64_t number, first_seq, incarnation;

@@ -15,7 +15,7 @@ struct unknown {
     uint32_t kind;
 };
 struct replay {
-    uint64_t records, jobs, bytes;
+    uint64_t records, jobs, bytes, end;
     uint32_t damages;
     struct damage damage[64];
     struct unknown unknown;
@@ -38,7 +38,7 @@ bool worker_own(struct worker *w, uint32_t shard);
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
-void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
+void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 void worker_recovered(struct worker *w);
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);

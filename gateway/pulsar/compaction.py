@@ -90,7 +90,7 @@ class Compaction:
             where = await self._core.position(name.core, COMPACTION)
         except NoSubscriptionError:
             where = await self._core.position(name.core)
-            return where.next_seq - where.first_seq
+            return where.messages
         return max(where.depth - where.compacted_messages, 0)
 
     # --- runs -------------------------------------------------------------------------------------------------------

@@ -268,10 +268,12 @@ class Core:
                     break
         return replace(found, whole=False)
 
-    async def entry(self, topic: str, seq: int) -> Entry | None:
+    async def entry(self, topic: str, seq: int, *, or_next: bool = False) -> Entry | None:
+        """`or_next`: if that message is not there, the next one that is."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
-        answer = await self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, ttr_ns=seq, flags=lib.MSG_HEADERS)
+        asked = self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, pri=int(or_next), ttr_ns=seq, flags=lib.MSG_HEADERS)
+        answer = await asked
         if answer.status != engine_module.OK:
             return None
         return _entry(answer)

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
-from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
@@ -23,8 +23,6 @@ from mq_shards.gateway.pulsar.sizes import entry_bytes
 from mq_shards.gateway.pulsar.stats import Stats
 
 MAX_SHOWN_BYTES: Final = 16 << 20
-# What is not there any more is passed over, this much of it at most.
-MOST_PASSED: Final = 1000
 # Entries that analyzeBacklog counts, as a real broker's subscriptionBacklogScanMaxEntries.
 MOST_COUNTED: Final = 10_000
 
@@ -107,24 +105,16 @@ class HttpMessages:
             "Examine messages on a partitioned topic is not allowed, please try examine message on specific topic "
             "partition",
         )
-        count = where.next_seq - where.first_seq
+        count = where.messages
         if count <= 0:
             raise precondition("Could not examine messages due to the total message is zero")
         place = min(max(call.asked_number("messagePosition", 1), 1), count)
         forwards = call.fields.get("initialPosition") == "earliest"
-        seq = where.first_seq + place - 1 if forwards else where.next_seq - place
-        entry = await self._next(name, seq, where.next_seq)
+        seq = where.first_seq + place - 1 if forwards else last_entry(where) - place + 1
+        entry = await self._control.core.entry(name.core, max(seq, where.first_seq), or_next=True)
         if entry is None:
             raise not_found("Message not found")
         return _shown(entry, where.incarnation, name)
-
-    async def _next(self, name: TopicName, seq: int, until: int) -> Entry | None:
-        """The first message from a seq on that is still there."""
-        for at in range(seq, min(seq + MOST_PASSED, until)):
-            entry = await self._control.core.entry(name.core, at)
-            if entry is not None:
-                return entry
-        return None
 
     async def _id_at(self, call: Call) -> Answer:
         """The id of the first message that was published at this time or later; that of the next one if none was."""
@@ -137,8 +127,8 @@ class HttpMessages:
         first, behind = where.first_seq, where.next_seq
         while first < behind:
             middle = (first + behind) // 2
-            entry = await self._next(name, middle, behind)
-            if entry is not None and entry.time_ns < at_ns:
+            entry = await self._control.core.entry(name.core, middle, or_next=True)
+            if entry is not None and entry.seq < behind and entry.time_ns < at_ns:
                 first = entry.seq + 1
             else:
                 behind = middle
@@ -150,7 +140,7 @@ class HttpMessages:
         given = object_of(await call.json())
         name, where = await self._alone(call, "calculate backlog size is not allowed for partitioned-topic")
         start, at = start_at(id_of(given), where.incarnation)
-        behind = where.next_seq - where.first_seq
+        behind = where.messages
         if start == core_module.AT_SEQ:
             behind = max(min(where.next_seq - at - 1, behind), 0)
         figures = await self._control.core.figures(name.core)

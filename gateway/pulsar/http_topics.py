@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
-from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.compaction import Compaction
@@ -295,7 +295,7 @@ def message_id(name: TopicName, position: Position) -> dict[str, int]:
     parts = position.last_parts
     return {
         "ledgerId": position.incarnation,
-        "entryId": -1 if empty else position.next_seq - 1,
+        "entryId": -1 if empty else last_entry(position),
         "partitionIndex": name.partition,
         "batchIndex": parts - 1 if parts > 0 and not empty else -1,
         "batchSize": 0,

@@ -11,6 +11,7 @@ import logging
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, RETENTION, TopicName, topic_of_core
+from mq_shards.acceptor.protocols.pulsar.position import kept_from
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.control import Control
@@ -58,8 +59,8 @@ class Retention:
             await core.expire(name.core, RETENTION, before_ns)
         if megabytes != FOR_EVER and figures.messages:
             kept = int(megabytes * MB / max(entry_bytes(figures), 1.0))
-            if where.next_seq > kept:
-                await core.evict(name.core, RETENTION, where.next_seq - kept)
+            if where.messages > kept:
+                await core.evict(name.core, RETENTION, kept_from(where, kept))
 
     async def end(self) -> None:
         """Ends a round: removes retention from topics without the policy, whether or not the round visited them."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, NON_PERSISTENT, TopicName
-from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
@@ -189,7 +189,7 @@ class Stats:
             where = await self._control.core.position(name.core)
         except NoTopicError:
             return 0
-        return round((where.next_seq - where.first_seq) * average)
+        return round(where.messages * average)
 
     async def _add_earliest(self, name: TopicName, found: Json) -> None:
         times = []
@@ -246,7 +246,7 @@ class Stats:
             return {**_NOT_STORED, "entriesAddedCounter": added, "cursors": cursors}
         position = await self.position(name)
         incarnation, end = position.incarnation, position.next_seq
-        entries = end - position.first_seq
+        entries = position.messages
         stored = round(entries * entry_bytes(figures)) if figures is not None else 0
         cursors = {}
         for channel in figures.channels if figures is not None else ():
@@ -264,7 +264,7 @@ class Stats:
             "lastLedgerCreatedTimestamp": _NO_TIME,
             "waitingCursorsCount": 0,
             "pendingAddEntriesCount": 0,
-            "lastConfirmedEntry": f"{incarnation}:{end - 1}",
+            "lastConfirmedEntry": f"{incarnation}:{last_entry(position)}",
             "state": "Terminated" if position.terminated else "LedgerOpened",
             "ledgers": [
                 {

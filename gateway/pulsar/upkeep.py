@@ -14,6 +14,7 @@ from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import COMPACTION as COMPACTED
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar.position import kept_from
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD
@@ -180,7 +181,7 @@ class Upkeep:
     async def _evict(self, name: TopicName, figures: Figures, channel: Channel, limit: int) -> None:
         kept = int(limit * EVICTED_TO / max(entry_bytes(figures), 1.0))
         where = await self._control.core.position(name.core, channel.name)
-        await self._control.core.evict(name.core, channel.name, max(where.next_seq - kept, where.unfinished))
+        await self._control.core.evict(name.core, channel.name, max(kept_from(where, kept), where.unfinished))
 
     async def _compact(self, name: TopicName, figures: Figures, threshold: int) -> None:
         backlog = await self._compaction.backlog(name)

@@ -31,11 +31,22 @@ class Position:
     compacted_tag: int
     compacted_parts: int
     consumer_in_flight: int
+    messages: int
 
     @property
     def is_at_end(self) -> bool:
         """The topic is terminated and all its messages are acknowledged."""
         return bool(self.terminated) and self.unfinished >= self.next_seq
+
+
+def last_entry(where: Position) -> int:
+    """The entry of the topic's last message. If it is not there any more, that of the last one that may have been."""
+    return where.last_seq if where.last_seq < where.next_seq else where.next_seq - 1
+
+
+def kept_from(where: Position, kept: int) -> int:
+    """From which seq on there are so many messages at least, wherever between them seqs are missing."""
+    return max(where.first_seq, where.first_seq + where.messages - kept)
 
 
 def position_of(body: bytes) -> Position:
