@@ -32,6 +32,7 @@
 #include "acceptor/upcalls.h"
 #include "acceptor/wake.h"
 #include "acceptor/workers.h"
+#include "base/process.h"
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -97,6 +98,7 @@ struct acceptor *acceptor_new(const struct codec_table *codecs, uint32_t index, 
         errno = EINVAL;
         return NULL;
     }
+    process_joins_free_memory();
     struct acceptor *a = calloc(1, sizeof *a);
     if (a == NULL) return NULL;
     a->codecs = codecs;

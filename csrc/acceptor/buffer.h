@@ -58,6 +58,14 @@ static inline uint8_t *buffer_front(const struct buffer *buffer) {
     return buffer->bytes + buffer->begin;
 }
 
+/* Memory of others that went back to the heap, or came from it: when much has gone back, the heap is trimmed. */
+static inline void blocks_heap_given(struct blocks *blocks, size_t bytes) {
+    blocks->freed_bytes += bytes;
+}
+static inline void blocks_heap_taken(struct blocks *blocks, size_t bytes) {
+    blocks->freed_bytes -= bytes < blocks->freed_bytes ? bytes : blocks->freed_bytes;
+}
+
 /* How much the buffer would have to grow to hold `bytes` more. */
 size_t buffer_growth(const struct buffer *buffer, size_t bytes);
 

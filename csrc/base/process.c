@@ -22,6 +22,10 @@ void process_trim(void) {
     (void)malloc_trim(0);
 }
 
+void process_joins_free_memory(void) {
+    (void)mallopt(M_MXFAST, 0);
+}
+
 _Noreturn void process_die(const char *why) {
     char name[16] = "";
     (void)prctl(PR_GET_NAME, name, 0, 0, 0);

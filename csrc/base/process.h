@@ -14,6 +14,10 @@ void process_readable(void);
 /* Returns memory that was freed, and that malloc keeps between pieces in use, to the system. */
 void process_trim(void);
 
+/* Has malloc join a freed piece with its free neighbours at once. It may leave that for small pieces until memory is
+ * returned, which takes long when there are millions of them. */
+void process_joins_free_memory(void);
+
 /* Ends the process, which has failed or has no memory and cannot go on, and says why: the supervisor starts a new one. */
 _Noreturn void process_die(const char *why);
 

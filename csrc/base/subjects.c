@@ -11,7 +11,7 @@
 #include "base/subject_tail.h"
 #include "base/subject_text.h"
 
-enum { FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
+enum { FIRST_BUCKETS = 64, MANY_BUCKETS = 1 << 12, FIRST_ENTRIES = 4 };
 
 /* A node is found by its parent and its token. It lives as long as a pattern ends at it or below it. */
 struct subject_node {
@@ -113,6 +113,13 @@ static bool grow_nodes(struct buckets *b) {
     free(b->heads);
     *b = larger;
     return true;
+}
+
+/* An empty table that was large gives its memory back. */
+static void shrink(struct buckets *b) {
+    if (b->count > 0 || !b->heads || b->mask < MANY_BUCKETS) return;
+    free(b->heads);
+    *b = (struct buckets){0};
 }
 
 static struct subject_pattern *find_literal(const struct subjects *s, uint64_t hash, const char *text, size_t bytes) {
@@ -252,9 +259,12 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
         s->literals.count--;
         subject_cache_forget(&s->cache, p->text, p->bytes);
     }
-    if (--s->patterns == 0) subject_cache_shrink(&s->cache);
     assert(p->alone.capacity == 0);
     free(p);
+    if (--s->patterns > 0) return;
+    subject_cache_shrink(&s->cache);
+    shrink(&s->literals);
+    shrink(&s->nodes);
 }
 
 /* --- groups and entries ------------------------------------------------------------------------------------------- */

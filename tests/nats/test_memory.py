@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import random
 import resource
 from pathlib import Path
 
@@ -92,3 +93,25 @@ def test_a_large_message_that_is_not_to_be_traced_any_more_leaves_nothing(monkey
         most = min(before[3:]) + len(body) // 2
         # That may come after the PONG.
         wait_until(lambda: broker.memory().held < most, "the room for the message is given back", 20)
+
+
+def test_memory_of_subscriptions_that_are_gone_goes_back() -> None:
+    """But for what the acceptor keeps in its pools."""
+    many = 600_000
+    numbers = list(range(many))
+    random.Random(1).shuffle(numbers)
+    with Broker(this_mq_shards(WIRE), MEMORY) as broker, contextlib.closing(Wire(broker.port)) as wire:
+        wire.send(b'CONNECT {"verbose":false}\r\n')
+        wire.barrier()
+        before = broker.memory().held
+        wire.send(b"".join(b"SUB many.%d.x %d\r\n" % (n, n) for n in range(many)))
+        wire.barrier()
+        assert broker.memory().held - before > 100 * many
+        wire.send(b"".join(b"UNSUB %d\r\n" % n for n in numbers))
+        wire.barrier()
+
+        def is_back() -> bool:
+            wire.barrier()  # the pools are looked at while something happens
+            return broker.memory().held - before < 60 * many
+
+        wait_until(is_back, "the memory is back")

@@ -32,6 +32,10 @@ static struct nats_remote *find_remote(const struct nats_server *server, const s
     return NULL;
 }
 
+static size_t bytes_of(const struct nats_remote *r) {
+    return sizeof *r + sizeof *r->entry.pattern + r->entry.pattern->bytes;
+}
+
 /* The interest of all other servers together has a limit: see nats_route.c. */
 static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
     uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name->bytes : 0);
@@ -52,6 +56,11 @@ void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
     subjects_remove(server->accounts[r->account].remote, &r->entry);
     nats_origin_drop(&server->origins, r->origin);
     free(r);
+}
+
+void nats_drop_remote(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
+    blocks_heap_given(&a->blocks, bytes_of(r));
+    nats_forget_remote(server, r);
 }
 
 /* Aborts when memory is short: without this interest, clients of the other acceptor would miss messages. */
@@ -99,9 +108,10 @@ void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t
         subjects_weigh(&r->entry, weight);
     } else if (r == NULL) {
         r = add_remote(server, other, origin, number, subject, queue, weight);
+        blocks_heap_taken(&a->blocks, bytes_of(r));
     }
     pass_interest(a, server, r, subject, queue, weight);
-    if (weight == 0) nats_forget_remote(server, r);
+    if (weight == 0) nats_drop_remote(a, server, r);
 }
 
 /* Removes such interest, and tells the others. */
@@ -111,7 +121,7 @@ static void unhear(struct acceptor *a, struct nats_server *server, struct nats_r
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     pass_interest(a, server, r, subject, queue, 0);
-    nats_forget_remote(server, r);
+    nats_drop_remote(a, server, r);
 }
 
 void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account) {

@@ -27,6 +27,8 @@ void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t
                         uint32_t account, struct text subject, struct text queue, uint32_t weight);
 /* Forgets interest without telling anybody. */
 void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
+/* The same, and its memory counts towards the next time that the heap is trimmed. */
+void nats_drop_remote(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
 /* Whether there is anybody to tell what our clients want. */
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
     return a->mesh_there != 0 || server->route_count > 0;

@@ -54,7 +54,7 @@ bool nats_may_hear(struct nats_server *server) {
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
     for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
         nats_tell_routes_of(a, server, r, 0);
-        nats_forget_remote(server, r);
+        nats_drop_remote(a, server, r);
     }
 }
 

@@ -11,7 +11,7 @@
 #include "base/map.h"
 #include "base/subject_groups.h"
 
-enum { FIRST_SIDS = 8 };
+enum { FIRST_SIDS = 8, MANY_SIDS = 1 << 12 };
 
 static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
@@ -57,7 +57,10 @@ static void forget_sid(struct nats *n, const struct nats_subscription *s) {
         gap = i;
     }
     n->sids[gap] = NULL;
-    n->sid_count--;
+    if (--n->sid_count > 0 || n->sid_mask < MANY_SIDS) return;
+    free(n->sids);
+    n->sids = NULL;
+    n->sid_mask = 0;
 }
 
 /* Returns how many members its group has, or how many plain subscriptions its pattern has. */
@@ -97,6 +100,13 @@ struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct c
     return NULL;
 }
 
+/* What a subscription takes of the heap: itself, and its pattern if no other has that. */
+static size_t bytes_of(const struct nats_subscription *s) {
+    const struct subject_pattern *p = s->entry.pattern;
+    const bool is_only = p->alone.count + (p->groups != NULL ? subject_groups(p) : 0) == 1;
+    return sizeof *s + s->sid_bytes + (is_only ? sizeof *p + p->bytes : 0);
+}
+
 static uint32_t tokens_of(struct text subject) {
     uint32_t tokens = 1;
     for (size_t i = 0; i < subject.bytes; i++) tokens += subject.at[i] == '.';
@@ -130,6 +140,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     }
     n->sids[place_of(n, s->sid_hash, sid)] = s;
     n->sid_count++;
+    blocks_heap_taken(&a->blocks, bytes_of(s));
     n->active_ns = a->now_ns;
     account->inserts++;
     server->subscriptions++;
@@ -149,6 +160,7 @@ static void withdraw(struct acceptor *a, struct nats_subscription *s) {
         if (s->entry.group != NULL || left == 0) tell(a, s, left);
         nats_of(c)->told = nats_server_of(a, c)->told;
     }
+    blocks_heap_given(&a->blocks, bytes_of(s));
     subjects_remove(nats_account_of(a, c)->subjects, &s->entry);
     nats_account_of(a, c)->removes++;
     nats_server_of(a, c)->subscriptions--;
