@@ -61,7 +61,7 @@ static const char *escape_of(uint32_t character, char room[8]) {
     bool is_marked = character == '<' || character == '>' || character == '&';
     bool is_separator = character == 0x2028 || character == 0x2029;
     if (character >= ' ' && !is_marked && !is_separator) return NULL;
-    (void)snprintf(room, 8, "\\u%04x", (unsigned)character);
+    (void)snprintf(room, 8, "\\u%04x", (unsigned)character & 0xffff);
     return room;
 }
 
