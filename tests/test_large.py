@@ -18,6 +18,7 @@ from tests.test_worker import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESE
 MIB = 1 << 20
 PIECES = 24
 BODY = b"".join(random.Random(n).randbytes(1 << 16) * 16 for n in range(PIECES)) + b"odd"
+LOOKS = PIECES // 4 + 1  # turns in which it is looked whether it can be read: LOOK_PIECE_BYTES, csrc/shards/lost.h
 PRODUCER = struct.Struct("<QQII")
 
 
@@ -190,7 +191,7 @@ def test_it_moves_into_the_ring_a_piece_a_turn_with_others_before_it(bench: Chan
     assert answer_to(bench, slot).status == OK
     slots = [bench.raw(PEEK_ID, 5, id=id), bench.raw(PEEK_ID, 5, id=0), bench.raw(PEEK_ID, 6, id=0)]
     lib.channel_publish(bench.channels[0])
-    for _ in range(4):
+    for _ in range(LOOKS + 4):
         before = waiting(bench)
         lib.worker_turn(bench.worker, bench.now, bench.wall)
         assert waiting(bench) - before <= 2 * MIB
@@ -207,7 +208,8 @@ def test_it_is_delivered_though_its_topic_and_its_segment_have_gone(bench: Chann
     assert answer_to(bench, slot).status == OK
     peek = bench.raw(PEEK_ID, 5, id=id)
     lib.channel_publish(bench.channels[0])
-    lib.worker_turn(bench.worker, bench.now, bench.wall)
+    for _ in range(LOOKS):
+        lib.worker_turn(bench.worker, bench.now, bench.wall)
     bench.raw(DELETE, 6, id=id)
     came = bench.step()
     for _ in range(3):

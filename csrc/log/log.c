@@ -470,12 +470,20 @@ __attribute__((cold, noinline)) static bool cannot_read(const struct log *log, c
     return false;
 }
 
+enum log_look log_look(const struct log *log, const struct record *r) {
+    const uint8_t *failed;
+    if (is_staged(log, r)) return LOG_READS;
+    if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed) ? LOG_READS : LOG_FAILS;
+    /* Zeros: somebody else cut the file short and wrote to it again. */
+    if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return LOG_FAILS;
+    if (r->bytes > LOG_LOOK_BYTES) return log->spares ? LOG_READS : LOG_READS_HEAD;
+    return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed) ? LOG_READS : LOG_FAILS;
+}
+
 bool log_readable(const struct log *log, const struct record *r) {
     const uint8_t *failed;
-    if (is_staged(log, r)) return true;
-    if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed);
-    /* Zeros: somebody else cut the file short and wrote to it again. */
-    if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return false;
+    enum log_look look = log_look(log, r);
+    if (look != LOG_READS_HEAD) return look == LOG_READS;
     return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed);
 }
 

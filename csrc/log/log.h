@@ -127,6 +127,11 @@ const void *log_body(const struct log *log, const struct record *r);
 /* Whether the whole of a record that log_read has just returned can be read. If its medium fails, reading the record
  * all the same ends the process with SIGBUS. May be asked again later, as media come back. */
 bool log_readable(const struct log *log, const struct record *r);
+/* The same without looking at more than LOG_LOOK_BYTES. Of a longer record only the head is looked at; in memory, which
+ * has no medium, that is enough. */
+enum log_look { LOG_FAILS, LOG_READS, LOG_READS_HEAD };
+enum { LOG_LOOK_BYTES = 8 << 20 };
+enum log_look log_look(const struct log *log, const struct record *r);
 /* The same for at least one byte of the body, `from` on, when log_read_head has found the head readable. */
 bool log_readable_part(const struct log *log, const struct record *r, uint64_t from, uint64_t bytes);
 /* As log_read; also NULL if the record's head, attributes or the first LOG_PEEK_BYTES of its body cannot be read. */

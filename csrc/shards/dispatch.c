@@ -30,7 +30,7 @@ enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512, DISPATCH_LOOKED = 4 /* of a pi
 /* The most messages of one read, see take_permits. */
 enum { READ_MOST = 100 };
 
-enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
+enum dispatched { NOTHING, ONE, HIDDEN, STUCK, LOOKING /* at a large message, on in the next turn */ };
 
 /* --- delivering --------------------------------------------------------------------------------------------------- */
 
@@ -333,7 +333,8 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         delivery_drop(w, delivery);
         return ONE;
     }
-    if (!message_readable(w, t, r)) return leave_out(w, subscription, d->seq, delivery);
+    enum readable readable = message_readable(w, t, r);
+    if (readable != READ_WHOLE) return readable == READ_MORE ? LOOKING : leave_out(w, subscription, d->seq, delivery);
     bool chunk = is_chunk(w, subscription, r);
     const uint16_t slot = chunk ? policy_slot(r) : 0;
     if (chunk && !(consumer = holder_of(w, subscription, r, consumer))) return STUCK;
@@ -377,7 +378,8 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
         return compacted ? HIDDEN : ONE;
     }
     const struct record *r = message_of(w, t, seq);
-    if (!message_readable(w, t, r)) return leave_out(w, subscription, seq, 0);
+    enum readable readable = message_readable(w, t, r);
+    if (readable != READ_WHOLE) return readable == READ_MORE ? LOOKING : leave_out(w, subscription, seq, 0);
     bool chunk = is_chunk(w, subscription, r);
     if (chunk && s->again && chunk_again(w, subscription, policy_slot(r)))
         consumer = 0;
@@ -495,9 +497,14 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
         k->looked += LOOKED_FOR_ONE;
         *outcome = STUCK;
         const struct record *r = message_of(w, t, seq);
+        enum readable readable = r ? message_readable(w, t, r) : READ_WHOLE;
+        if (readable == READ_MORE) {
+            *outcome = ONE;
+            return false;
+        }
         if (!r) {
             delivery_drop(w, n);
-        } else if (!message_readable(w, t, r)) {
+        } else if (readable == READ_FAILS) {
             if (leave_out(w, subscription, seq, n) != ONE) return false;
             --*left;
         } else {
@@ -525,7 +532,9 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
         if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
         k->looked += LOOKED_FOR_ONE;
         const struct record *r = message_of(w, t, seq);
-        if (!message_readable(w, t, r)) {
+        enum readable readable = message_readable(w, t, r);
+        if (readable == READ_MORE) return ONE;
+        if (readable == READ_FAILS) {
             if (leave_out(w, subscription, seq, 0) != ONE) return STUCK;
             --*left;
             continue;
@@ -571,7 +580,7 @@ static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {
         outcome = dispatch_one(w, subscription);
         if (outcome == HIDDEN && hidden++ < DISPATCH_HIDDEN) i--;
     }
-    return outcome == HIDDEN ? ONE : outcome;
+    return outcome == HIDDEN || outcome == LOOKING ? ONE : outcome;
 }
 
 bool dispatch(struct worker *w) {

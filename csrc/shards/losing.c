@@ -39,11 +39,11 @@ __attribute__((cold, noinline)) static void lose_job(struct worker *w, uint32_t 
     queue_settle(w, topic, true);
 }
 
-bool job_readable(struct worker *w, uint32_t job) {
+enum readable job_readable(struct worker *w, uint32_t job) {
     const struct job *j = job_at(w, job);
-    if (log_readable(shard_of_job(w, j)->log, job_record(w, j))) return true;
-    if (j->state != JOB_RESERVED) lose_job(w, job);
-    return false;
+    enum readable readable = record_readable(w, shard_of_job(w, j), job_record(w, j));
+    if (readable == READ_FAILS && j->state != JOB_RESERVED) lose_job(w, job);
+    return readable;
 }
 
 /* Removes jobs that cannot be read from before the first one that a waiting client can have. */
@@ -51,7 +51,7 @@ static void lose_first(struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct heap_entry first;
     while (t->waiting_first && !lost_enough(w) && ready_first(&t->ready, &w->jobs, &first))
-        if (job_readable(w, heap_item(first))) return;
+        if (job_readable(w, heap_item(first)) != READ_FAILS) return;
 }
 
 bool losing_serve_now(struct worker *w) {

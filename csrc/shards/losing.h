@@ -2,11 +2,11 @@
 #ifndef MQ_SHARDS_LOSING_H
 #define MQ_SHARDS_LOSING_H
 
-#include "shards/worker_state.h"
+#include "shards/lost.h"
 
-/* Whether a job's message can be read. If not, the job is removed, unless it is reserved. That is not logged, so if the
- * medium comes back, the job does too at the next restart. */
-bool job_readable(struct worker *w, uint32_t job);
+/* Whether a job's message can be read (lost.h). If not, the job is removed, unless it is reserved. That is not logged, so
+ * if the medium comes back, the job does too at the next restart. */
+enum readable job_readable(struct worker *w, uint32_t job);
 /* Each turn: does what lost_serve_later asked for. True if anything was asked for. */
 bool losing_serve_now(struct worker *w);
 /* Handles messages that compaction could not read in the oldest segment, a piece at a time: moves those that can be

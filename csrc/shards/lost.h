@@ -10,8 +10,19 @@
 #include "shards/topic.h"
 #include "shards/worker_state.h"
 
-static inline bool message_readable(const struct worker *w, const struct topic *t, const struct record *r) {
-    return log_readable(shard_of_topic(w, t)->log, r);
+/* Whether a message can be read. Of a large one LOOK_PIECE_BYTES are looked at in a turn: READ_MORE until that is done, so
+ * who asks asks again in the next turn. One is looked at at a time; it may be delivered for READ_KEPT_NS then. */
+enum readable { READ_FAILS, READ_WHOLE, READ_MORE };
+enum { LOOK_PIECE_BYTES = 4 << 20, READ_KEPT_NS = 1000000000 };
+enum readable large_readable(struct worker *w, const struct shard *s, const struct record *r);
+
+static inline enum readable record_readable(struct worker *w, const struct shard *s, const struct record *r) {
+    enum log_look look = log_look(s->log, r);
+    if (__builtin_expect(look == LOG_READS_HEAD, 0)) return large_readable(w, s, r);
+    return look == LOG_READS ? READ_WHOLE : READ_FAILS;
+}
+static inline enum readable message_readable(struct worker *w, const struct topic *t, const struct record *r) {
+    return record_readable(w, shard_of_topic(w, t), r);
 }
 /* The record of a message in its topic's stream; NULL: none, or its beginning (log_read_head) cannot be read. */
 const struct record *message_head(const struct worker *w, const struct topic *t, uint64_t seq);

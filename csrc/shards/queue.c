@@ -293,9 +293,9 @@ void queue_unreserve(struct worker *w, uint32_t job) {
 
 static bool can_be_read(struct worker *w, uint32_t job) {
     const struct job *j = job_at(w, job);
-    if (log_readable(shard_of_job(w, j)->log, job_record(w, j))) return true;
-    w->lost_in_turn++;
-    return false;
+    enum readable readable = record_readable(w, shard_of_job(w, j), job_record(w, j));
+    w->lost_in_turn += readable == READ_FAILS;
+    return readable == READ_WHOLE;
 }
 
 void queue_serve(struct worker *w, uint32_t topic) {

@@ -33,15 +33,15 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_RESERVE: return tube_reserve(w, client, m);
     case MSG_PROBE: return tube_probe(w, client, m);
     case MSG_TAKE: return tube_take(w, client, m);
-    case MSG_RESERVE_ID: tube_reserve_id(w, client, m); break;
+    case MSG_RESERVE_ID: return tube_reserve_id(w, client, m);
     case MSG_DELETE: return tube_delete(w, client, m);
     case MSG_RELEASE: return tube_release(w, client, m);
     case MSG_BURY: return tube_bury(w, client, m);
     case MSG_TOUCH: tube_touch(w, client, m); break;
-    case MSG_PEEK_ID: tube_peek_id(w, client, m); break;
+    case MSG_PEEK_ID: return tube_peek_id(w, client, m);
     case MSG_PEEK_READY:
     case MSG_PEEK_DELAYED:
-    case MSG_PEEK_BURIED: tube_peek(w, client, topic, m); break;
+    case MSG_PEEK_BURIED: return tube_peek(w, client, topic, m);
     case MSG_KICK: return tube_kick(w, client, topic, m);
     case MSG_KICK_ID: return tube_kick_id(w, client, m);
     case MSG_PAUSE: tube_pause(w, client, m); break;

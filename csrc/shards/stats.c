@@ -51,12 +51,12 @@ void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
 
 void stats_id(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
-    if (!job || !job_readable(w, job)) {
+    const struct job *j = job ? job_at(w, job) : NULL;
+    const struct record *r = j ? job_head(w, j) : NULL;
+    if (!r) {
         request_done(w, client, m, STATUS_NOT_FOUND);
         return;
     }
-    const struct job *j = job_at(w, job);
-    const struct record *r = job_record(w, j);
     struct publish_attributes attributes = publish_attributes_of(r);
     struct {
         struct job_stats job;

@@ -28,11 +28,23 @@ static bool want_watched(struct worker *w, uint32_t client) {
     return more;
 }
 
+/* As job_readable. READ_MORE also for a large one while its acceptor is sent as much as it takes: many clients may have
+ * waited for this one to be looked at, and what they get would be copied. */
+static enum readable deliverable(struct worker *w, uint32_t client, uint32_t job) {
+    enum readable readable = job_readable(w, job);
+    if (readable != READ_WHOLE || record_body_bytes(job_record(w, job_at(w, job))) < LARGE_BYTES) return readable;
+    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    return channel && channel_backlogged(channel) ? READ_MORE : READ_WHOLE;
+}
+
 /* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
 static uint32_t best_readable(struct worker *w, uint32_t client, bool *more) {
     uint32_t job;
-    while ((job = queue_best(w, client)) && !lost_enough(w))
-        if (job_readable(w, job)) return job;
+    while ((job = queue_best(w, client)) && !lost_enough(w)) {
+        enum readable readable = deliverable(w, client, job);
+        if (readable == READ_WHOLE) return job;
+        if (readable == READ_MORE) break;
+    }
     *more |= job != 0;
     return 0;
 }
@@ -88,16 +100,20 @@ enum outcome tube_take(struct worker *w, uint32_t client, const struct message *
     return DONE;
 }
 
-void tube_reserve_id(struct worker *w, uint32_t client, const struct message *m) {
+enum outcome tube_reserve_id(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
     uint32_t job = job_named(w, m->id);
-    if (!job || job_at(w, job)->state == JOB_RESERVED || !job_readable(w, job)) {
+    bool free = job && job_at(w, job)->state != JOB_RESERVED;
+    enum readable readable = free ? deliverable(w, client, job) : READ_FAILS;
+    if (readable == READ_MORE) return MORE;
+    if (readable == READ_FAILS) {
         request_done(w, client, m, STATUS_NOT_FOUND);
-        return;
+        return DONE;
     }
     queue_take(w, job);
     queue_make_reserved(w, job, client);
     request_deliver(w, client, m->slot, m->kind, job);
+    return DONE;
 }
 
 static bool held_by(const struct worker *w, uint32_t job, uint32_t client) {
@@ -257,12 +273,15 @@ enum outcome tube_kick(struct worker *w, uint32_t client, uint32_t topic, const 
     return DONE;
 }
 
-static void peek(struct worker *w, uint32_t client, uint32_t job, const struct message *m) {
+static enum outcome peek(struct worker *w, uint32_t client, uint32_t job, const struct message *m) {
     note_wish(w, client, m);
-    if (job && job_readable(w, job))
+    enum readable readable = job ? deliverable(w, client, job) : READ_FAILS;
+    if (readable == READ_MORE) return MORE;
+    if (readable == READ_WHOLE)
         request_deliver(w, client, m->slot, m->kind, job);
     else
         request_done(w, client, m, STATUS_NOT_FOUND);
+    return DONE;
 }
 
 static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
@@ -273,10 +292,10 @@ static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
     return kickable(t, kind == MSG_PEEK_BURIED ? JOB_BURIED : JOB_DELAYED);
 }
 
-void tube_peek_id(struct worker *w, uint32_t client, const struct message *m) {
-    peek(w, client, job_named(w, m->id), m);
+enum outcome tube_peek_id(struct worker *w, uint32_t client, const struct message *m) {
+    return peek(w, client, job_named(w, m->id), m);
 }
 
-void tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    peek(w, client, peeked(w, topic, m->kind), m);
+enum outcome tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    return peek(w, client, peeked(w, topic, m->kind), m);
 }

@@ -102,6 +102,16 @@ struct peer {
     struct channel *next; /* of its successor, attached when all are released; NULL: none */
 };
 
+/* A large message of which it is looked piece by piece whether it can be read (lost.h). */
+struct looked_at {
+    const struct record *record; /* with its id and length, as another may come to lie there; NULL: none */
+    uint64_t id;
+    uint32_t bytes;
+    size_t left; /* of its body; 0: all has been looked at, which counts until */
+    uint64_t kept_until_ns;
+    uint64_t turn; /* in which a piece was looked at last */
+};
+
 /* The subscriptions that refer to a message of a stream. */
 struct references {
     struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
@@ -128,6 +138,7 @@ struct worker {
     struct lost lost[WORKER_LOST_MOST];
     uint32_t lost_count, lost_listed, lost_told;
     uint32_t lost_in_turn;
+    struct looked_at looked_at;
     uint32_t *unserved, unserved_count, unserved_capacity; /* topics whose waiting clients: see lost_serve_later */
 
     struct wheel inflight;                      /* reservations, by when the last second begins, then by deadline */
