@@ -110,8 +110,11 @@ def test_the_size_of_what_is_behind_an_id(filled: Filled) -> None:
     def size(**id: int) -> int:
         return int(filled.ask("PUT", f"{filled.topic}/backlogSize", id)["json"])
 
-    assert [size(ledgerId=filled.ledger, entryId=n) for n in (1, 5, 50)] == [4, 0, 0]
-    assert size() == size(ledgerId=-1, entryId=-1) == MANY
+    each, rest = divmod(size(), MANY)
+    assert rest == 0
+    assert each > 10, "an entry is more than the byte that was published"
+    assert size(ledgerId=-1, entryId=-1) == MANY * each
+    assert [size(ledgerId=filled.ledger, entryId=n) for n in (1, 5, 50)] == [4 * each, 0, 0]
 
 
 def test_of_a_partitioned_topic_a_partition_is_to_be_asked(filled: Filled) -> None:
