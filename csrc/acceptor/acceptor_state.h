@@ -161,6 +161,7 @@ struct acceptor {
     bool room_is_back;               /* room was freed since the waiting ones were last checked */
     uint64_t next_sweep_ns;
     uint64_t next_trim_ns; /* when the pools are next checked for unused memory */
+    bool trims_again;      /* then the heap is trimmed whatever they hold */
 
     uint32_t max_connections;
     struct heap timers; /* connections with a timer, by when it is due */

@@ -125,6 +125,22 @@ static void sweep(struct acceptor *a, bool begins) {
     }
 }
 
+/* Much that goes back in one go is trimmed once more, when it has ended: until then what is left may lie in every page. */
+static void look_at_heap(struct acceptor *a) {
+    if (a->blocks.freed_bytes >= TRIM_BYTES && a->blocks.taken_bytes < TRIM_BYTES) {
+        blocks_trim(&a->blocks);
+        a->trims_again = true;
+        a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
+    }
+    if (a->now_ns < a->next_trim_ns) return;
+    a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
+    const size_t idle = blocks_idle_bytes(&a->blocks);
+    const bool is_idle = idle >= IDLE_TRIM_BYTES && idle / 2 >= a->blocks.taken_bytes;
+    if (!is_idle && !a->trims_again) return;
+    a->trims_again = a->blocks.freed_bytes >= IDLE_TRIM_BYTES;
+    blocks_trim(&a->blocks);
+}
+
 void room_look(struct acceptor *a) {
     a->room_is_back = false;
     if (a->overdraft != 0 && a->overdraft_lent == NULL && is_settled(a)) a->overdraft = 0;
@@ -134,10 +150,5 @@ void room_look(struct acceptor *a) {
         a->next_sweep_ns = a->now_ns + SWEEP_NS;
         sweep(a, begins);
     }
-    if (a->blocks.freed_bytes >= TRIM_BYTES && a->blocks.taken_bytes < TRIM_BYTES) blocks_trim(&a->blocks);
-    if (a->now_ns >= a->next_trim_ns) {
-        a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
-        size_t idle = blocks_idle_bytes(&a->blocks);
-        if (idle >= IDLE_TRIM_BYTES && idle / 2 >= a->blocks.taken_bytes) blocks_trim(&a->blocks);
-    }
+    look_at_heap(a);
 }
