@@ -126,7 +126,9 @@ class _Shard:
         begun = time.time_ns()
         self._segments[number] = begun
         self._file = os.open(self._path / segment_name(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-        head = encode_header(Header(self._shard, self._shards, number, begun, before, self._begun_ns))
+        head = encode_header(
+            Header(self._shard, self._shards, number, begun, previous_end=before, log_began_ns=self._begun_ns)
+        )
         self._buffer += head
         self._size = len(head)
         for topic in self.topics:
