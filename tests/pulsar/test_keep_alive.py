@@ -90,7 +90,7 @@ def test_what_a_burst_of_sends_took_is_free_for_others_after_the_next_tick() -> 
     sends, connections, pending_bytes = 1000, 20, 40
     burst = b"".join(send_frame(1, n, entry_of(metadata(sequence_id=n), b"x")) for n in range(sends))
     with ExitStack() as stack:
-        server = stack.enter_context(running(settings=["pulsar.keep-alive=2s"]))
+        server = stack.enter_context(running(settings=["pulsar.keep-alive=4s"]))
 
         def answer(wires: list[Wire]) -> None:
             """Asked or not: a busy machine may take longer for a burst than a client may say nothing."""
