@@ -57,13 +57,18 @@ class Attended(Wire):
         return len(self.buffer) >= 4 and len(self.buffer) >= 4 + int.from_bytes(self.buffer[:4], "big")
 
     def attend(self) -> None:
-        frame = super().receive()
-        if frame is None:
-            self._others.remove(self)
-        elif frame.name == "ping":
-            self.say("pong")
-        else:
-            self.frames.append(frame)
+        """Of several frames that came together none waits for the next that comes."""
+        while True:
+            frame = super().receive()
+            if frame is None:
+                self._others.remove(self)
+                return
+            if frame.name == "ping":
+                self.say("pong")
+            else:
+                self.frames.append(frame)
+            if not self._is_whole():
+                return
 
 
 class Player:
