@@ -54,8 +54,8 @@ test: setup java beanstalkd
 	for status in $$failed; do $(MAKE) --no-print-directory again-$${status%.status}; done
 endif
 
-# Ends well whatever its tests say: so that the others do not end with it.
-stream-pipeline: spark-classes
+# Ends well whatever its tests say: so that the others do not end with it. None of them has prerequisites, `test` has them:
+# make would look at one that waited for its own only when another stream has ended.
 $(STREAMS:%=stream-%): stream-%:
 	@status=0
 	.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
