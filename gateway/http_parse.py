@@ -18,14 +18,17 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VERSION: Final = re.compile(rb"HTTP/([0-9])\.([0-9])")
 _CONTROL: Final = re.compile(rb"[\x00-\x20\x7f]")
 _BAD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_HOST: Final = re.compile(r"[0-9A-Za-z!$%&'()*+,.:;=\[\]_~-]*")
 
 
 class BadRequestError(Exception):
-    """Input that is not HTTP, or too large. It is answered with this status, and the connection is closed."""
+    """Input that is not HTTP, or too large. It is answered with this status and reason, and the connection is
+    closed."""
 
-    def __init__(self, status: int = 400) -> None:
+    def __init__(self, status: int = 400, why: str = "") -> None:
         super().__init__(status)
         self.status: Final = status
+        self.why: Final = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +64,50 @@ def parse_head(data: bytes) -> Head:
         raise BadRequestError
     if version[1] != b"1":
         raise BadRequestError(505)
-    headers = _headers(lines)
+    headers, hosts = _headers(lines)
     is_old = version[2] == b"0"
+    _check_hosts(hosts, is_needed=not is_old and parts[0] != b"CONNECT")
     said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     keeps_alive = "close" not in said and (not is_old or "keep-alive" in said)
     if headers.get("expect", "100-continue").lower() != "100-continue":
         raise BadRequestError(417)
-    method, target = parts[0].decode("ascii"), parts[1].decode("utf-8", "replace")
+    method = parts[0].decode("ascii")
+    target = _target(method, parts[1].decode("utf-8", "replace"), headers)
     return Head(method, target, headers, keeps_alive, is_old, _body_bytes(headers, is_old))
 
 
-def _headers(lines: list[bytes]) -> dict[str, str]:
+def _target(method: str, target: str, headers: dict[str, str]) -> str:
+    """The path and query. Clients of a proxy send a whole URL, whose host then counts instead of the header's."""
+    if target.startswith("/") or method == "CONNECT" or (method == "OPTIONS" and target == "*"):
+        return target
+    scheme, _, rest = target.partition("://")
+    host, slash, path = rest.partition("/")
+    if scheme.lower() not in ("http", "https") or not host or not _HOST.fullmatch(host):
+        raise BadRequestError
+    headers["host"] = host
+    return slash + path or "/"
+
+
+def _check_hosts(hosts: list[str], *, is_needed: bool) -> None:
+    """Two hosts could mean one to a proxy and the other to us."""
+    if len(hosts) > 1:
+        raise BadRequestError
+    if not hosts and is_needed:
+        raise BadRequestError(why="missing required Host header")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise BadRequestError(why="malformed Host header")
+
+
+def _headers(lines: list[bytes]) -> tuple[dict[str, str], list[str]]:
+    """All headers, and each value of Host."""
     found: dict[str, str] = {}
+    hosts: list[str] = []
     last = ""
     for line in lines:
         if not line:
             continue  # the empty line at the end
         if line[0] in b" \t":  # continues the line before
-            if not last:
+            if last in ("", "host"):
                 raise BadRequestError
             found[last] += " " + _value(line)
             continue
@@ -86,8 +115,10 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
         if not colon or not _TOKEN.fullmatch(name):
             raise BadRequestError
         last, value = name.decode("ascii").lower(), _value(rest)
+        if last == "host":
+            hosts.append(value)
         found[last] = f"{found[last]}, {value}" if last in found else value
-    return found
+    return found, hosts
 
 
 def _value(data: bytes) -> str:
@@ -115,7 +146,10 @@ def _body_bytes(headers: Mapping[str, str], is_old: bool) -> int | None:
 
 def chunk_bytes(line: bytes) -> int:
     """The chunk's size, from the line that begins it. Raises ValueError."""
-    size = line.partition(b";")[0].strip(b" \t\r\n")
+    size, _, extension = line.rstrip(b" \t\r\n").partition(b";")
+    if b"\r" in extension:  # to some it ends the line
+        raise ValueError("a carriage return within a line")
+    size = size.rstrip(b" \t")
     if not re.fullmatch(rb"[0-9A-Fa-f]{1,15}", size):
         raise ValueError("not the size of a chunk")
     return int(size, 16)

@@ -447,7 +447,7 @@ class _Connection(asyncio.BufferedProtocol):
                     break
                 self.is_busy = False
         except BadRequestError as error:
-            await self._refuse(error.status)
+            await self._refuse(error.status, error.why)
         except ConnectionError:
             pass  # the client is gone
         except Exception:
@@ -494,9 +494,9 @@ class _Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         return self._returns(head, sock.fileno(), self._taken_head + bytes(self.buffer))
 
-    async def _refuse(self, status: int) -> None:
+    async def _refuse(self, status: int, why: str) -> None:
         """Sends an error. Then reads input for a moment, as a reset because of unread input could lose the answer."""
-        text = f"{status} {HTTPStatus(status).phrase}".encode()
+        text = f"{status} {HTTPStatus(status).phrase}{': ' if why else ''}{why}".encode()
         try:
             self.write(Answer(status, text, {"Content-Type": TEXT}).encode("close"))
             self.end_output()

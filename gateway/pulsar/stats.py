@@ -268,7 +268,10 @@ class Stats:
             "state": "Terminated" if position.terminated else "LedgerOpened",
             "ledgers": [
                 {
-                    "ledgerId": incarnation, "entries": entries, "size": stored, "offloaded": False,
+                    "ledgerId": incarnation,
+                    "entries": entries,
+                    "size": stored,
+                    "offloaded": False,
                     "underReplicated": False,
                 }
             ],

@@ -85,7 +85,7 @@ static struct request draw(void) {
     char line[64];
     put(&r, "POST ");
     put(&r, !there_are_users && pick(3) == 0 ? ONE_OF(wrong) : ONE_OF(targets));
-    put(&r, pick(8) ? " HTTP/1.1\r\n" : " HTTP/1.1\n");
+    put(&r, pick(8) ? " HTTP/1.1\r\nHost: a:1\r\n" : " HTTP/1.1\nhost: a\n");
     put(&r, ONE_OF(more));
     snprintf(line, sizeof line, "Content-Length: %zu\r\n\r\n", body);
     put(&r, in_chunks ? "Transfer-Encoding: chunked\r\n\r\n" : line);

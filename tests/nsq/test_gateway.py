@@ -334,12 +334,12 @@ class TestTrouble:
         server = serve()
         for sent in (
             b"\x16\x03\x01\r\n\r\n",
-            b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n",
             b"A" * 20_000 + b"\r\n\r\n",
         ):
             with server.connect(sent) as sock:
                 read_all(sock)
-        with server.connect(b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n") as sock:
+        with server.connect(b"POST /pub HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n") as sock:
             read_all(sock)
         call(server.port, "GET", "/" + "x" * 5000)
         call(server.port, "POST", "/config/" + "%0d%0a" * 10)

@@ -224,10 +224,77 @@ class TestForm:
             (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
             (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
             (b"GET /ping HTTP/1.1\r\nHost: x\r\nExpect: a miracle\r\n\r\n", 417),
+            (b"GET ping HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         ],
     )
     def test_what_is_not_http_is_refused(self, server: NsqServer, request_: bytes, status: int) -> None:
         assert said_to(server, request_).startswith(b"HTTP/1.1 %d " % status)
+
+
+WITHOUT_HOST = b"400 Bad Request: missing required Host header"
+ODD_HOST = b"400 Bad Request: malformed Host header"
+
+
+class TestHost:
+    @pytest.mark.parametrize("line", [b"GET /ping", b"POST /pub?topic=host", b"POST http://x/pub?topic=host"])
+    @pytest.mark.parametrize(
+        ("hosts", "said"),
+        [
+            (b"", WITHOUT_HOST),
+            (b"Host: a\r\nHost: a\r\n", b"400 Bad Request"),
+            (b"Host: a\r\nhost: b\r\n", b"400 Bad Request"),
+            (b"Host: a b\r\n", ODD_HOST),
+            (b"Host: a/b\r\n", ODD_HOST),
+            (b"Host: \xc3\xa4\r\n", ODD_HOST),
+            (b"Host: a#b\r\n", ODD_HOST),
+        ],
+    )
+    def test_a_request_without_one_host_is_refused(
+        self, server: NsqServer, line: bytes, hosts: bytes, said: bytes
+    ) -> None:
+        answer = said_to(server, line + b" HTTP/1.1\r\n" + hosts + b"Content-Length: 1\r\n\r\nx", ends=True)
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.endswith(b"\r\n\r\n" + said), answer
+        assert b"\r\nConnection: close\r\n" in answer
+
+    @pytest.mark.parametrize("host", [b"", b"x", b"[::1%25lo]:4151", b"a_b.example:1", b"x,y;z=(1)"])
+    @pytest.mark.parametrize("to_url", [False, True])
+    def test_a_host_may_be_anything_that_is_one(self, server: NsqServer, topic: str, host: bytes, to_url: bool) -> None:
+        """Clients of a proxy send a whole URL."""
+        at = b"http://x" if to_url else b""
+        for line in (b"GET %s/ping" % at, b"POST %s/pub?topic=%s" % (at, topic.encode())):
+            asked = line + b" HTTP/1.1\r\nHost: " + host + b"\r\nContent-Length: 1\r\n\r\nx"
+            assert said_to(server, asked, ends=True).startswith(b"HTTP/1.1 200 OK\r\n")
+
+    @pytest.mark.parametrize("line", [b"GET /ping", b"POST /pub?topic=host"])
+    def test_http_1_0_wants_none(self, server: NsqServer, line: bytes) -> None:
+        said = said_to(server, line + b" HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
+        assert said.startswith(b"HTTP/1.0 200 OK\r\n")
+
+
+class TestChunks:
+    @pytest.mark.parametrize("size", [b"1", b"01", b"1 ", b"1;a=b"])
+    def test_a_size_is_digits(self, server: NsqServer, topic: str, size: bytes) -> None:
+        said = said_to(server, in_chunks(topic, size + b"\r\na\r\n0\r\n\r\n"), ends=True)
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+
+    @pytest.mark.parametrize("path", ["pub", "mpub"])
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            b" 1\r\na\r\n", b"\t1\r\na\r\n", b"+1\r\na\r\n", b"-1\r\na\r\n", b"0x1\r\na\r\n", b"\r\na\r\n",
+            b"1;a\rb\r\na\r\n", b"1\na\n", b"1\r\nab\r\n", b"fffffffffffffffff\r\na\r\n", b"1_0\r\na\r\n",
+        ],
+    )  # fmt: skip
+    def test_what_is_read_in_two_ways_is_refused(self, server: NsqServer, topic: str, chunks: bytes, path: str) -> None:
+        """What follows is not taken for a request."""
+        ping = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+        said = said_to(server, in_chunks(topic, chunks + b"0\r\n\r\n" + ping, path), ends=True)
+        assert said.startswith(b"HTTP/1.1 500 ") and said.count(b"HTTP/1.1 ") == 1, said
+        assert (topic_stats(server, topic) or {"depth": 0})["depth"] == 0
+
+
+def in_chunks(topic: str, chunks: bytes, path: str = "pub") -> bytes:
+    return f"POST /{path}?topic={topic} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + chunks
 
 
 class TestPub:

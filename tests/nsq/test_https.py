@@ -138,8 +138,8 @@ def test_requests_that_come_together_are_answered_in_their_order_whoever_serves_
         parts = []
         for number in range(10):
             body = b"%d %d" % (round_, number)
-            parts.append(b"POST /pub?topic=turns HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-            parts.append(b"GET /nothing/%d HTTP/1.1\r\n\r\n" % number)
+            parts.append(b"POST /pub?topic=turns HTTP/1.1\r\nHost:\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            parts.append(b"GET /nothing/%d HTTP/1.1\r\nHost: h\r\n\r\n" % number)
         client.sock.sendall(b"".join(parts))
         for _ in range(10):
             assert client.answer() == (200, b"OK")

@@ -107,7 +107,7 @@ def strangers(server: NsqServer, ports: dict[str, int]) -> Iterator[Stranger]:
         yield Stranger(ports["pulsar"], half_pulsar)
         yield Stranger(ports["pulsar"], b"\0" * MIB)
         for api in (server.http_port, ports["pulsar-http"], ports["http"]):
-            yield Stranger(api, b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000)
+            yield Stranger(api, b"GET / HTTP/1.1\r\nHost: h\r\n" + b"x: y\r\n" * 20_000)
             yield Stranger(api, http("/pub?topic=half", 4 * MIB, b"x" * (2 * MIB)))
         yield Stranger(server.http_port, http("/pub?topic=many", 5, b"hello") * 2000)
         yield Stranger(server.http_port, http("/mpub?topic=many", 5 * MIB, b"x" * 1000, b"Expect: 100-continue\r\n"))

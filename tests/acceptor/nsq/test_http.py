@@ -33,7 +33,7 @@ def post(target: bytes = b"/pub?topic=t", body: bytes = b"hello", *headers: byte
 
 def chunked(body: bytes, size: int = 3, target: bytes = b"/pub?topic=t") -> bytes:
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    head = b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % target
+    head = b"POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" % target
     return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
@@ -133,15 +133,15 @@ class TestPublishes:
         assert request.body == body
 
     def test_chunks_may_have_extensions_and_trailers(self, bench: Bench, client: Client) -> None:
-        head = b"POST /pub?topic=t HTTP/1.1\r\ntransfer-encoding: Chunked\r\n\r\n"
-        body = b" 5 ;name=value\r\nhello\r\n0;last\r\nTrailer: x\r\n\r\n"
+        head = b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\ntransfer-encoding: Chunked\r\n\r\n"
+        body = b"5 ;name=value\r\nhello\r\n0;last\r\nTrailer: x\r\n\r\n"
         assert talk(bench, client, head + body + post()) == TAKEN * 2
 
     @pytest.mark.parametrize(
         "body", [b"x\r\n", b"5\r\nhelloX\r\n0\r\n\r\n", b"5\r\nhello\n0\r\n\r\n", b"-1\r\n", b"\r\n"]
     )
     def test_chunks_that_are_none_end_the_connection(self, bench: Bench, client: Client, body: bytes) -> None:
-        client.send(b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + body + post())
+        client.send(b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + body + post())
         assert client.raw() == said(b"500 Internal Server Error", b"INTERNAL_ERROR", b"close")
         assert not requests(bench)
         bench.advance(2 * SECOND)
@@ -300,28 +300,30 @@ class TestHandingOver:
     @pytest.mark.parametrize(
         "data",
         [
-            b"GET /ping HTTP/1.1\r\n\r\n", b"P\0", b"PUT /pub", b"POST /pub/x HTTP/1.1\r\n\r\n", b"\r\n",
+            b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n", b"P\0", b"PUT /pub", b"\r\n",
+            b"POST /pub/x HTTP/1.1\r\nHost: h\r\n\r\n",
+            b"POST /pub?topic=t HTTP/1.1\r\n\r\n", post(b"/pub?topic=t", b"x", b"host: x"),
             post(b"/pub?topic=t x"), post(b"/pub?topic=t\x7f"), post(b"/pubs?topic=t"), b"POST http://x/pub?topic=t",
             post(version=b"2.0"), post(version=b"1.2"), post(version=b"1.10"),
             post(b"/pub?topic=t", b"x", b"Origin: http://elsewhere"),
             # What others may read otherwise: requests could be smuggled past them.
             post(b"/pub?topic=t", b"x", b"Content-Length: 1"), post(b"/pub?topic=t", b"x", b"Content-Length: 2"),
             post(b"/pub?topic=t", b"x", b"Transfer-Encoding: chunked"),
-            b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
-            b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-            b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+            b"POST /pub HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+            b"POST /pub HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            b"POST /pub HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
             b"POST /pub?topic=t HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            b"POST /pub?topic=t HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-            b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 0x1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 9999999999999999999\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nX: y\r\n folded\r\nContent-Length: 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nX: a\rContent-Length: 5\r\nContent-Length: 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nX: \0\r\nContent-Length: 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\n: y\r\nContent-Length: 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nnothing\r\nContent-Length: 1\r\n\r\nx",
-            b"POST /pub?topic=t HTTP/1.1\r\nX: " + b"y" * (16 << 10),
+            b"POST /pub HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: +1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: 0x1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999999999999999\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nX: y\r\n folded\r\nContent-Length: 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nX: a\rContent-Length: 5\r\nContent-Length: 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nX: \0\r\nContent-Length: 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\n: y\r\nContent-Length: 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nnothing\r\nContent-Length: 1\r\n\r\nx",
+            b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nX: " + b"y" * (16 << 10),
             post(b"/pub?topic=t", b"x", b"Expect: 200-ok"), post(b"/pub?topic=t", b"x", b"Connection: upgrade"),
         ],
     )  # fmt: skip
@@ -334,14 +336,14 @@ class TestHandingOver:
         assert found is not None and found[1] == data[: len(found[1])] and len(found[1]) >= 1
 
     def test_what_came_before_is_answered_first(self, bench: Bench, client: Client) -> None:
-        client.send(post() + post(body=b"") + b"GET /stats HTTP/1.1\r\n\r\n" + post())
+        client.send(post() + post(body=b"") + b"GET /stats HTTP/1.1\r\nHost: h\r\n\r\n" + post())
         assert bench.commands() == []
         bench.answer(0, requests(bench)[0])
         bench.turn()
         assert client.raw() == TAKEN + said(b"400 Bad Request", b"MSG_EMPTY")
         assert bench.commands() == [(client.number, HANDED_OVER)]
         found = bench.acceptor.socket_of(client.number)
-        assert found is not None and found[1] == b"GET /stats HTTP/1.1\r\n\r\n" + post()
+        assert found is not None and found[1] == b"GET /stats HTTP/1.1\r\nHost: h\r\n\r\n" + post()
         bench.acceptor.forget(client.number)
         bench.turn()
         assert bench.acceptor.socket_of(client.number) is None

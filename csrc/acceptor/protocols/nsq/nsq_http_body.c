@@ -9,14 +9,21 @@
  * their chunks hold. */
 enum { CHUNK_LINE_BYTES = 4096, CHUNK_WASTE_BYTES = 16 << 10, LINE_USUAL_BYTES = 14, MOST_DIGITS = 15 };
 
+/* Without those at its end. */
+static struct text without_blanks(struct text line) {
+    while (line.bytes > 0 && memchr(" \t\r\n", line.at[line.bytes - 1], 4) != NULL) line.bytes--;
+    return line;
+}
+
 /* Reads the size in a chunk's first line. */
 static bool read_size(struct text line, size_t *size) {
+    line = without_blanks(line);
     const uint8_t *extension = memchr(line.at, ';', line.bytes);
-    if (extension != NULL) line.bytes = (size_t)(extension - line.at);
-    while (line.bytes > 0 && memchr(" \t\r\n", line.at[line.bytes - 1], 4) != NULL) line.bytes--;
-    while (line.bytes > 0 && (*line.at == ' ' || *line.at == '\t')) {
-        line.at++;
-        line.bytes--;
+    if (extension != NULL) {
+        size_t left = line.bytes - (size_t)(extension - line.at);
+        if (memchr(extension, '\r', left) != NULL) return false; /* to some it ends the line */
+        line.bytes -= left;
+        line = without_blanks(line);
     }
     if (line.bytes == 0 || line.bytes > MOST_DIGITS) return false;
     *size = 0;

@@ -68,7 +68,7 @@ static bool read_request_line(struct text line, struct nsq_http_head *head) {
 
 /* The headers seen, each of which may occur once. */
 struct headers_said {
-    bool length, coding, connection, expect, authorization;
+    bool length, coding, connection, expect, authorization, host;
 };
 
 static bool once(bool *said) {
@@ -97,6 +97,16 @@ static bool read_connection(struct text value, struct nsq_http_head *head) {
     return true;
 }
 
+/* Whether a host has letters, digits and the marks around them only. */
+static bool is_plain_host(struct text value) {
+    for (size_t i = 0; i < value.bytes; i++) {
+        uint8_t byte = value.at[i], letter = byte | 0x20;
+        bool is_usual = (letter >= 'a' && letter <= 'z') || (byte >= '-' && byte <= ':' && byte != '/');
+        if (!is_usual && byte != '_' && byte != '[' && byte != ']') return false;
+    }
+    return true;
+}
+
 /* False if the header's value is left to the gateway. */
 static bool read_header(struct text name, struct text value, struct headers_said *said, struct nsq_http_head *head) {
     if (is_word(name, "content-length")) return once(&said->length) && !said->coding && read_length(value, head);
@@ -104,6 +114,7 @@ static bool read_header(struct text name, struct text value, struct headers_said
         head->in_chunks = true;
         return once(&said->coding) && !said->length && !head->is_old && is_word(value, "chunked");
     }
+    if (is_word(name, "host")) return once(&said->host) && is_plain_host(value);
     if (is_word(name, "connection")) return once(&said->connection) && read_connection(value, head);
     if (is_word(name, "expect")) {
         head->expects_continue = true;
@@ -144,7 +155,7 @@ enum nsq_http_found nsq_http_read_head(const uint8_t *data, size_t bytes, struct
     while (next_line(&rest, &line)) {
         if (line.bytes == 0) {
             head->bytes = (size_t)(rest.at - data);
-            return NSQ_HTTP_PUBLISH;
+            return said.host || head->is_old ? NSQ_HTTP_PUBLISH : NSQ_HTTP_ELSEWHERE;
         }
         if (!read_header_line(line, &said, head)) return NSQ_HTTP_ELSEWHERE;
     }
