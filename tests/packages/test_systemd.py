@@ -119,6 +119,40 @@ ask 11300 peek-ready one
     run(INSTALL + script, made)
 
 
+def test_it_serves_every_protocol_within_what_the_unit_allows(made: dict[str, Path]) -> None:
+    """A call that the kernel refuses it would be an error in the journal, or a process that dies."""
+    script = r"""
+export LC_ALL=C.UTF-8
+drop_in run 'RuntimeDirectory=mq-shards'
+sed -i 's,^listen = \[,&"beanstalk://unix:/run/mq-shards/jobs.sock"\,,' /etc/mq-shards.toml
+printf '[broker]\nunix-owner = ":mq-shards"\n' >>/etc/mq-shards.toml
+systemctl restart mq-shards
+is StatusText serving
+grep -x 'Seccomp:.2' "/proc/$(of MainPID)/status"
+stat -c '%a %G' /run/mq-shards/jobs.sock | grep -x '660 mq-shards'
+for at in nsq://127.0.0.1:4150 nsq-http://127.0.0.1:4151 beanstalk://127.0.0.1:11300 nats://127.0.0.1:4222 \
+    pulsar://127.0.0.1:6650 http://127.0.0.1:4180; do
+    mq-shards publish all "from $at" --at $at
+done
+mq-shards peek all -n 9 | grep -c from | grep -x 5  # NATS keeps none
+for path in 4180/metrics 4180/v1/overview 8222/varz 8080/admin/v2/clusters 4151/stats; do
+    /usr/bin/python3 -c "import urllib.request as u; assert u.urlopen('http://127.0.0.1:$path', timeout=60).read()"
+done
+for name in worker-0 acceptor-0 gateway; do
+    kill -9 "$(pgrep -x mq-$name)"
+    says "mq-$name is back"
+    is StatusText serving
+done
+systemctl reload mq-shards
+systemctl restart mq-shards
+mq-shards consume all -n 1 --at nsq://127.0.0.1:4150 | grep from
+systemctl stop mq-shards
+[ "$(of Result) $(of ExecMainStatus)" = 'success 0' ]
+no eval "journalctl -u mq-shards --no-pager -q -o cat -p warning | grep -v SIGKILL"
+"""
+    run(INSTALL + script, made)
+
+
 def test_ports_below_1024_come_from_a_socket_unit_or_with_a_capability(made: dict[str, Path]) -> None:
     script = r"""
 put 11300 one
