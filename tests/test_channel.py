@@ -394,6 +394,34 @@ def test_what_is_lent_goes_back_with_its_channel() -> None:
     receiver.close()
 
 
+def test_what_is_kept_for_a_full_ring_goes_back_when_nothing_needed_it_for_a_second(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    chunk, second = 64 << 10, 1_000_000_000
+
+    def overflow(messages: int) -> None:
+        for number in range(messages):
+            sender.send(number, bytes(WHOLE_BODY))
+        sender.publish()
+        while sender.backlogged():
+            receiver.receive_all()
+            sender.publish()
+        receiver.receive_all()
+
+    now = second
+    assert lib.channel_trim(sender.channel, now) == 0
+    overflow(500)  # of some 1,000 bytes
+    assert lib.channel_trim(sender.channel, now + second - 1) == 0
+    assert lib.channel_trim(sender.channel, now + second) == 0, "a second has not passed since they were needed"
+    overflow(200)
+    freed = lib.channel_trim(sender.channel, now + 2 * second)
+    assert 0 < freed <= 6 * chunk
+    overflow(200)
+    assert lib.channel_trim(sender.channel, now + 3 * second) == 0, "what is needed stays"
+    rest = lib.channel_trim(sender.channel, now + 4 * second)
+    assert rest % chunk == 0 and 7 * chunk <= freed + rest <= 9 * chunk
+    assert lib.channel_trim(sender.channel, now + 5 * second) == 0
+
+
 def test_who_may_not_let_out_anything_yet_moves_what_was_lent_and_sleeps(pair: tuple[End, End]) -> None:
     sender, receiver = pair
     sender.lend(1, LENT)

@@ -160,8 +160,9 @@ struct acceptor {
     const void *overdraft_lent;      /* its input, now lent to a worker's channel */
     bool room_is_back;               /* room was freed since the waiting ones were last checked */
     uint64_t next_sweep_ns;
-    uint64_t next_trim_ns; /* when the pools are next checked for unused memory */
-    bool trims_again;      /* then the heap is trimmed whatever they hold */
+    uint64_t next_trim_ns;     /* when the pools are next checked for unused memory */
+    uint64_t trim_channels_ns; /* when to do that with what the channels keep */
+    bool trims_again;          /* then the heap is trimmed whatever they hold */
 
     uint32_t max_connections;
     struct heap timers; /* connections with a timer, by when it is due */

@@ -121,6 +121,9 @@
 #define IDLE_TRIM_BYTES ((size_t)8 << 20)
 #define IDLE_TRIM_NS    5000000000u
 
+/* How often what channels keep for overflow is looked at. */
+#define TRIM_CHANNELS_NS 1000000000u
+
 /* When this much has been sent in a turn, further connections are sent only SHORT_SEND_BYTES each and the rest in later
  * turns, so that many connections with much output do not keep the others waiting. */
 #define SEND_BYTES_PER_TURN ((size_t)4 << 20)

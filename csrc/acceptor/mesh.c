@@ -75,6 +75,13 @@ void mesh_publish(struct acceptor *a) {
     a->mesh_published_to = 0;
 }
 
+size_t mesh_trim(struct acceptor *a) {
+    size_t freed = 0;
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1)
+        freed += channel_trim(link_of(a, first_of(rest))->channel, a->now_ns);
+    return freed;
+}
+
 void mesh_look(struct acceptor *a) {
     for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
         struct mesh_link *link = link_of(a, first_of(rest));

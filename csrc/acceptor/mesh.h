@@ -35,6 +35,8 @@ bool mesh_hear(struct acceptor *a);
 /* Notes which acceptors have a backlog, and wakes the connections that waited for the others. */
 void mesh_look(struct acceptor *a);
 void mesh_publish(struct acceptor *a);
+/* Frees what the channels kept for overflow and did not need. Returns the bytes. */
+size_t mesh_trim(struct acceptor *a);
 bool mesh_may_sleep(struct acceptor *a);
 void mesh_awake(struct acceptor *a);
 void mesh_close(struct acceptor *a);

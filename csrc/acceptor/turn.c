@@ -252,6 +252,12 @@ static void looked(struct acceptor *a, uint64_t asked_ns, int events) {
     if (events < EVENTS_PER_TURN && a->looks_due > 1) a->looks_due = 1;
 }
 
+static void trim_channels(struct acceptor *a) {
+    if (a->now_ns < a->trim_channels_ns) return;
+    a->trim_channels_ns = a->now_ns + TRIM_CHANNELS_NS;
+    a->blocks.freed_bytes += peers_trim(a) + mesh_trim(a);
+}
+
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
@@ -266,6 +272,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     if (a->runnable.count > 0) run_runnable(a);
     if (a->codecs_left != 0) run_codecs(a);
     if (timers_may_run(a)) timers_run(a);
+    trim_channels(a);
     room_look(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     publish_all(a);

@@ -82,6 +82,13 @@ void peers_publish(struct acceptor *a) {
     a->published_to = 0;
 }
 
+size_t peers_trim(struct acceptor *a) {
+    size_t freed = 0;
+    for (uint32_t w = 0; w < a->workers; w++)
+        if (a->links[w].channel != NULL) freed += channel_trim(a->links[w].channel, a->now_ns);
+    return freed;
+}
+
 /* --- attached and lost -------------------------------------------------------------------------------------------- */
 
 static void open_topics(struct acceptor *a, uint32_t worker) {

@@ -14,6 +14,10 @@
 /* An overflow chunk's usual size, so that many small messages share one. */
 #define CHUNK_BYTES ((size_t)64 << 10)
 
+/* How many empty chunks are kept at most, and for how long without need. */
+enum { MOST_SPARES = 64 };
+#define SPARES_KEPT_NS ((uint64_t)1000000000)
+
 /* How much of the lane is moved at a time, and the most that may wait in it before the channel counts as backlogged. */
 #define LANE_BYTES ((size_t)1 << 20)
 
@@ -57,13 +61,40 @@ static void free_chunk(struct chunk *chunk) {
     free(chunk);
 }
 
-/* One chunk of the usual size is kept, so that a ring that is often full does not ask for memory each time. */
+static void keep_spare(struct channel *channel, struct chunk *chunk) {
+    chunk->next = channel->spares;
+    channel->spares = chunk;
+    channel->spare_count++;
+}
+
+static struct chunk *take_spare(struct channel *channel) {
+    struct chunk *chunk = channel->spares;
+    if (chunk == NULL) return NULL;
+    channel->spares = chunk->next;
+    channel->spare_count--;
+    if (channel->spares_least > channel->spare_count) channel->spares_least = channel->spare_count;
+    return chunk;
+}
+
+size_t channel_trim(struct channel *channel, uint64_t now_ns) {
+    if (now_ns - channel->spares_since_ns < SPARES_KEPT_NS) return 0;
+    size_t freed = 0;
+    for (uint32_t unused = channel->spares_least; unused > 0; unused--) {
+        free(take_spare(channel));
+        freed += CHUNK_BYTES;
+    }
+    channel->spares_least = channel->spare_count;
+    channel->spares_since_ns = now_ns;
+    return freed;
+}
+
+/* Chunks of the usual size are kept, so that a ring that is often full does not ask for memory each time. */
 static void drop_first(struct channel *channel, struct queue *queue) {
     struct chunk *chunk = queue->first;
     queue->first = chunk->next;
     if (queue->first == NULL) queue->last = NULL;
-    if (channel->spare == NULL && chunk->lending == NULL && chunk->capacity == CHUNK_BYTES)
-        channel->spare = chunk;
+    if (channel->spare_count < MOST_SPARES && chunk->lending == NULL && chunk->capacity == CHUNK_BYTES)
+        keep_spare(channel, chunk);
     else
         free_chunk(chunk);
 }
@@ -71,8 +102,7 @@ static void drop_first(struct channel *channel, struct queue *queue) {
 static void free_queues(struct channel *channel) {
     while (channel->overflow.first != NULL) drop_first(channel, &channel->overflow);
     while (channel->lane.first != NULL) drop_first(channel, &channel->lane);
-    free(channel->spare);
-    channel->spare = NULL;
+    while (channel->spares != NULL) free(take_spare(channel));
     channel->counters.overflow_bytes = channel->lane_bytes = 0;
 }
 
@@ -152,11 +182,8 @@ static void chain(struct queue *queue, struct chunk *chunk) {
 static struct chunk *new_chunk(struct channel *channel, size_t bytes) {
     const bool usual = bytes <= CHUNK_BYTES;
     const size_t capacity = usual ? CHUNK_BYTES : bytes;
-    struct chunk *chunk = usual ? channel->spare : NULL;
-    if (chunk != NULL)
-        channel->spare = NULL;
-    else
-        chunk = malloc(sizeof *chunk + capacity);
+    struct chunk *chunk = usual ? take_spare(channel) : NULL;
+    if (chunk == NULL) chunk = malloc(sizeof *chunk + capacity);
     if (chunk != NULL) *chunk = (struct chunk){.capacity = capacity};
     return chunk;
 }

@@ -91,6 +91,8 @@ void *channel_grow(struct channel *channel, struct growing *growing, size_t byte
 /* Moves overflow into the ring as far as there is room, and publishes those parts that channel_publish() covered
  * already. True while some overflow is left, or much waits behind lent bodies. */
 bool channel_backlogged(struct channel *channel);
+/* Frees memory that was kept for the overflow and that nothing needed for a second. Returns how many bytes. */
+size_t channel_trim(struct channel *channel, uint64_t now_ns);
 /* How many bytes wait in the overflow queue. */
 uint64_t channel_overflow(const struct channel *channel);
 

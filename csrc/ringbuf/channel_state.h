@@ -54,9 +54,12 @@ struct channel {
 
     uint64_t publishable; /* the other side may see what was sent before this place; the end of a message */
     struct queue overflow;
-    struct queue lane;   /* lent bodies, and messages that must not overtake them */
-    struct chunk *spare; /* an empty one of the usual size, for either queue; NULL: none */
+    struct queue lane; /* lent bodies, and messages that must not overtake them */
     struct behind behind;
+    struct chunk *spares; /* empty ones of the usual size, for either queue */
+    uint32_t spare_count;
+    uint32_t spares_least; /* the fewest that there were since ... */
+    uint64_t spares_since_ns;
     size_t lane_bytes; /* memory of the lane's records, and LENT_BYTES for each lent body */
     struct channel_counters counters;
 

@@ -127,7 +127,8 @@ void worker_leave_uncut(struct worker *w);
 void worker_reuse_segments(struct worker *w);
 /* The descriptor of one that the next segment can be made of, which the worker owns; -1: there is none. */
 int worker_spare_segment(struct worker *w);
-/* Gives some of those that are not needed back to the system; true: there is more. */
+/* Gives some of those, and of what was kept for full rings, back to the system if it is not needed; true: there is
+ * more. */
 bool worker_trim_spares(struct worker *w);
 /* The errno of the last failure to write or sync; 0: none. */
 int worker_disk_errno(const struct worker *w);

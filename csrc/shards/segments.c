@@ -188,6 +188,8 @@ int worker_spare_segment(struct worker *w) {
 }
 
 bool worker_trim_spares(struct worker *w) {
+    const struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) (void)channel_trim(p->channel, w->now_ns);
     bool more = spares_trim(&w->spares, w->now_ns);
     /* One piece of all logs at a time, so that the turn is short. */
     for (uint32_t n = 0; n < w->shards && !more; n++) more = w->own[n] && spares_trim_log(w->own[n]->log, w->now_ns);

@@ -323,6 +323,7 @@ struct growing {
 bool channel_grows(const struct channel *channel, const struct growing *growing);
 void *channel_grow(struct channel *channel, struct growing *growing, size_t bytes);
 bool channel_backlogged(struct channel *channel);
+size_t channel_trim(struct channel *channel, uint64_t now_ns);
 uint64_t channel_tail(const struct channel *channel);
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
