@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, Protocol
 from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed, struct_in
 from mq_shards.shards import durable, medium
+from mq_shards.shards.aside import is_no_file, put_aside
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, record_crc_begun
 from mq_shards.shards.manifest import NAME as MANIFEST
@@ -338,14 +339,6 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     return Found(header.time_ns or None, header.segment, why, status.st_size, log_began_ns=header.log_began_ns)
 
 
-def _is_no_file(path: Path) -> bool:
-    return os.path.lexists(path) and not path.is_file()
-
-
-def _put_aside(path: Path) -> None:
-    path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
-
-
 def _is_copy(content: bytes, segment: int) -> bool:
     """Whether this begins with the copy of a record of that segment; the layout is in csrc/log/copies.c."""
     if len(content) < COPY_HEAD_BYTES + RECORD_BYTES:
@@ -372,14 +365,20 @@ class ShardStore:
     """The segments of a shard in a data directory, as files. Holds a lock on the shard until it is closed."""
 
     def __init__(self, directory: Path, shard: int, refuse: bool = False) -> None:
-        """Raises StoreError; if `refuse` is set also for a folder that is gone, which is made anew otherwise."""
+        """Raises StoreError; if `refuse` is set also for a folder that is gone or no directory. Otherwise the folder is
+        made anew, and what has its name is put aside."""
         self.path = shard_path(directory, shard)
         self.shard = shard
         self._manifest: Manifest | None = None  # as last saved
         self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
-        if refuse and not os.path.lexists(self.path):
-            raise StoreError(f"shard {shard} is refused: its folder is missing (--damage serve does without)")
+        self._odd_folder = ""  # what was wrong with it
+        is_there = os.path.lexists(self.path)
+        if refuse and not self.path.is_dir():
+            why = "is not a directory" if is_there else "is missing"
+            raise StoreError(f"shard {shard} is refused: its folder {why} (--damage serve does without)")
         with explained(f"{self.path} cannot be opened"):
+            if is_there and not self.path.is_dir():
+                self._odd_folder = f"its folder is not a directory: it is put aside as {put_aside(self.path).name}"
             # If the folder is gone so are its segments, which `recover` reports; the other shards are served
             # nevertheless.
             with contextlib.suppress(FileExistsError):
@@ -435,16 +434,17 @@ class ShardStore:
         self._spare = _spare_of(stock, found, manifest)
         with explained(f"{self.path} cannot be put in order"):
             for name in no_copies:
-                _put_aside(self.path / name)
+                put_aside(self.path / name)
             if self._put_in_order(stock, meta.shards) or no_copies:
                 names = self._names()
+        problems = [*filter(None, [self._odd_folder]), *stock.problems]
         odd = [
             f"{name} is odd: nothing in {self.path.name} has such a name"
             for name in names
             if KNOWN_NAME.fullmatch(name) is None
         ]
         ended = manifest.ended if manifest else (0, 0)
-        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *notes, *odd], ended)
+        return Recovered(sorted(stock.segments), problems, [*stock.notes, *notes, *odd], ended)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
@@ -504,8 +504,8 @@ class ShardStore:
     def _put_in_order(self, stock: Stock, shards: int) -> bool:
         """Does what `stock` says; returns whether that was anything. If interrupted, the next call can finish it."""
         manifests = (self.path / MANIFEST, self.path / MANIFEST_NEW)
-        for path in (*map(self.path_of, stock.aside), *filter(_is_no_file, manifests)):
-            _put_aside(path)
+        for path in (*map(self.path_of, stock.aside), *filter(is_no_file, manifests)):
+            put_aside(path)
         for own, number in stock.back.items():
             self.path_of(own).with_suffix(BESIDE).hardlink_to(self.path_of(number))
         if stock.back:
@@ -607,7 +607,7 @@ class ShardStore:
         """Puts aside what is no file in these files' places: a directory there would stop the log for good."""
         for name in names:
             if os.path.lexists(self.path / name) and not self._is_file(name):
-                _put_aside(self.path / name)
+                put_aside(self.path / name)
                 log.warning("shard %d: %s is put aside: it is not a file", self.shard, name)
 
     def _take_spare(self, segment: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from mq_shards.shards.reader import index_file
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.store import DataDirectory, ShardStore, StoreError
 
-from tests.servers import SINGLE, free_port, running
+from tests.beanstalk.wire import Wire
+from tests.servers import SINGLE, free_port, running, start
 
 # Before the suite's own limit: nobody ever writes into these pipes.
 pytestmark = pytest.mark.timeout(60)
@@ -136,6 +139,50 @@ def test_what_is_no_file_beside_the_manifest_is_put_aside_at_a_start(store: Shar
     os.close(again.create(1))
     assert os.path.lexists(again.path / "manifest.json.odd")
     again.close()
+
+
+def file(path: Path) -> None:
+    path.write_bytes(b"no folder")
+
+
+@pytest.mark.parametrize("make", [file, *ODD[:1], *ODD[2:]])
+def test_a_shards_folder_that_is_none_is_put_aside_or_refused(tmp_path: Path, make: Make) -> None:
+    DataDirectory.open_or_create(tmp_path, 2).close()
+    folder, odd = tmp_path / "shard-0001", tmp_path / "shard-0001.odd"
+    for name in ("shard-0001.odd", "shard-0001.odd1"):
+        shutil.rmtree(folder)
+        make(folder)
+        with pytest.raises(StoreError, match="shard 1 is refused: its folder is not a directory"):
+            ShardStore(tmp_path, 1, refuse=True)
+        assert not folder.is_dir() and not os.path.lexists(tmp_path / name), "nothing is touched"
+        with contextlib.closing(ShardStore(tmp_path, 1)) as store:
+            found = store.recover()
+        said = f"its folder is not a directory: it is put aside as {name}"
+        assert found.problems[0] == said and found.problems[1].startswith("its manifest is missing")
+        assert found.segments == [] and os.path.lexists(odd)
+
+
+def test_a_broker_serves_its_other_shards_beside_a_folder_that_is_none(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    DataDirectory.open_or_create(data, 2).close()
+    with running(SINGLE, data_dir=data) as server, Wire(server.port) as wire:
+        for tube in range(8):
+            wire.use(f"t{tube}")
+            wire.put(b"job")
+        assert server.terminate() == 0
+    shutil.rmtree(data / "shard-0001")
+    pipe(data / "shard-0001")
+    with pytest.raises(RuntimeError, match=r"shard 1 is refused: its folder is not a directory"):
+        start(SINGLE, data_dir=data, options=("--damage", "refuse"))
+    with running(SINGLE, data_dir=data) as server, Wire(server.port) as wire:
+        left = sum(wire.ask(f"stats-tube t{tube}").startswith(b"OK") for tube in range(8))
+        assert 0 < left < 8
+        for tube in range(8):
+            wire.use(f"t{tube}")
+            wire.put(b"job")
+        assert server.terminate() == 0
+        assert "shard 1: its folder is not a directory: it is put aside as shard-0001.odd" in server.said()
+        assert "Traceback" not in server.said()
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "0000000001.log"])

@@ -408,12 +408,6 @@ def test_a_shard_has_one_worker_at_a_time(store: ShardStore, monkeypatch: pytest
     ShardStore(store.path.parent, 7).close()
 
 
-def test_a_file_where_a_shards_folder_should_be_is_said(directory: DataDirectory) -> None:
-    (directory.path / "shard-0008").touch()
-    with pytest.raises(StoreError, match="shard-0008 cannot be opened: Not a directory"):
-        directory.shard(8)
-
-
 # ---- segments in memory ----
 
 

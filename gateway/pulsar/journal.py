@@ -53,11 +53,11 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
         self.is_damaged = False
-        is_first = not self.path.parent.exists()
+        is_first = not os.path.lexists(self.path.parent)  # a link to nothing is not the same as nothing
         if not is_first and not self.path.parent.is_dir():
             raise JournalError(f"{self.path.parent} is not a directory")
         self.path.parent.mkdir(mode=0o750, exist_ok=True)
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             self.rewrite(())
             sync_directory(self.path.parent.parent)
             return [], [] if is_first else [f"{self.path} is missing: it is made anew, and nothing of before is known"]
@@ -107,7 +107,8 @@ class Journal:
             head = _HEAD.pack(_MAGIC, VERSION, generation, 0)[:-4]
             data = head + struct.pack("<I", crc32c(head))
             data += self._encode(payloads, len(data))
-            fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+            new.unlink(missing_ok=True)  # a pipe could be waited for, and a link leads elsewhere
+            fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
             try:
                 _write(fd, data, 0)
                 os.fsync(fd)

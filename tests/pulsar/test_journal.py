@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mq_shards.gateway.pulsar import leftovers
 from mq_shards.gateway.pulsar.journal import MAX_ASIDE, Journal, JournalError
 
 PAYLOADS = [b"one", b"", b"three" * 100, bytes(range(256)), b"five"]
@@ -166,7 +167,9 @@ def _in_its_folder(make: Callable[[Path], None]) -> Callable[[Path], None]:
     [
         (_in_its_folder(os.mkfifo), "pulsar/catalog is not a file"),
         (_in_its_folder(os.mkdir), "pulsar/catalog is not a file"),
+        (_in_its_folder(lambda path: path.symlink_to("nowhere")), "pulsar/catalog is not a file"),
         (lambda path: path.parent.touch(), "pulsar is not a directory"),
+        (lambda path: path.parent.symlink_to("nowhere"), "pulsar is not a directory"),
     ],
 )
 def test_what_is_no_log_in_its_place_is_refused_and_not_waited_for(
@@ -175,6 +178,19 @@ def test_what_is_no_log_in_its_place_is_refused_and_not_waited_for(
     make(tmp_path / "pulsar" / "catalog")
     with pytest.raises(JournalError, match=said):
         reopened(tmp_path / "pulsar" / "catalog")
+    assert leftovers.are_in(str(tmp_path)), "so that somebody looks at it, and says so"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))])
+def test_what_lies_where_it_is_written_anew_is_not_written_to(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    written(path)
+    make(path.with_name("catalog.new"))
+    journal = Journal(path)
+    journal.open()
+    journal.rewrite([b"all"])
+    journal.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
