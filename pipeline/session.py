@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards import pipeline
+from mq_shards.pipeline import worker_python
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
 from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session
@@ -116,8 +117,7 @@ def open_session(
     )
     if local:
         be_nice(nice)  # if the broker runs here too, its clients come first
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYTHONPATH"] = python_path(*sys.path)
+        worker_python.use(python_path(*sys.path))
         builder = (
             builder.config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")

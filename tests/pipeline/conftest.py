@@ -45,10 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def session(master: str, directory: Path, python: str = sys.executable) -> SparkSession:
     """`python`: of its executors."""
     from mq_shards import pipeline
+    from mq_shards.pipeline import worker_python
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = python
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker_python.use(os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    if python != sys.executable:
+        os.environ["PYSPARK_PYTHON"] = python
     found = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import struct
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from mq_shards import pipeline
@@ -249,3 +250,13 @@ def pushed(frame: DataFrame) -> str:
     with contextlib.redirect_stdout(said):
         frame.explain("formatted")
     return "".join(line for line in said.getvalue().splitlines() if line.startswith("PushedFilters: "))
+
+
+def test_workers_on_this_machine_have_pyspark_from_where_it_has_bytecode(spark: SparkSession) -> None:
+    def file_of_pyspark(_: int) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(file_of_pyspark).collect()
+    assert Path(found).is_file(), "it is in a zip: each worker compiles it"
