@@ -40,7 +40,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     try:
         flags, rest = getopt.getopt(list(arguments), FLAGS)
     except getopt.GetoptError as error:
-        raise OptionsError(f"beanstalkd has no such option: {error.msg}") from None
+        raise OptionsError(f"beanstalkd: {error.msg}") from None
     if rest:
         raise OptionsError(f'beanstalkd takes no "{rest[0]}"')
     t = Translation()

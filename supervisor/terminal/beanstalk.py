@@ -107,7 +107,7 @@ class Beanstalk(Client):
                 })  # fmt: skip
         return found
 
-    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+    def peek(self, topic: str, first: int | None, limit: int) -> Iterator[Message]:
         """Uses beanstalkd's own peeks: the next job of each state."""
         if self._stats(f"stats-tube {as_word(topic)}") is None:
             raise ClientError(f"there is no topic {topic}")
@@ -117,4 +117,4 @@ class Beanstalk(Client):
             words = self._ask(f"peek-{state}", "FOUND", "NOT_FOUND")
             if words[0] == "FOUND":
                 found.append(Message(topic, self._body(words[2]), {"job": int(words[1]), "state": state}))
-        return found[:limit]
+        return iter(found[:limit])

@@ -32,8 +32,8 @@ REMOVING_S: Final = 3.0
 
 
 def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
-    """Publishes for `seconds`, but at least 100 messages, consumes what it has published, and deletes the topic if it
-    can, after a signal too. Raises ClientError."""
+    """Publishes for `seconds`, consumes for as long what it has published, at least 100 messages of each, and deletes
+    the topic if it can, after a signal too. Raises ClientError."""
     scheme = at.plain(client.at.scheme)
     topic = f"bench.{os.getpid()}.{time.time_ns()}"
     body = os.urandom(size // 2).hex().encode().ljust(size, b"x")
@@ -56,7 +56,7 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
                 "megabytes_per_s": round(published * size / passed / 1e6, 1),
             }  # fmt: skip
             if scheme in KEEP and not stop.signal:
-                result |= _taken(client, topic, min(published, TAKEN), stop)
+                result |= _taken(client, topic, min(published, TAKEN), seconds, stop)
         finally:
             stop.limit(REMOVING_S)
             client.close()
@@ -129,13 +129,13 @@ def _remove(where: At, topic: str) -> None:
             print(f"mq-shards: the topic {topic} stays: {show.safe(why)}", file=sys.stderr)
 
 
-def _taken(client: Client, topic: str, wanted: int, stop: _Stop) -> dict[str, Any]:
+def _taken(client: Client, topic: str, wanted: int, seconds: float, stop: _Stop) -> dict[str, Any]:
     begun = time.monotonic()
     count = 0
     for message in client.consume(topic, CHANNEL):
         client.finish(message)
         count += 1
-        if count == wanted or stop.signal:
+        if count == wanted or stop.signal or (count % 100 == 0 and time.monotonic() > begun + seconds):
             break
     passed = time.monotonic() - begun
     return {"consumed": count, "consume_rate": round(count / passed)}

@@ -123,7 +123,7 @@ class Client:
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")
 
-    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+    def peek(self, topic: str, first: int | None, limit: int) -> Iterator[Message]:
         """The newest messages, or those from seq `first` on. Consumes nothing."""
         raise self.cannot("show messages without taking them")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -93,6 +95,7 @@ def _peek(options: Options) -> None:
 
 def _tail(options: Options) -> None:
     if options.follow:
+        _end_with_reader()
         begin = _beginning(options, lambda client, place: client.tail(options.topic, options.count, place))
         _write(options, outlasting.followed(begin))
     else:
@@ -117,8 +120,21 @@ def _bodies(options: Options) -> Iterator[bytes]:
 
 
 def _consume(options: Options) -> None:
+    _end_with_reader()
     begin = _beginning(options, lambda client, _: client.consume(options.topic, options.channel))
     _write(options, outlasting.consumed(begin, options.count))
+
+
+def _end_with_reader() -> None:
+    """Ends this process when nobody reads its output any more (`... | head`), though no message comes to be written."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # the end of a pipe is told in any case
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _write(options: Options, messages: Iterable[Message]) -> None:

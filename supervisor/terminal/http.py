@@ -150,18 +150,19 @@ class Http(Client):
     def _look(self, topic: str, first: int | None, limit: int) -> dict[str, Any]:
         return self.get("/v1/peek", topic=topic, limit=limit, body=BODY_BYTES, **{"from": first})
 
-    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+    def peek(self, topic: str, first: int | None, limit: int) -> Iterator[Message]:
         if first is None and limit > LOOK:
             ends = self._look(topic, None, 1)
             first = max(ends["earliest"], ends["latest"] - limit)
-        found: list[Message] = []
-        while len(found) < limit:
-            page = self._look(topic, first, min(LOOK, limit - len(found)))
-            found += [_message(topic, one) for one in page["messages"]]
+        left = limit
+        while left > 0:
+            page = self._look(topic, first, min(LOOK, left))
+            for one in page["messages"]:
+                yield _message(topic, one)
+            left -= len(page["messages"])
             first = page["next"]
             if page["next"] >= page["latest"]:
                 break
-        return found
 
     def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:
         """Follows a topic; waits for one that does not exist yet."""
@@ -283,7 +284,7 @@ class NsqHttp(Http):
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")
 
-    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+    def peek(self, topic: str, first: int | None, limit: int) -> Iterator[Message]:
         raise self.cannot("show messages without taking them")
 
     def tail(self, topic: str, last: int, place: object = None) -> Iterator[Message]:

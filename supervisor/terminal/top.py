@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import curses
 import locale
+import os
 import sys
 import threading
 import time
@@ -34,8 +35,20 @@ def run(client: Client, options: argparse.Namespace) -> None:
     if options.json or options.count or not sys.stdout.isatty():
         _write(http, options)
         return
+    if not _can_draw():
+        _write(http, options)
+        return
     locale.setlocale(locale.LC_ALL, "")
     curses.wrapper(_Top(http, options.interval).run)
+
+
+def _can_draw() -> bool:
+    """Whether the terminal can put text anywhere; a dumb one, and one that nobody knows, cannot."""
+    try:
+        curses.setupterm()
+        return curses.tigetstr("cup") is not None
+    except curses.error:
+        return False
 
 
 def _write(client: Http, options: argparse.Namespace) -> None:
@@ -121,10 +134,11 @@ class _Top:
                 drawn = now
 
     def _colour(self) -> None:
-        curses.curs_set(0)
+        with contextlib.suppress(curses.error):  # some cannot hide the cursor
+            curses.curs_set(0)
         self._styles = {screen.DIM: curses.A_DIM, screen.BOLD: curses.A_BOLD, screen.HEAD: curses.A_REVERSE,
                         screen.CHOSEN: curses.A_REVERSE | curses.A_BOLD}  # fmt: skip
-        if not curses.has_colors():
+        if os.environ.get("NO_COLOR") or not curses.has_colors():
             return
         curses.use_default_colors()
         pairs = (

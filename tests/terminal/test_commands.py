@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -371,6 +373,23 @@ def test_who_reads_no_more_is_no_error(broker: Broker, at: At) -> None:
     assert process.wait(20) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("scheme", ["http", "nats", "pulsar", "nsq"])
+def test_who_follows_ends_with_its_reader(broker: Broker, at: At, scheme: str) -> None:
+    """Though no message comes that could not be written."""
+    process = started(*(("consume",) if scheme == "nsq" else ("tail", "-f")), f"followed-{scheme}", at[scheme])
+    assert process.stdout is not None and process.stderr is not None
+    numbers = itertools.count()
+
+    def has_begun() -> bool:
+        done("publish", f"followed-{scheme}", str(next(numbers)), at["nats" if scheme == "nats" else "http"])
+        assert process.stdout is not None
+        return bool(select.select([process.stdout], [], [], 0.5)[0])
+
+    wait_until(has_begun, "it follows")
+    process.stdout.close()
+    assert (process.wait(20), process.stderr.read()) == (0, b"")
 
 
 def test_output_that_cannot_be_written_is_one_line(broker: Broker, at: At) -> None:

@@ -38,6 +38,9 @@ class Terminal:
     def text(self) -> str:
         return self._run("capture-pane", "-p")
 
+    def coloured(self) -> str:
+        return self._run("capture-pane", "-p", "-e")
+
     def sees(self, text: str) -> None:
         wait_until(lambda: text in self.text(), f"it shows {text}; it shows\n{self.text()}")
 
@@ -98,6 +101,30 @@ def test_without_a_screen_it_writes_and_ends(broker: Broker, at: dict[str, str])
     found = objects("top", "--count", "2", "--interval", "0.1", at["http"])
     assert len(found) == 2
     assert {"rows", "workers", "rates", "history"} <= set(found[0])
+
+
+@pytest.mark.parametrize("term", ["dumb", "not-a-terminal"])
+def test_on_a_terminal_that_cannot_draw_it_writes_and_ends(
+    broker: Broker, at: dict[str, str], tmp_path: Path, term: str
+) -> None:
+    broker.publish(("top.one", b"x"))
+    terminal = Terminal(tmp_path, f"TERM={term} LANG=C.UTF-8 {shlex.join([*MQ, 'top', at['http']])}")
+    try:
+        terminal.sees("ended 0")
+        assert "PUBLISHED" in terminal.text()
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_colours_are_left_out_when_asked_for(broker: Broker, at: dict[str, str], tmp_path: Path, plain: bool) -> None:
+    set_ = "NO_COLOR=1 " if plain else ""
+    terminal = Terminal(tmp_path, f"{set_}TERM=xterm-256color LANG=C.UTF-8 {shlex.join([*MQ, 'top', at['http']])}")
+    try:
+        terminal.sees("worker-1")
+        assert ("\x1b[3" in terminal.coloured()) is not plain
+    finally:
+        terminal.close()
 
 
 def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, str], tmp_path: Path) -> None:
