@@ -138,9 +138,11 @@ class _Top:
             curses.curs_set(0)
         self._styles = {screen.DIM: curses.A_DIM, screen.BOLD: curses.A_BOLD, screen.HEAD: curses.A_REVERSE,
                         screen.CHOSEN: curses.A_REVERSE | curses.A_BOLD}  # fmt: skip
-        if os.environ.get("NO_COLOR") or not curses.has_colors():
+        if not curses.has_colors():
             return
-        curses.use_default_colors()
+        curses.use_default_colors()  # otherwise all is white on black
+        if os.environ.get("NO_COLOR"):
+            return
         pairs = (
             (screen.GOOD, curses.COLOR_GREEN, -1), (screen.BAD, curses.COLOR_RED, -1),
             (screen.IN, curses.COLOR_CYAN, -1),
