@@ -9,7 +9,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -36,7 +35,7 @@ BODY_BYTES: Final = 1 << 20
 POLL_S: Final = 0.25
 ALL: Final = 1 << 62
 SECTION_MESSAGES: Final = 5000
-SECTION_BYTES: Final = 4 << 20
+SECTION_BYTES: Final = 1 << 20  # a section may have no more, unless it is one message
 # The listeners that deliver messages, the preferred one first, and the scheme to connect with.
 CONSUMABLE: Final = {"nsq": "nsq", "beanstalk": "beanstalk", "pulsar": "pulsar", "nats": "nats"}
 ENCRYPTED: Final = {"nsq": "nsq+tls", "beanstalks": "beanstalks", "pulsar": "pulsar+ssl", "nats": "nats+tls"}
@@ -305,11 +304,13 @@ def _message(topic: str, one: dict[str, Any]) -> Message:
 
 
 def _sections(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while some := list(islice(bodies, 1)):
-        size = len(some[0])
-        for body in islice(bodies, SECTION_MESSAGES - 1):
-            some.append(body)
-            size += len(body)
-            if size > SECTION_BYTES:
-                break
+    some: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if some and (len(some) == SECTION_MESSAGES or size + 4 + len(body) > SECTION_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(body)
+        size += 4 + len(body)
+    if some:
         yield some

@@ -375,6 +375,16 @@ def test_who_reads_no_more_is_no_error(broker: Broker, at: At) -> None:
     assert process.stderr.read() == b""
 
 
+@pytest.mark.parametrize("size", [0, 900, 400_000, 1_048_572, 1_048_576])
+def test_lines_of_any_size_are_published_over_http(broker: Broker, at: At, size: int) -> None:
+    """More of them than one request takes: a megabyte, or one message."""
+    lines = [b"%d" % number + b"x" * size for number in range(3 if size > 1000 else 6000)]
+    lines = [line[:size] if size > 1_000_000 else line for line in lines]
+    topic = f"sized.{size}"
+    done("publish", topic, at["http"], stdin=b"".join(line + b"\n" for line in lines))
+    assert bodies(broker, topic) == lines
+
+
 @pytest.mark.parametrize("scheme", ["http", "nats", "pulsar", "nsq"])
 def test_who_follows_ends_with_its_reader(broker: Broker, at: At, scheme: str) -> None:
     """Though no message comes that could not be written."""
