@@ -32,13 +32,16 @@ run: base
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
-STREAMS := pipeline nats clusters wires campaigns others
+STREAMS := pipeline campaigns operating others wires nats clusters engine
 pipeline_TESTS := tests/pipeline
 clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
 nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
-campaigns_TESTS := tests/access tests/console tests/crash tests/fuzz tests/model tests/moving tests/reader tests/strangers tests/terminal
-others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS))
+campaigns_TESTS := tests/crash tests/fuzz tests/model tests/strangers
+operating_TESTS := tests/access tests/console tests/moving tests/packages tests/reader tests/terminal
+engine_TESTS := tests/acceptor tests/base tests/log
+others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS) $(operating_TESTS) \
+	$(engine_TESTS))
 
 ifneq ($(strip $(ARGS)),)
 test: setup spark-classes $(PEERS)
@@ -58,7 +61,7 @@ endif
 # make would look at one that waited for its own only when another stream has ended.
 $(STREAMS:%=stream-%): stream-%:
 	@status=0
-	.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
+	.venv/bin/python -m pytest --durations=8 -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
 	echo $$status >build/$*.status
 	echo "$*: $$(tail -n 1 build/$*.log)"
 
