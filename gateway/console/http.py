@@ -73,6 +73,9 @@ class ConsoleHttp:
             "/v1/peek": {"GET": self._peek_answer},
             "/v1/act": {"POST": self._act},
         }
+        for methods in self.routes.values():
+            if "GET" in methods:  # load balancers ask so whether somebody is there
+                methods["HEAD"] = methods["GET"]
 
     async def _health(self, fields: dict[str, str]) -> dict[str, Any]:
         return self._overview.health()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_the_pages_come_from_here_alone_and_are_small(broker: Broker) -> None:
         assert b"https://" not in outside
         size += len(content)
     assert size < 200_000
+
+
+@pytest.mark.parametrize("path", ["/", "/console/app.js", "/v1/health", "/v1/overview", "/v1/topic?name=none"])
+def test_who_asks_for_the_head_gets_that_of_the_whole(broker: Broker, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), 60) as sock:
+        sock.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        said = sock.makefile("rb").read()
+    status = call(broker.port, "GET", path).status
+    assert said.startswith(b"HTTP/1.1 %d " % status) and said.endswith(b"\r\n\r\n") and said.count(b"\r\n\r\n") == 1
+    assert b"\r\nContent-Length: 0\r\n" not in said
 
 
 def test_topics_are_found_ordered_and_paged_by_the_broker(broker: Broker) -> None:
