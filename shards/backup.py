@@ -30,6 +30,7 @@ from typing import Any, Final
 from mq_shards.shards import durable, erased, medium
 from mq_shards.shards.backup_cut import Tail, cut
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.last_run import NAME as LAST_RUN
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.reader.scan import Columns, FileScan, find_whole
@@ -207,7 +208,7 @@ class _Making:
             elif path.is_dir():
                 if path.name != STAGED:
                     yield from (one for one in sorted(path.rglob("*")) if one.is_file() and one.suffix != ".new")
-            elif path.name != LOCK and path.suffix != ".new" and path.is_file():
+            elif path.name not in (LOCK, LAST_RUN) and path.suffix != ".new" and path.is_file():
                 yield path
         if (self._source / STAGED).is_dir():
             yield from sorted(one for one in (self._source / STAGED).rglob("*") if one.is_file())

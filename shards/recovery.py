@@ -27,8 +27,9 @@ class Recovery:
         self._found = ffi.new("struct replay *")
         self._cut_off: set[tuple[int, int]] = set()  # (shard, segment) that is shorter than it was at the last stop
 
-    def shard(self, shard: int, files: ShardFiles) -> None:
-        """Gives a shard's segments to the core, which reads them. Raises StoreError if it is refused."""
+    def shard(self, shard: int, files: ShardFiles, *, lost_end: bool = False) -> None:
+        """Gives a shard's segments to the core, which reads them. `lost_end`: what was written last may be lost without
+        a trace. Raises StoreError if it is refused."""
         found = self._found
         if not lib.worker_own(self._worker, shard):
             raise MemoryError
@@ -49,8 +50,11 @@ class Recovery:
                 raise StoreError(f"shard {shard}, segment {number} {why}")
             keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
         lib.worker_ended(self._worker, shard, *recovered.ended)
+        if lost_end:
+            lib.worker_lost_end(self._worker, shard)
         damages = int(found.damages)
-        if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
+        has_log = bool(segments) or lost_end
+        if has_log and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
                 at = found.unknown
                 raise StoreError(

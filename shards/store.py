@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol
 
 from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed, struct_in
-from mq_shards.shards import durable, medium
+from mq_shards.shards import durable, last_run, medium
 from mq_shards.shards.aside import is_no_file, put_aside
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, record_crc_begun
@@ -221,7 +221,7 @@ class DataDirectory:
         with explained(f"the data directory {path} cannot be made"):
             for entry in sorted(path.iterdir()):
                 # Left by a crash in the middle of this, or found in a fresh file system.
-                ours = entry.name in (LOCK, META_NEW, "lost+found") or (
+                ours = entry.name in (LOCK, META_NEW, last_run.NAME, "lost+found") or (
                     SHARD_NAME.fullmatch(entry.name)
                     and entry.is_dir()
                     and all(_is_new(file) for file in entry.iterdir())
@@ -240,6 +240,7 @@ class DataDirectory:
                 Manifest(meta.id, shard, {1: 0} if begun else {}).write(folder)
             if begun:
                 durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
+            last_run.write(path)
             # The directory exists once meta.json does, and is complete then.
             durable.save(path / META, meta.encode())
             durable.sync_directory(path.resolve().parent)

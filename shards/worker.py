@@ -90,6 +90,7 @@ class Worker:
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
         self._refuses_damage = start.get("damage") == "refuse"
+        self._lost_end = bool(start.get("lost_end"))
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
         self._worker = lib.worker_new(self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0)
@@ -133,7 +134,7 @@ class Worker:
     def recover(self) -> None:
         recovery = Recovery(self._worker, self._refuses_damage)
         for shard in self._own:
-            recovery.shard(shard, self._open(shard))
+            recovery.shard(shard, self._open(shard), lost_end=self._lost_end)
         lib.worker_recovered(self._worker)
         recovery.tell_of_lost_names(self._own)
         self._look_at_readers()
@@ -142,7 +143,8 @@ class Worker:
         if self._in_memory:
             self._share.check(len(self._own))
         self._supply()
-        self._control.send({"did": "recovered", "shards": len(self._own), **recovery.report()})
+        noted = not self._lost_end or (lib.worker_note_ends(self._worker) and lib.worker_flush(self._worker))
+        self._control.send({"did": "recovered", "shards": len(self._own), "noted": bool(noted), **recovery.report()})
 
     def _open(self, shard: int) -> ShardFiles:
         files = self._files[shard] = ShardFiles(self._store(shard))

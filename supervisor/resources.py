@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.ringbuf import board, listening
-from mq_shards.shards.store import DataDirectory
+from mq_shards.shards import last_run
+from mq_shards.shards.last_run import LastRun
+from mq_shards.shards.store import DataDirectory, explained
 from mq_shards.supervisor import inherited, privileges, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.listeners import BACKLOG, Listener, listen_on
@@ -36,6 +38,7 @@ class Resources:
     board_fd: int
     barrier: Barrier | None  # None: there is no data directory
     backups: socket.socket | None  # where backups ask for the barrier
+    last_run: LastRun | None
 
     @property
     def addresses(self) -> list[Listen]:
@@ -57,12 +60,12 @@ def take(options: Options, stack: contextlib.ExitStack) -> Resources:
     descriptors are short."""
     listeners = _take_sockets(options, stack)
     cores = len(os.sched_getaffinity(0))
-    shards, barrier, backups = _open_data(options, cores, stack)
+    shards, barrier, backups, last = _open_data(options, cores, stack)
     workers = worker_count(options.workers, options.acceptors, shards, cores)
     board_fd = board.create()
     stack.callback(os.close, board_fd)
     data_dir = None if options.data_dir is None else str(options.data_dir)
-    return Resources(listeners, data_dir, shards, workers, board_fd, barrier, backups)
+    return Resources(listeners, data_dir, shards, workers, board_fd, barrier, backups, last)
 
 
 def _take_sockets(options: Options, stack: contextlib.ExitStack) -> list[Listener]:
@@ -96,14 +99,18 @@ def _take_sockets(options: Options, stack: contextlib.ExitStack) -> list[Listene
 
 def _open_data(
     options: Options, cores: int, stack: contextlib.ExitStack
-) -> tuple[int, Barrier | None, socket.socket | None]:
+) -> tuple[int, Barrier | None, socket.socket | None, LastRun | None]:
     """Locks the data directory, if there is one, and learns how many shards it has."""
     if options.data_dir is None:
-        return shards_in_memory(options, cores), None, None
+        return shards_in_memory(options, cores), None, None, None
     directory = DataDirectory.open_or_create(options.data_dir, options.shards, DEFAULT_SHARDS, begun=True)
     stack.callback(directory.close)
     barrier = Barrier(directory.shards)
     backups = barrier.listen(options.data_dir)
     if backups is not None:
         stack.callback(backups.close)
-    return directory.shards, barrier, backups
+    with explained(f"{options.data_dir / last_run.NAME} cannot be read"):
+        last = LastRun.look(options.data_dir)
+    if last.why_lost:
+        log.info("all seqs and ids go on far behind what is there, so that none is given out twice: %s", last.why_lost)
+    return directory.shards, barrier, backups, last

@@ -91,6 +91,7 @@ class Starter:
             # In memory there is nothing to sync, and no reply should wait for it.
             "sync": "never" if resources.data_dir is None else options.sync,
             "damage": options.damage,
+            "lost_end": resources.last_run is not None and bool(resources.last_run.why_lost),
             "kept_segments": self._kept_segments(options),
             **_common(worker, options),
         }

@@ -100,6 +100,8 @@ class Supervisor:
         self._stage = Stage.RECOVERING
         self._stop: Stop | None = None
         self._failed = False
+        self._noted = True  # whether what the last run may have lost is made up for
+        self._workers_stopped = 0
 
     def run(self) -> int:
         """Serves until told to stop; returns the exit status. Raises StartError or OptionsError if it cannot begin."""
@@ -180,6 +182,7 @@ class Supervisor:
                 case "recovered" if child.role == "worker":
                     say_recovered(child.title, message)
                     child.serving = True
+                    self._noted &= bool(message["noted"])
                     processes.recovered(child)
                     self._is_back(child)
                 case "ready" if child.role != "worker":
@@ -208,8 +211,8 @@ class Supervisor:
                     barrier.heard(child, message)
                 case "pong":
                     self._liveness.answered(child, self._clock())
-                case "stopped":
-                    pass  # the process is about to end
+                case "stopped":  # the process is about to end
+                    self._workers_stopped += child.role == "worker"
                 case other:
                     raise ValueError(f'"{other}" from a process of the wrong kind or of another version')
         finally:
@@ -278,6 +281,7 @@ class Supervisor:
         processes = self._processes
         if self._stage is Stage.RECOVERING and all(worker.serving for worker in processes.workers):
             self._stage = Stage.STARTING
+            self._begin_run()
             self._starter.start_serving(self._options)
         if self._stage is Stage.STARTING and all(map(self._is_settled, processes.all)):
             self._stage = Stage.SERVING
@@ -291,7 +295,18 @@ class Supervisor:
                 worker.send({"do": "stop"})
         if self._stage is Stage.STOPPING_WORKERS and not any(worker.alive for worker in processes.workers):
             self._stage = Stage.STOPPED
+            if self._resources.last_run is not None and self._workers_stopped == len(processes.workers):
+                self._resources.last_run.stopped()
             log.info("stopped")
+
+    def _begin_run(self) -> None:
+        last_run = self._resources.last_run
+        if last_run is None:
+            return
+        if self._noted:
+            last_run.begins(sync_always=self._options.sync == "always")
+        else:
+            log.error("the disk has no room to note how far seqs and ids go on: the next start will do so again")
 
     def _is_settled(self, child: Child) -> bool:
         """Whether the child serves, or need not be waited for: a gateway that is not needed yet, or has died more than

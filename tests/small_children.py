@@ -119,6 +119,7 @@ def begin(control: Control, diary: Diary, start: dict[str, Any], kept: dict[int,
     control.send(
         {
             "did": "recovered",
+            "noted": True,
             "shards": len(start["own"]),
             "records": 5,
             "jobs": sum(len(body) for body in kept.values()),

@@ -76,7 +76,7 @@ def test_a_directory_remembers_what_it_was_made_with(tmp_path: Path) -> None:
         assert (opened.shards, opened.id) == (5, made.id)
         opened.close()
     assert sorted(p.name for p in path.iterdir()) == [
-        "lock", "meta.json", "shard-0000", "shard-0001", "shard-0002", "shard-0003", "shard-0004",
+        "last-run.json", "lock", "meta.json", "shard-0000", "shard-0001", "shard-0002", "shard-0003", "shard-0004",
     ]  # fmt: skip
 
 

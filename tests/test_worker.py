@@ -62,6 +62,7 @@ class Bench:
         self.worker: Any = None
         self.channels: list[Any] = []
         self.next_slot = 1
+        self.lost_end = False  # whether the next start is one after a power failure
         self.start()
 
     def start(self) -> None:
@@ -82,9 +83,13 @@ class Bench:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
                 if (shard, number) in self.names:
                     assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number]), number)
+            if self.lost_end:
+                lib.worker_lost_end(self.worker, shard)
             assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)
         lib.worker_recovered(self.worker)
         self.supply()
+        self.noted = bool(lib.worker_note_ends(self.worker) and (not self.lost_end or lib.worker_flush(self.worker)))
+        self.lost_end = False
         self.channels = []
         for acceptor in range(self.acceptors):
             there, back = ring.create(self.ring_bytes, 1), ring.create(self.ring_bytes, 1)

@@ -72,10 +72,15 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 /* Before that: where the shard's log ended at the last clean stop. */
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
+/* Before that: what was written last may be lost without a trace, so all seqs and ids go on far behind what is there. */
+void worker_lost_end(struct worker *w, uint32_t shard);
 /* Recovers a shard from its segments; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 /* To be called after the last shard was recovered: the worker may serve from now on. */
 void worker_recovered(struct worker *w);
+/* After that, and when all shards have a segment: notes how far seqs and ids have gone on for worker_lost_end, which is
+ * durable after worker_flush. False: some shard has no room for that, so it must be said again at the next start. */
+bool worker_note_ends(struct worker *w);
 /* After that: how many topics have lost their names and are called lost+found/shard-SHARD/..., and how many messages
  * they have. */
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);

@@ -89,6 +89,13 @@ void shard_log_producers(struct worker *w, struct shard *s, const struct produce
     }
 }
 
+void shard_log_lost(struct worker *w, struct shard *s, uint64_t seqs) {
+    struct record head = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
+    head.flags = FLOOR_LOST;
+    head.attribute_bytes = sizeof seqs;
+    append_twice(w, s, &head, &seqs, NULL, 0);
+}
+
 void shard_log_floor(struct worker *w, struct shard *s, const struct floor *floor) {
     struct record head = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
     for (size_t at = 0, some; at < floor->count; at += some) {

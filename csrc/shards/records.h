@@ -7,6 +7,7 @@
 /* Appends records that say nothing new, of `bytes` bytes in all. */
 enum { SHARD_FILLER_BYTES = 64 << 10 };
 void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes);
+void shard_log_lost(struct worker *w, struct shard *s, uint64_t seqs);
 void shard_log_floor(struct worker *w, struct shard *s, const struct floor *floor);
 /* What a segment begins with: the floor, and all forgotten topics that are remembered. */
 void shard_log_forgotten(struct worker *w, struct shard *s);

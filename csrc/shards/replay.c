@@ -431,6 +431,7 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     replay_unreferenced(w, s, NULL);
     s->forgotten.doubtful = false;
     s->heals |= s->damaged;
+    skip_end(s);
     skip_all(w, s);
     if (s->damaged) mend_counts(w, s);
     shard_names_recovered(w, s);

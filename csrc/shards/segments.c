@@ -54,6 +54,14 @@ void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t e
     w->own[shard]->ended = (log_position)segment << 32 | (uint32_t)end;
 }
 
+void worker_lost_end(struct worker *w, uint32_t shard) {
+    w->own[shard]->lost_end = true;
+}
+
+bool worker_note_ends(struct worker *w) {
+    return skip_note_ends(w);
+}
+
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

@@ -85,6 +85,7 @@ struct shard {
     log_position ended; /* recovery: where the log ended at the last clean stop; 0: not known */
     uint64_t lost_seqs; /* recovery: how many seqs each topic may have had in what is lost so far (skip.h) */
     bool lost_ids;      /* recovery: ids may be lost, above all that the log has behind that place */
+    bool lost_end;      /* recovery: what was written last may be lost, and nothing in the log tells of it */
     bool headless; /* recovery: the names at the beginning of the active segment may be incomplete: write them anew */
     bool heals;    /* something of the log was lost: write all names anew */
     bool damaged;  /* recovery: something of the log was lost, so no record can be relied on to complete another */

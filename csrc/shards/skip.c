@@ -4,6 +4,8 @@
 
 #include "log/log_scan.h"
 #include "shards/forgotten.h"
+#include "shards/naming.h"
+#include "shards/records.h"
 
 static void skip_seqs(struct shard *s, uint64_t seqs) {
     s->lost_seqs += seqs;
@@ -30,7 +32,10 @@ void skip_read(struct shard *s, const struct record *r) {
     uint64_t seqs;
     if (r->attribute_bytes < sizeof seqs) return;
     memcpy(&seqs, record_attributes(r), sizeof seqs);
-    skip_seqs(s, seqs < UINT32_MAX ? seqs : UINT32_MAX);
+    /* The floor is that of the record. */
+    uint64_t floor = s->floor;
+    skip_seqs(s, seqs < SKIP_SEQS ? seqs : SKIP_SEQS);
+    s->floor = floor;
 }
 
 void skip_write(const struct worker *w, struct shard *s, uint64_t *end, uint64_t bytes) {
@@ -43,6 +48,25 @@ void skip_write(const struct worker *w, struct shard *s, uint64_t *end, uint64_t
                           .time_ns = w->wall_ns,
                           .id = s->top_id};
     if (log_put_end(s->log, *end, &head, &seqs)) *end += record_stride(&head);
+}
+
+void skip_end(struct shard *s) {
+    if (s->lost_end) skip_seqs(s, SKIP_SEQS);
+}
+
+/* The FLOOR_LOST comes before the head that this start writes, as topics in that are where they go on already. */
+bool skip_note_ends(struct worker *w) {
+    bool all = true;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        if (!s || !s->lost_end) continue;
+        bool noted = log_reserve(s->log, 1, sizeof s->floor, 0, w->wall_ns) == LOG_OK;
+        if (noted) shard_log_lost(w, s, SKIP_SEQS);
+        noted = noted && shard_reserve_for_names(w, s, 0, 0) == LOG_OK && !s->headless;
+        s->lost_end = false;
+        all &= noted;
+    }
+    return all;
 }
 
 void skip_all(struct worker *w, struct shard *s) {

@@ -10,6 +10,9 @@
 
 #include "shards/worker_state.h"
 
+/* What was written last, and not synced, may be lost without a trace: that are no more messages of a topic than this,
+ * which take 200 GB. */
+#define SKIP_SEQS ((uint64_t)UINT32_MAX)
 /* In counts of the board: more than may have been given out since the last id that some log has. */
 #define SKIP_IDS ((uint64_t)1 << 32)
 
@@ -21,6 +24,11 @@ void skip_lost(struct shard *s, uint64_t bytes);
 void skip_read(struct shard *s, const struct record *r);
 /* Appends one to the end of the active segment, where `bytes` bytes are lost. Moves *end behind it. */
 void skip_write(const struct worker *w, struct shard *s, uint64_t *end, uint64_t bytes);
+/* What was written last may be lost, if so. After all has been read, */
+void skip_end(struct shard *s);
+/* ... and, when the worker has recovered and has segments: appends a FLOOR with FLOOR_LOST for that. False: in some
+ * shard there is no room. */
+bool skip_note_ends(struct worker *w);
 /* A record that knows the topic's next seq has been read. */
 static inline void skip_nothing(const struct shard *s, struct topic *t) {
     t->lost_before = s->lost_seqs;

@@ -39,8 +39,10 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
                         uint64_t wall_ns);
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
+void worker_lost_end(struct worker *w, uint32_t shard);
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 void worker_recovered(struct worker *w);
+bool worker_note_ends(struct worker *w);
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);

@@ -20,6 +20,7 @@ from mq_shards.shards import readers
 from mq_shards.shards.readers import Reader, ReadersError
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
+    from mq_shards.shards.reader.shard import Topic
     from mq_shards.shards.reader.view import DataView
 
 T = TypeVar("T")
@@ -118,20 +119,20 @@ def _owners_of(data_dir: Path, name: str) -> tuple[str, str]:
 
 
 def _readers_json(view: Callable[[], DataView], data_dir: Path) -> list[dict[str, Any]]:
-    latest = {topic.name: topic.latest for topic in view().topics()}
-    return [_described(reader, latest) for reader in readers.load_all(data_dir)]
+    topics = {topic.name: topic for topic in view().topics()}
+    return [_described(reader, view(), topics) for reader in readers.load_all(data_dir)]
 
 
 def _reader_json(view: Callable[[], DataView], data_dir: Path, name: str) -> dict[str, Any] | None:
     reader = readers.load(data_dir, name)
     if reader is None:
         return None
-    topics = (view().topic(topic) for topic in reader.topics)
-    return _described(reader, {topic.name: topic.latest for topic in topics if topic is not None})
+    topics = {name: topic for name in reader.topics if (topic := view().topic(name)) is not None}
+    return _described(reader, view(), topics)
 
 
-def _described(reader: Reader, latest: dict[str, int]) -> dict[str, Any]:
-    unread = {topic: max(0, latest.get(topic, seq) - seq) for topic, seq in reader.topics.items()}
+def _described(reader: Reader, view: DataView, topics: dict[str, Topic]) -> dict[str, Any]:
+    unread = {name: view.unread(topics[name], seq) if name in topics else 0 for name, seq in reader.topics.items()}
     return {"name": reader.name, "topics": reader.topics, "unread": unread, "changed_ns": reader.changed_ns} | (
         {"user": reader.user} if reader.user else {}
     )

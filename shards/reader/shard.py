@@ -414,6 +414,17 @@ class ShardView:
         segment_of, offset, size, seq, count = (np.concatenate(column) for column in zip(*columns, strict=True))
         return Found(_once(segment_of, offset, size, seq, count, first, until), until)
 
+    def records_from(self, name: str, first: int) -> int:
+        """How many records there are of seqs from `first` on. One that compaction has moved may count twice."""
+        found = 0
+        for _, part, place in self._parts(name):
+            start, end = part.range(place)
+            count = part.count[start:end].astype(np.uint64)
+            ends = part.seq[start:end] + count
+            behind = ends > np.uint64(first)
+            found += int(np.minimum(ends[behind] - np.uint64(first), count[behind]).sum())
+        return found
+
     def place_of(self, name: str, timestamp_ns: int) -> tuple[int | None, int | None]:
         """The smallest seq whose message is from that time or later, and one beyond the largest seq whose message is
         older; None: no such message. If the clock was set back, the first is smaller than the second. Raises OSError;

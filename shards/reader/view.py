@@ -100,6 +100,14 @@ class DataView:
             self._views[shard].refresh()
             return self._shown(self._views[shard].topic(name))
 
+    def unread(self, topic: Topic, first: int) -> int:
+        """How many of its messages have seqs from `first` on. They are counted where seqs have jumped."""
+        seqs = max(0, topic.latest - first)
+        if seqs <= topic.records:
+            return seqs
+        with self._lock:
+            return self._views[topic.shard].records_from(topic.name, max(first, topic.earliest))
+
     def place_of(self, name: str, timestamp_ns: int) -> Place | None:
         """The place of a time; None: no such topic. Raises OSError."""
         topic = self.topic(name)
