@@ -54,11 +54,15 @@ static bool is_large(const struct connection *c) {
            c->kept_bytes > BLOCK_BYTES;
 }
 
+/* Whether it may exceed the limit, by one command: not again while the last one waits in a worker's channel. */
+static bool may_exceed(const struct acceptor *a, const struct connection *c) {
+    return c->number == a->overdraft && a->overdraft_lent == NULL;
+}
+
 bool room_for_input(struct acceptor *a, struct connection *c, const struct buffer *buffer, size_t bytes) {
     assert(c->stall == STALL_NONE);
     size_t growth = buffer_growth(buffer, bytes);
-    if (growth == 0 || buffer->capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
-        return true;
+    if (growth == 0 || buffer->capacity + growth <= BLOCK_BYTES || has_room(a, growth) || may_exceed(a, c)) return true;
     c->wanted_bytes = growth < UINT32_MAX ? (uint32_t)growth : UINT32_MAX;
     connection_list_add(&a->roomless, c->number);
     return stalled_by(a, c, STALL_ROOM, WAITS_ROOM);

@@ -7,6 +7,9 @@ from typing import Final
 
 from tests.acceptor.bench import OK, RELEASE, RESERVE_ID, Bench, Client, Request
 
+MIB: Final = 1 << 20
+PUTS: Final = 10
+
 
 def test_a_worker_that_does_not_keep_up_stops_its_clients_and_loses_nothing() -> None:
     bench = Bench(workers=2, ring_bytes=1 << 16)
@@ -36,6 +39,31 @@ def test_a_worker_that_does_not_keep_up_stops_its_clients_and_loses_nothing() ->
     bench.close()
 
 
+def test_of_large_bodies_for_a_worker_that_hangs_no_more_is_taken_than_the_limit_and_one(bench: Bench) -> None:
+    """Also from one client, which may have many commands under way."""
+    bench.acceptor.set("beanstalk.max-job-size", 4 * MIB)
+    bench.acceptor.set("max-buffered-bytes", 8 * MIB)
+    clients = [bench.quiet_client() for _ in range(2)]
+    data = (b"put 0 0 1 %d\r\n%s\r\n" % (2 * MIB, bytes(2 * MIB))) * PUTS
+    sent = dict.fromkeys(clients, 0)
+
+    def flood() -> None:
+        for client in clients:
+            sent[client] += client.flood(data[sent[client] :])
+
+    for _ in range(10):
+        flood()
+    assert bench.acceptor.buffered_bytes() <= 8 * MIB + 4 * MIB
+    came = 0
+    for _ in range(200):
+        requests = bench.take()
+        for request in requests:
+            bench.worker[0].answer(request)
+        came += len(requests)
+        flood()
+    assert came == len(clients) * PUTS
+
+
 def test_a_client_that_does_not_read_is_not_read_from(bench: Bench) -> None:
     bench.acceptor.set("max-outstanding-output", 10_000)
     client = bench.quiet_client()
@@ -60,7 +88,6 @@ def test_a_client_that_does_not_read_is_not_read_from(bench: Bench) -> None:
     assert replies == asked // 24
 
 
-MIB: Final = 1 << 20
 BODIES_AHEAD_BYTES: Final = 16 * MIB  # csrc/acceptor/bounds.h
 
 
