@@ -16,7 +16,7 @@ from tests.turns import roomy
 
 MIB = 1 << 20
 LARGE = 9 * MIB
-MOVED = 6  # enum record_kind, csrc/log/records.h
+PUBLISHED, MOVED = 3, 6  # enum record_kind, csrc/log/records.h
 
 bench = pytest.fixture(roomy)
 
@@ -195,3 +195,37 @@ def end_of_moved(fd: int) -> int:
         at += (count + 7) & ~7
         if kind == MOVED:
             return at
+
+
+MARK = b"here a body begins"
+
+
+def lookalikes() -> bytes:
+    """Heads of records of a MiB that are none, one in 4 KiB, at each alignment."""
+    head = struct.pack("<IIBBHI", MIB, 0xBAD, PUBLISHED, 0, 0, 1)
+    return (head + bytes(4097 - len(head))) * (2 * LARGE // 4096)
+
+
+@pytest.mark.parametrize(
+    "body", [random.Random(5).randbytes(2 * LARGE), bytes(2 * LARGE), lookalikes()], ids=["any", "zeros", "heads"]
+)
+def test_what_is_behind_damage_is_searched_for_a_piece_at_a_time(bench: Channels, body: bytes) -> None:
+    """Where the heads of records are damaged nobody knows how long these are."""
+    body = MARK + body
+    put(bench, body)
+    small = [put(bench, b"small %d" % n) for n in range(3)]
+    roll(bench)
+    drop_oldest(bench)
+    fd = bench.segments[0][0][1]
+    at = os.pread(fd, MIB, 0).index(MARK)
+    (head,) = (at - 40 - n for n in range(60) if os.pread(fd, 4, at - 40 - n) == struct.pack("<I", 40 + n + len(body)))
+    os.pwrite(fd, bytes(16), head)
+    turns = 1
+    while not lib.worker_compact(bench.worker, 0, 1 << 17):
+        one_turn(bench)
+        turns += 1
+    assert turns >= 2 * LARGE // MIB
+    assert lib.worker_dead_segments(bench.worker, 0) == 1
+    drop_oldest(bench)
+    for n, id in enumerate(small):
+        assert peek(bench, id) == b"small %d" % n

@@ -71,11 +71,18 @@ def by_key(bench: Channels, id: int) -> None:
     assert join(bench, 5, lib.POLICY_KEY, credit=5) == OK
 
 
-@pytest.mark.parametrize("ask", [reserve, reserve_id, peek, probe_and_take, subscribe, by_key])
+def peek_seq(bench: Channels, id: int) -> None:
+    bench.raw(lib.MSG_PEEK_SEQ, 5, topic=bench.topic("t"), ttr=0)
+
+
+OF_TOPICS = (subscribe, by_key, peek_seq)
+
+
+@pytest.mark.parametrize("ask", [reserve, reserve_id, peek, probe_and_take, *OF_TOPICS])
 def test_others_are_served_in_each_turn_in_which_it_is_looked_at(
     bench: Channels, ask: Callable[[Channels, int], None]
 ) -> None:
-    id = put(bench, flags=lib.MSG_DURABLE if ask in (subscribe, by_key) else 0)
+    id = put(bench, flags=lib.MSG_DURABLE if ask in OF_TOPICS else 0)
     ask(bench, id)
     served, bodies = 0, list[bytes]()
     for _ in range(4 * PIECES):
@@ -89,6 +96,21 @@ def test_others_are_served_in_each_turn_in_which_it_is_looked_at(
     assert bodies == [BODY]
     # It is looked at, and then moved into the ring; twice as long at most, where two ask for it.
     assert LOOKS + PIECES - 1 <= served <= 2 * LOOKS + PIECES + 8
+
+
+def test_a_scan_tells_what_is_before_it_and_is_looked_on_at_by_the_next(bench: Channels) -> None:
+    flags = lib.MSG_DURABLE
+    send(bench, 1, b"small", flags=flags)
+    bench.step()
+    put(bench, flags=flags)
+    first = answer_to(bench, bench.raw(lib.MSG_SCAN, 5, topic=bench.topic("t"), ttr=0), 1)
+    assert first.status == OK and first.seq == 1, "where the next begins"
+    slot = bench.raw(lib.MSG_SCAN, 5, topic=bench.topic("t"), ttr=1)
+    served = 0
+    while not (came := [a for a in bench.step() if a.slot == slot and a.kind == lib.MSG_SCAN]):
+        served += 1
+        assert served <= 2 * LOOKS
+    assert served >= LOOKS - 2 and came[0].status == OK and came[0].seq == 2
 
 
 def test_two_that_are_asked_for_at_once_both_come(bench: Channels) -> None:

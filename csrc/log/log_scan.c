@@ -231,20 +231,6 @@ static uint64_t touch_all(const struct segment *s, uint64_t from, uint64_t until
     return last;
 }
 
-/* Returns where the next whole record from `from` on begins, or 0. Its windows grow, as a failing medium is slow. */
-static uint64_t find_behind(const struct segment *s, uint64_t from) {
-    from = (from + 7) & ~(uint64_t)7;
-    for (uint64_t window = SCAN_WINDOW; from < s->end; window *= 8) {
-        uint64_t until = s->end - from < window ? s->end : from + window, first = 0;
-        uint64_t last = touch_all(s, from, until, &first);
-        uint64_t found = scan_find(s->map, until, from, s->number);
-        if (last) segment_map_again(s, first, last - first);
-        if (found < until) return found;
-        if (until == s->end) break;
-    }
-    return 0;
-}
-
 /* Maps the page that contains `failed` from the file again, and returns where it ends. */
 static uint64_t end_of_page(const struct segment *s, const uint8_t *failed) {
     size_t bytes;
@@ -274,14 +260,59 @@ static enum found check(struct checked *c, const struct segment *s, uint64_t at,
     return c->crc == r->crc ? FOUND_WHOLE : FOUND_DAMAGED;
 }
 
+/* Checks what looks like a record where one may begin. FOUND_WHOLE: it is one. FOUND_DAMAGED: there is none. */
+static enum found check_next(struct log *log, const struct segment *s, uint64_t *spent) {
+    struct sought *k = &log->sought;
+    const struct record *r = (const struct record *)(const void *)(s->map + k->next);
+    if (!scan_plausible(r, (size_t)(s->end - k->next))) return FOUND_DAMAGED;
+    const uint32_t bytes = r->bytes;
+    if (bytes > k->effort) {
+        k->next = s->end;
+        return FOUND_MORE;
+    }
+    if (*spent >= LOG_SCAN_PIECE) return FOUND_MORE;
+    *spent += bytes < LOG_SCAN_PIECE ? bytes : LOG_SCAN_PIECE;
+    const enum found found = check(&log->checked, s, k->next, r);
+    if (found == FOUND_MORE || found == FOUND_WHOLE) return found;
+    k->effort -= bytes;
+    return FOUND_DAMAGED;
+}
+
+/* Searches LOG_SCAN_PIECE bytes for the next whole record behind damage. FOUND_WHOLE: it begins at sought.next.
+ * FOUND_DAMAGED: there is none. */
+static enum found seek(struct log *log, const struct segment *s) {
+    struct sought *k = &log->sought;
+    const uint64_t most = s->end > sizeof(struct record) ? s->end - sizeof(struct record) : 0;
+    const uint64_t until = k->next + LOG_SCAN_PIECE <= most ? k->next + LOG_SCAN_PIECE : most + 1;
+    if (k->next >= until) return FOUND_DAMAGED;
+    uint64_t first = 0, spent = 0, last = touch_all(s, k->next, until - 1 + sizeof(struct record), &first);
+    enum found found = FOUND_DAMAGED;
+    for (; k->next < until; k->next += 8)
+        if ((found = check_next(log, s, &spent)) != FOUND_DAMAGED) break;
+    if (last) segment_map_again(s, first, last - first);
+    if (found == FOUND_WHOLE) return found;
+    return k->next > most ? FOUND_DAMAGED : FOUND_MORE;
+}
+
 void log_check_again(struct log *log) {
-    log->checked.at = 0;
+    log->checked.at = log->sought.at = 0;
+}
+
+static int search_on(struct log *log, const struct segment *s, uint64_t *offset) {
+    const enum found found = seek(log, s);
+    if (found == FOUND_MORE) return 2;
+    *offset = found == FOUND_WHOLE ? log->sought.next : (s->end + 7) & ~(uint64_t)7;
+    log->sought.at = 0;
+    return -1;
 }
 
 int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record) {
     const struct segment *s = segment_find(log, segment);
     assert(s != NULL && s != log->current && *offset % 8 == 0);
-    uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset, behind = at + sizeof(uint64_t);
+    const uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset;
+    const log_position position = (uint64_t)s->number << 32 | at;
+    if (log->sought.at == position) return search_on(log, s, offset);
+    uint64_t behind = at + sizeof(uint64_t);
     const uint8_t *failed;
     if (*offset == 0) read_ahead(s, 0);
     if (at + sizeof(struct record) > s->end) return 0;
@@ -300,7 +331,7 @@ int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const s
             return 1;
         }
     }
-    uint64_t next = find_behind(s, behind);
-    *offset = next ? next : (s->end + 7) & ~(uint64_t)7;
-    return -1;
+    behind = (behind + 7) & ~(uint64_t)7;
+    log->sought = (struct sought){position, behind, (s->end - at) * SCAN_EFFORT};
+    return search_on(log, s, offset);
 }

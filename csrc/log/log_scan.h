@@ -15,8 +15,8 @@
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
 /* The same for a sealed segment while the log is in use. A record that is returned can be read. -1: something cannot be
  * read or is damaged, and *offset is behind it: behind one record, if its head can be read, else at the next whole
- * record. 2: LOG_SCAN_PIECE bytes of a larger record have been checked; call again for the next ones. Once the record
- * has been returned, it is not checked again until another one is, or log_check_again was called. */
+ * record. 2: LOG_SCAN_PIECE bytes of a larger record, or of what is behind damage, have been looked at; call again for the
+ * next ones. Once the record has been returned, it is not checked again until another one is, or log_check_again was called. */
 #define LOG_SCAN_PIECE ((uint32_t)1 << 20)
 int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const struct record **record);
 void log_check_again(struct log *log);

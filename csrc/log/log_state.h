@@ -57,6 +57,13 @@ struct checked {
     uint32_t total, bytes;
 };
 
+/* How far a sealed segment was searched for where it continues behind damage. */
+struct sought {
+    log_position at; /* the damage; 0: of none */
+    uint64_t next;   /* where the next record may begin */
+    uint64_t effort; /* how many bytes of what only looks like a record may yet be checked */
+};
+
 /* Bodies that lie elsewhere and have a gap in the staging buffer, in the order of the gaps. */
 enum { LOG_LENT_MOST = 32, LOG_LENT_PARTS = 2 * LOG_LENT_MOST + 1 };
 struct lent_bodies {
@@ -107,6 +114,7 @@ struct log {
     struct spares *spares;         /* NULL: segments are not made of earlier ones */
     struct large large;
     struct checked checked;
+    struct sought sought;
     struct prefixes *prefixes; /* of log_scan; a pointer so that scanning can take a const log */
     struct lent_bodies *lent;  /* a pointer, as log_read of a const log fills gaps */
     uint32_t shard;

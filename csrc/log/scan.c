@@ -84,21 +84,17 @@ void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool chec
     result->stop = stop;
 }
 
-/* Whether a worker of this version can have written such a record. Few random bytes look like one, so few CRCs are
- * computed in vain. */
-static bool plausible(const struct record *r, size_t left) {
+bool scan_plausible(const struct record *r, size_t left) {
     return sound(r) && stride(r) <= left && r->kind < RECORD_KINDS && r->flags < 2 * TOPIC_RELEASES &&
            r->attribute_bytes <= sizeof(struct moved_attributes);
 }
 
-enum { FIND_EFFORT = 16 };
-
 size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segment) {
-    size_t effort = bytes * FIND_EFFORT;
+    size_t effort = bytes * SCAN_EFFORT;
     for (size_t offset = from; offset + sizeof(struct record) <= bytes; offset += 8) {
         struct record r;
         memcpy(&r, base + offset, sizeof r);
-        if (!plausible(&r, bytes - offset)) continue;
+        if (!scan_plausible(&r, bytes - offset)) continue;
         if (crc_right(base + offset, &r, segment)) return offset;
         if (r.bytes > effort) return bytes;
         effort -= r.bytes;

@@ -43,8 +43,14 @@ struct scan_result {
 void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool check, uint64_t kinds,
                   const struct scan_columns *out, size_t room, struct scan_result *result);
 
+/* Whether a worker can have written such a record, where `left` bytes are left. Few random bytes look like one, so few CRCs
+ * are computed in vain. */
+struct record;
+bool scan_plausible(const struct record *r, size_t left);
+/* So many times the bytes that are searched, CRCs are computed over what only looks like records. */
+enum { SCAN_EFFORT = 16 };
 /* Returns where the first whole record, with a right CRC, begins at or after `from` (a multiple of 8); `bytes` if there
- * is none. Also `bytes` when it gives up, after computing CRCs over many times `bytes` bytes. */
+ * is none. Also `bytes` when it gives up, after SCAN_EFFORT. */
 size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segment);
 
 /* Copies `count` pieces of a file, in rising order of offset, to `out`, one behind the other. Pieces that lie close

@@ -52,6 +52,11 @@ void request_send_logged(struct worker *w, uint32_t client, const struct shard *
     request_send_lent(p->channel, s, m, body, body_bytes);
 }
 
+bool request_may_send(struct worker *w, uint32_t client, size_t body_bytes) {
+    struct channel *channel = peer_of(w, client)->channel;
+    return body_bytes < LARGE_BYTES || !channel || !channel_backlogged(channel);
+}
+
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
     struct message m = answer_of(w, client, slot, kind, status);
     m.id = id;

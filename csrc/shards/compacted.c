@@ -124,25 +124,32 @@ static void put_message(struct pages *p, const struct record *r) {
     put(p, record_body(r), headers_bytes + s.given_bytes);
 }
 
-void compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+/* A large message that is not looked at yet ends what one SCAN tells. If it is the first, the SCAN waits for it. */
+enum outcome compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
     bool exists = topic && t->durable;
     struct message a = request_answer_of(w, client, m, exists ? STATUS_OK : STATUS_NOT_FOUND);
     struct pages pages = {0};
+    bool waits = false;
     uint64_t oldest = exists ? retained_oldest(shard_of_topic(w, t)) : 0, seq = m->seq;
     uint64_t end = exists ? subscription_horizon(t) : 0;
     for (uint32_t left = SCAN_MOST; exists && left && pages.count < SCAN_BYTES; left--) {
         seq = stream_next_place(&t->stream, seq, oldest);
         if (seq >= end) break;
         worker_step(w);
-        const struct record *r = compacted_hides(w, topic, seq) ? NULL : message_whole(w, t, seq);
-        if (r) put_message(&pages, r);
+        const struct record *r = compacted_hides(w, topic, seq) ? NULL : message_head(w, t, seq);
+        enum readable readable = r ? message_readable(w, t, r) : READ_FAILS;
+        waits = readable == READ_MORE;
+        if (waits) break;
+        if (readable == READ_WHOLE) put_message(&pages, r);
         seq++;
     }
+    if (waits && !pages.count) return MORE;
     a.seq = seq < end ? seq : end > m->seq ? end : m->seq;
     a.incarnation = exists ? t->incarnation : 0;
     request_send(w, client, &a, pages.bytes, pages.count);
     free(pages.bytes);
+    return DONE;
 }
 
 /* --- compacting --------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@ __attribute__((cold)) bool compacted_hides(const struct worker *w, uint32_t topi
 /* Leaves in a consumer's delivery only the parts that are in the view. False: none is. */
 __attribute__((cold)) bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery);
 
-void compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome compacted_scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome compacted_make(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 /* Where the topic's compacted view ends, to a client that may have to wait (MORE). */
 enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out);

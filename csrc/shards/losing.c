@@ -91,9 +91,9 @@ static bool is_rest(const struct shard *s, log_position position) {
     return position >> 32 == log_first_segment(s->log);
 }
 
-static bool can_be_read(const struct shard *s, log_position position) {
-    const struct record *r = log_read(s->log, position);
-    return r && log_readable(s->log, r);
+static enum readable can_be_read(struct worker *w, const struct shard *s, log_position position) {
+    const struct record *r = log_read_head(s->log, position);
+    return r ? record_readable(w, s, r) : READ_FAILS;
 }
 
 static void lose_whole(struct worker *w, uint32_t job) {
@@ -114,7 +114,9 @@ static bool rest_of_jobs(struct worker *w, struct shard *s, uint64_t *looked) {
         if (lost_enough(w) || !*looked) return false;
         --*looked;
         if (!j->state || j->part || shard_of_job(w, j) != s || job_is_gone(w, j) || !is_rest(s, j->position)) continue;
-        if (!can_be_read(s, j->position)) {
+        enum readable readable = can_be_read(w, s, j->position);
+        if (readable == READ_MORE) return false;
+        if (readable == READ_FAILS) {
             if (j->state != JOB_RESERVED) lose_whole(w, s->rest_job);
         } else if (shard_move_from(w, s, j->position) != DONE) {
             return false;
@@ -173,11 +175,13 @@ static bool rest_of_topic(struct worker *w, struct shard *s, uint32_t topic, uin
         more = lost_enough(w) || !*looked;
         if (more) break;
         --*looked;
-        if (is_rest(s, position) && !can_be_read(s, position)) {
-            lost_note(w, topic, position);
-            all.seqs[all.count++] = s->rest_seq;
-        } else if (is_rest(s, position)) {
-            more = shard_move_from(w, s, position) != DONE;
+        if (is_rest(s, position)) {
+            enum readable readable = can_be_read(w, s, position);
+            more = readable == READ_MORE || (readable == READ_WHOLE && shard_move_from(w, s, position) != DONE);
+            if (readable == READ_FAILS) {
+                lost_note(w, topic, position);
+                all.seqs[all.count++] = s->rest_seq;
+            }
         }
         if (!more) s->rest_seq++;
     }

@@ -43,11 +43,6 @@ const struct record *message_head(const struct worker *w, const struct topic *t,
     return log_read_head(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 
-const struct record *message_whole(const struct worker *w, const struct topic *t, uint64_t seq) {
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
-    return r && log_readable(shard_of_topic(w, t)->log, r) ? r : NULL;
-}
-
 /* Another one is looked at only when nobody has asked for this one in the turn before: two that took turns would both
  * begin anew for ever. */
 static bool begin_looking(struct worker *w, const struct record *r) {

@@ -26,8 +26,6 @@ static inline enum readable message_readable(struct worker *w, const struct topi
 }
 /* The record of a message in its topic's stream; NULL: none, or its beginning (log_read_head) cannot be read. */
 const struct record *message_head(const struct worker *w, const struct topic *t, uint64_t seq);
-/* The same, and NULL unless all of it can be read. */
-const struct record *message_whole(const struct worker *w, const struct topic *t, uint64_t seq);
 /* The head of a job's record; NULL: it cannot be read. */
 const struct record *job_head(const struct worker *w, const struct job *j);
 /* A job's seq, from its record, else from its topic's stream, else UINT64_MAX. */

@@ -185,16 +185,19 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
     return DONE;
 }
 
-void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
     uint64_t seq = m->seq;
     if (t && m->pri) seq = stream_next_place(&t->stream, seq, retained_oldest(shard_of_topic(w, t)));
-    const struct record *r = t ? message_whole(w, t, seq) : NULL;
+    const struct record *r = t ? message_head(w, t, seq) : NULL;
+    enum readable readable = r ? message_readable(w, t, r) : READ_FAILS;
+    if (readable == READ_MORE || (r && !request_may_send(w, client, record_body_bytes(r)))) return MORE;
+    if (readable == READ_FAILS) r = NULL;
     struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
     a.seq = seq;
     if (!r) {
         request_send(w, client, &a, NULL, 0);
-        return;
+        return DONE;
     }
     size_t headers_bytes = message_headers_bytes(r), skipped = m->flags & MSG_HEADERS ? 0 : headers_bytes;
     if (headers_bytes > skipped) a.flags |= MSG_HEADERS;
@@ -202,6 +205,7 @@ void position_peek(struct worker *w, uint32_t client, uint32_t topic, const stru
     a.time_ns = r->time_ns;
     request_send_logged(w, client, shard_of_topic(w, topic_at(&w->topics, topic)), &a,
                         (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+    return DONE;
 }
 
 /* Most messages that a BACKLOG looks at, each of which may not be in the page cache. */

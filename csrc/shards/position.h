@@ -6,7 +6,7 @@
 
 enum outcome position_seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome position_backlog(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 #endif

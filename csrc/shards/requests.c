@@ -56,8 +56,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_DETACH: attach_end(w, client, m); break;
     case MSG_SEEK: return position_seek(w, client, topic, m);
     case MSG_POSITION: return position_tell(w, client, topic, m);
-    case MSG_PEEK_SEQ: position_peek(w, client, topic, m); break;
-    case MSG_SCAN: compacted_scan(w, client, topic, m); break;
+    case MSG_PEEK_SEQ: return position_peek(w, client, topic, m);
+    case MSG_SCAN: return compacted_scan(w, client, topic, m);
     case MSG_COMPACT: return compacted_make(w, client, topic, m);
     case MSG_TXN_ACK: return transaction_acknowledge(w, client, topic, m);
     case MSG_TXN_END: return transaction_end(w, client, topic, m);

@@ -67,8 +67,10 @@ static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
         log_position place = stream_place(&t->stream, k->seq);
         k->no_room = false;
         if (s->large_from) return false;
-        const struct record *r = has_moved(k, place) ? NULL : message_whole(w, t, k->seq);
-        if (r && !is_logged(w, t, r)) {
+        const struct record *r = has_moved(k, place) ? NULL : message_head(w, t, k->seq);
+        enum readable readable = r && !is_logged(w, t, r) ? message_readable(w, t, r) : READ_FAILS;
+        if (readable == READ_MORE) return false;
+        if (readable == READ_WHOLE) {
             bytes += r->bytes;
             enum outcome moved = shard_move_message(w, s, k->topic, r);
             k->no_room = moved == LATER;

@@ -28,13 +28,11 @@ static bool want_watched(struct worker *w, uint32_t client) {
     return more;
 }
 
-/* As job_readable. READ_MORE also for a large one while its acceptor is sent as much as it takes: many clients may have
- * waited for this one to be looked at, and what they get would be copied. */
+/* As job_readable. READ_MORE also while it may not be sent. */
 static enum readable deliverable(struct worker *w, uint32_t client, uint32_t job) {
     enum readable readable = job_readable(w, job);
-    if (readable != READ_WHOLE || record_body_bytes(job_record(w, job_at(w, job))) < LARGE_BYTES) return readable;
-    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
-    return channel && channel_backlogged(channel) ? READ_MORE : READ_WHOLE;
+    if (readable != READ_WHOLE) return readable;
+    return request_may_send(w, client, record_body_bytes(job_record(w, job_at(w, job)))) ? READ_WHOLE : READ_MORE;
 }
 
 /* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
