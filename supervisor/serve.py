@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
@@ -74,7 +74,7 @@ def _tell(pid: int, signal: int) -> int:
 def _checked(options: Options, notes: Sequence[str]) -> int:
     """Prints what a start with these options would do; opens and binds nothing."""
     options.check_doors(options.listen)
-    for line in [*notes, *options.warnings]:
+    for line in [*notes, *options.warnings, *_lacking(options)]:
         print(f"warning: {line}")
     for listen in options.listen:
         print(f"listens on {listen}")
@@ -87,6 +87,20 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
         print(f"writes its journal to {options.log_file.path}")
     print("the configuration is good")
     return 0
+
+
+def _lacking(options: Options) -> Iterator[str]:
+    """What a start on this machine would end with. It may be checked on another machine, so it is no error."""
+    if options.user:
+        from mq_shards.supervisor.privileges import identity
+
+        try:
+            identity(options.user)
+        except ValueError as error:
+            yield str(error)
+    kept = options.data_dir
+    if kept is not None and not kept.is_dir() and os.path.lexists(kept):
+        yield f"the data directory {kept} is no directory"
 
 
 def _complain(message: str, status: int) -> int:

@@ -268,7 +268,7 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     takes_files = scheme in SECURE
     if not _is_said_well(said, query, takes_files=takes_files):
         more = ", ?cert=FILE&key=FILE" if takes_files else ""
-        raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME{more} or nothing, not "?{query}"')
+        raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME, ?both{more} or nothing, not "?{query}"')
     match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
     if not separator or not address or (match is None and not special) or address == "/":

@@ -357,6 +357,11 @@ def test_a_configuration_is_checked_without_starting(capsys: pytest.CaptureFixtu
     ]  # fmt: skip
     assert main(["check-config", "as", "beanstalkd", "-b", str(tmp_path), "-s", "1"]) == 0
     assert "warning: -s has no effect" in capsys.readouterr().out
+    (tmp_path / "file").touch()
+    assert main(["check-config", "--data-dir", str(tmp_path / "file"), "--user", "nobody-of-that-name"]) == 0
+    said = capsys.readouterr().out
+    assert 'warning: --user: there is no "nobody-of-that-name"\n' in said
+    assert f"warning: the data directory {tmp_path / 'file'} is no directory\n" in said
     assert main(["check-config", "--set", "nsq.nonsense=1"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
